@@ -1,0 +1,27 @@
+//! The words that every part of Braid shares.
+//!
+//! Pure: no clock, no socket, no thread, no file. Time, chance and identity come in as arguments.
+
+pub mod buffer;
+pub mod checksum;
+pub mod id;
+pub mod limits;
+pub mod range;
+pub mod range_table;
+pub mod rng;
+pub mod stamp;
+pub mod time;
+pub mod timers;
+pub mod units;
+
+pub use buffer::AlignedBuffer;
+pub use id::{ArrayId, DeviceId, Epoch, Generation, NodeId, ObjectId, TransactionId};
+pub use range::BlockRange;
+pub use range_table::RangeTable;
+pub use rng::Rng;
+pub use stamp::{Stamp, StampSource};
+pub use time::{Clock, Now, Time};
+pub use timers::Timers;
+
+/// Bytes of a block: the unit of ordering, of headers and of checksums.
+pub const BLOCK_BYTES: usize = 4096;

@@ -1,0 +1,85 @@
+//! Every bound and every default, in one place. A full table answers *busy*; it does not grow.
+
+use std::time::Duration;
+
+/// The most bytes of data in one storage transaction; front ends cut larger requests.
+pub const TRANSACTION_BYTES_MAX: usize = 4 << 20;
+/// The most bytes of a frame on the wire: a transaction's data and its description.
+pub const FRAME_BYTES_MAX: usize = TRANSACTION_BYTES_MAX + (64 << 10);
+/// The most extents in one request to a device.
+pub const EXTENTS_MAX: usize = 2048;
+/// The most devices in an array.
+pub const DEVICES_MAX: usize = 1024;
+/// The most devices that take part in one transaction.
+pub const PARTICIPANTS_MAX: usize = 256;
+/// The most objects on a device.
+pub const OBJECTS_MAX: usize = 1024;
+/// The most hosts that a device keeps in mind at once.
+pub const HOSTS_MAX: usize = 1024;
+/// The most transactions that a device keeps in mind at once, over all hosts.
+pub const DEVICE_TRANSACTIONS_MAX: usize = 65_536;
+/// The most requests that wait in a device for other transactions, and the most bytes that they hold.
+pub const WAITING_MAX: usize = 4096;
+/// See [`WAITING_MAX`].
+pub const WAITING_BYTES_MAX: usize = 64 << 20;
+/// The most user requests in flight in one host.
+pub const OPERATIONS_MAX: usize = 4096;
+/// The most transactions in one host, those included whose commits are not yet confirmed.
+pub const HOST_TRANSACTIONS_MAX: usize = 32_768;
+/// The most commits that ride on one request.
+pub const COMMITS_PER_REQUEST_MAX: usize = 512;
+/// The most orphans that a device names in one answer.
+pub const ORPHANS_PER_ANSWER_MAX: usize = 64;
+/// The most fenced generations in one request, and the most that a device remembers one by one.
+pub const FENCED_MAX: usize = 4096;
+
+/// Waits and spans. Settings: an array may change them, tests do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// How long a device remembers the stamps of a block at least (T of the shared-array paper).
+    pub stamps_kept: Duration,
+    /// How far ahead of the device's clock a stamp may be.
+    pub stamp_ahead_max: Duration,
+    /// How far ahead of its needs a device reserves stamps in one durable record.
+    pub stamp_reservation: Duration,
+    /// A host that a device has not heard for so long is taken for dead by it.
+    pub host_lease: Duration,
+    /// A host speaks to each device at least this often.
+    pub heartbeat: Duration,
+    /// How long a COMMIT waits for a request to ride on.
+    pub commit_linger: Duration,
+    /// The first wait before a host retries after a refusal; doubles up to `backoff_max`.
+    pub backoff_min: Duration,
+    /// See `backoff_min`.
+    pub backoff_max: Duration,
+    /// The first wait before an unanswered request is sent again; doubles up to `resend_max`.
+    pub resend_min: Duration,
+    /// See `resend_min`.
+    pub resend_max: Duration,
+    /// How long a user's request waits through failures before it ends in an error.
+    pub request_timeout: Duration,
+    /// A reader refused so often in a row reads with pre-writes.
+    pub reader_patience: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            stamps_kept: Duration::from_secs(10),
+            stamp_ahead_max: Duration::from_secs(5),
+            stamp_reservation: Duration::from_secs(1),
+            host_lease: Duration::from_secs(4),
+            heartbeat: Duration::from_millis(500),
+            commit_linger: Duration::from_millis(2),
+            backoff_min: Duration::from_millis(1),
+            backoff_max: Duration::from_millis(64),
+            resend_min: Duration::from_millis(500),
+            resend_max: Duration::from_secs(4),
+            request_timeout: Duration::from_secs(30),
+            reader_patience: 4,
+        }
+    }
+}
+
+const _: () = assert!(COMMITS_PER_REQUEST_MAX * 8 < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX);
+const _: () = assert!(EXTENTS_MAX * 17 < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX);

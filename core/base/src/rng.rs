@@ -1,0 +1,42 @@
+//! Chance that comes from a seed: SplitMix64, written out so that a seed means the same run for years.
+
+/// A stream of numbers that its seed decides.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// The stream of `seed`.
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, evenly enough for dice (the bias is below 2^-32 for bounds under 2^32).
+    pub fn below(&mut self, bound: u64) -> u64 {
+        assert!(bound > 0, "there is no number below zero");
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number from `low` up to and with `high`.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+
+    /// True in `parts` of `whole` cases.
+    pub fn chance(&mut self, parts: u64, whole: u64) -> bool {
+        self.below(whole) < parts
+    }
+
+    /// A stream of its own, decided by this one.
+    pub fn fork(&mut self) -> Rng {
+        Rng(self.next_u64())
+    }
+}

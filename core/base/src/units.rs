@@ -1,0 +1,75 @@
+//! Sizes as people write them: `64KiB`, `10G`, `1.5TiB`. Powers of two, as is the custom for storage commands.
+
+use std::fmt;
+
+/// What is wrong with a size that somebody wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizeError {
+    text: String,
+}
+
+impl fmt::Display for SizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' is not a size: write a number and a unit, such as 4096, 64KiB, 512M or 10GiB", self.text)
+    }
+}
+
+impl std::error::Error for SizeError {}
+
+/// Reads a size in bytes. `K`, `KB` and `KiB` all mean 1024.
+pub fn parse_size(text: &str) -> Result<u64, SizeError> {
+    let error = || SizeError { text: text.to_string() };
+    let trimmed = text.trim();
+    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        "p" | "pb" | "pib" => 50,
+        _ => return Err(error()),
+    };
+    match number.split_once('.') {
+        None => number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).ok_or_else(error),
+        Some(_) => {
+            let value = number.parse::<f64>().map_err(|_| error())? * (1u64 << shift) as f64;
+            if value >= u64::MAX as f64 { Err(error()) } else { Ok(value as u64) }
+        }
+    }
+}
+
+/// Writes a size so that a person can take it in: `1.5 GiB`.
+pub fn format_size(bytes: u64) -> String {
+    let mut unit = 0;
+    while unit < 5 && bytes >> (10 * (unit + 1)) > 0 {
+        unit += 1;
+    }
+    let value = bytes as f64 / (1u64 << (10 * unit)) as f64;
+    let name = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"][unit];
+    if value.fract() == 0.0 { format!("{value:.0} {name}") } else { format!("{value:.1} {name}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("64KiB"), Ok(65_536));
+        assert_eq!(parse_size("1.5 GiB"), Ok(3 << 29));
+        assert_eq!(parse_size("2t"), Ok(2 << 40));
+        for wrong in ["", "x", "12q", "-1", "1e3", "99999999P", "1..2"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_written_short() {
+        assert_eq!(format_size(512), "512 B");
+        assert_eq!(format_size(1 << 30), "1 GiB");
+        assert_eq!(format_size(3 << 29), "1.5 GiB");
+    }
+}

@@ -1,0 +1,177 @@
+//! What front ends and workloads ask of a host, and how it ends.
+
+use braid_base::{BlockRange, DeviceId, ObjectId};
+use braid_wire::{Failure, Managed, Rejection, Task};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// Names a request of a front end to its host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct OpId(pub u64);
+
+/// Names a volume; its component on each device is the object of the same number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct VolumeId(pub u64);
+
+impl VolumeId {
+    /// The volume's component objects.
+    pub fn object(self) -> ObjectId {
+        ObjectId(self.0)
+    }
+}
+
+/// What a host is asked. Each is one storage transaction; `length` is at most `limits::TRANSACTION_BYTES_MAX` where data
+/// moves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostRequest {
+    /// hostread: `length` bytes at `offset`.
+    Read {
+        /// Of which volume.
+        volume: VolumeId,
+        /// In bytes.
+        offset: u64,
+        /// In bytes.
+        length: usize,
+    },
+    /// hostwrite: these bytes at `offset`. Durable when answered.
+    Write {
+        /// Of which volume.
+        volume: VolumeId,
+        /// In bytes.
+        offset: u64,
+        /// The bytes, as one buffer.
+        data: Bytes,
+    },
+    /// A hostwrite of zeros that gives whole blocks back.
+    Zero {
+        /// Of which volume.
+        volume: VolumeId,
+        /// In bytes.
+        offset: u64,
+        /// In bytes.
+        length: u64,
+    },
+    /// Where a volume has data.
+    Allocation {
+        /// Of which volume.
+        volume: VolumeId,
+        /// In blocks of the volume.
+        range: BlockRange,
+    },
+    /// Ends when everything answered before is durable.
+    Flush {
+        /// Of which volume.
+        volume: VolumeId,
+    },
+    /// Compares parity with data over some stripes.
+    Check {
+        /// Of which volume.
+        volume: VolumeId,
+        /// The first stripe.
+        stripe: u64,
+    },
+    /// Reads a stripe's blocks as reconstructed from its other units, as if the unit's device were lost.
+    Reconstruct {
+        /// Of which volume.
+        volume: VolumeId,
+        /// In bytes, a multiple of a block.
+        offset: u64,
+        /// In bytes, a multiple of a block, within one stripe unit.
+        length: usize,
+    },
+    /// Passes a task on to one device.
+    Manage {
+        /// Which.
+        device: DeviceId,
+        /// What.
+        task: Task,
+    },
+}
+
+/// How a request ended.
+pub type HostOutcome = Result<HostSuccess, HostError>;
+
+/// What a request brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostSuccess {
+    /// The bytes read: buffers that, joined, are as long as asked for.
+    Data(Vec<Bytes>),
+    /// Written, zeroed or flushed.
+    Done,
+    /// Runs of blocks from the range's start on: how many, and whether they hold data.
+    Allocation(Vec<(u64, bool)>),
+    /// Whether the stripe's parity matches its data.
+    Checked {
+        /// True if it does.
+        matches: bool,
+    },
+    /// What the device said.
+    Managed(Managed),
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// The volume is not known to this host.
+    #[error("there is no such volume")]
+    NoSuchVolume,
+    /// It reaches beyond the volume's end, or is longer than one transaction may be.
+    #[error("the range is not within the volume")]
+    OutOfRange,
+    /// Devices did not answer in time. A write may have happened or not: read to see.
+    #[error("{} did not answer within {waited:?}", names(devices))]
+    TimedOut {
+        /// The silent ones.
+        devices: Vec<DeviceId>,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// It lost to others again and again until its time was up.
+    #[error("other hosts were ahead at every attempt for {waited:?}")]
+    Contended {
+        /// How long was tried.
+        waited: Duration,
+    },
+    /// A device can't do it.
+    #[error("device {device}: {failure}")]
+    Device {
+        /// Which.
+        device: DeviceId,
+        /// Why.
+        failure: Failure,
+    },
+    /// Clocks are too far apart.
+    #[error(
+        "the clocks of this host and of device {device} are more than {limit:?} apart: set them right (is the time service running?)"
+    )]
+    ClockApart {
+        /// Which.
+        device: DeviceId,
+        /// The most that is tolerated.
+        limit: Duration,
+    },
+    /// A device serves this host no more.
+    #[error("device {device}: {rejection}")]
+    Rejected {
+        /// Which.
+        device: DeviceId,
+        /// Why.
+        rejection: Rejection,
+    },
+    /// Too much in flight.
+    #[error("the host has too many requests in flight")]
+    Busy,
+}
+
+fn names(devices: &[DeviceId]) -> String {
+    let mut text = String::new();
+    for (index, device) in devices.iter().enumerate() {
+        let joint = match index {
+            0 => "device ",
+            _ => ", ",
+        };
+        text.push_str(joint);
+        text.push_str(&device.to_string());
+    }
+    text
+}

@@ -1,0 +1,5 @@
+//! A device's store: pure logic over disk commands.
+
+mod api;
+
+pub use api::*;

@@ -1,0 +1,100 @@
+//! Numbers, lists and payloads in and out of bytes: little endian, nothing implied, nothing trusted.
+
+use crate::frame::WireError;
+use bytes::{Buf, Bytes};
+
+/// Collects a message: its description, and aside, unjoined, the bulk data that follows it on the wire.
+#[derive(Default)]
+pub(crate) struct Writer {
+    pub description: Vec<u8>,
+    pub payload: Vec<Bytes>,
+}
+
+/// Takes a message apart again.
+pub(crate) struct Reader {
+    pub description: Bytes,
+    pub payload: Bytes,
+}
+
+/// A value with a form on the wire.
+pub(crate) trait Wire: Sized {
+    fn put(&self, to: &mut Writer);
+    fn take(from: &mut Reader) -> Result<Self, WireError>;
+}
+
+impl Writer {
+    /// Sets bulk data aside; the description says only how long it is.
+    pub fn put_payload(&mut self, bytes: &Bytes) {
+        (bytes.len() as u32).put(self);
+        self.payload.push(bytes.clone());
+    }
+
+    pub fn put_list<T: Wire>(&mut self, list: &[T]) {
+        (list.len() as u32).put(self);
+        for item in list {
+            item.put(self);
+        }
+    }
+}
+
+impl Reader {
+    pub fn take_payload(&mut self) -> Result<Bytes, WireError> {
+        let length = u32::take(self)? as usize;
+        if length > self.payload.len() {
+            return Err(WireError::Truncated);
+        }
+        Ok(self.payload.split_to(length))
+    }
+
+    /// A list of at most `max` items.
+    pub fn take_list<T: Wire>(&mut self, max: usize) -> Result<Vec<T>, WireError> {
+        let length = u32::take(self)? as usize;
+        // Every item takes at least a byte, so a length beyond what is left is a lie: nothing is set aside for it.
+        if length > max || length > self.description.len() {
+            return Err(WireError::TooLong { length, max });
+        }
+        (0..length).map(|_| T::take(self)).collect()
+    }
+
+    fn take_array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        if self.description.len() < N {
+            return Err(WireError::Truncated);
+        }
+        let mut array = [0; N];
+        self.description.copy_to_slice(&mut array);
+        Ok(array)
+    }
+}
+
+macro_rules! wire_numbers {
+    ($($number:ty),*) => {$(
+        impl Wire for $number {
+            fn put(&self, to: &mut Writer) {
+                to.description.extend_from_slice(&self.to_le_bytes());
+            }
+            fn take(from: &mut Reader) -> Result<Self, WireError> {
+                Ok(<$number>::from_le_bytes(from.take_array()?))
+            }
+        }
+    )*};
+}
+wire_numbers!(u8, u16, u32, u64);
+
+impl Wire for String {
+    fn put(&self, to: &mut Writer) {
+        to.put_list(self.as_bytes());
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        String::from_utf8(from.take_list(256)?).map_err(|_| WireError::BadValue { what: "text" })
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn put(&self, to: &mut Writer) {
+        self.0.put(to);
+        self.1.put(to);
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        Ok((A::take(from)?, B::take(from)?))
+    }
+}

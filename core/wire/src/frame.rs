@@ -1,0 +1,226 @@
+//! Frames: a message between two nodes of one array, with a checksum over all of it.
+//!
+//! ```text
+//!   0  magic "BRAD"            4      32  from: kind (1 host, 2 device), 3 zeros, number   8
+//!   4  version                 2      40  to: likewise                                     8
+//!   6  features (none yet)     2      48  zeros: room for authentication                   8
+//!   8  description bytes       4      56  CRC32C over the frame, this field as zeros       4
+//!  12  payload bytes           4      60  zeros                                            4
+//!  16  array id               16      64  description, then payload
+//! ```
+//!
+//! All numbers are little endian. The payload is the bulk data of the description's pieces, joined in order.
+
+use crate::codec::{Reader, Wire, Writer};
+use crate::message::Message;
+use braid_base::{ArrayId, DeviceId, Generation, NodeId, limits};
+use bytes::Bytes;
+
+/// Begins every frame.
+pub const MAGIC: [u8; 4] = *b"BRAD";
+/// The version this code speaks. See the history in the crate's own page.
+pub const VERSION: u16 = 1;
+/// Bytes of a frame before its description.
+pub const HEADER_BYTES: usize = 64;
+const CRC_AT: usize = 56;
+
+/// A message on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The array that both belong to.
+    pub array: ArrayId,
+    /// Who sends it.
+    pub from: NodeId,
+    /// Who is to have it.
+    pub to: NodeId,
+    /// What it says.
+    pub message: Message,
+}
+
+/// A frame ready for a vectored write: these parts, in order.
+#[derive(Clone, Debug)]
+pub struct EncodedFrame {
+    /// Header and description.
+    pub head: Bytes,
+    /// The bulk data, as many shared buffers as it came in.
+    pub payload: Vec<Bytes>,
+}
+
+/// What the first bytes of a frame say of the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Bytes of the whole frame, header included; at most [`limits::FRAME_BYTES_MAX`].
+    pub frame_bytes: usize,
+    /// The array it names.
+    pub array: ArrayId,
+}
+
+/// What is wrong with bytes that should have been a frame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// Not our protocol at all.
+    #[error("these bytes are not a Braid frame")]
+    NotBraid,
+    /// A version or feature that we don't speak.
+    #[error(
+        "the peer speaks version {version} of the protocol with features {features:#x}; this one speaks version {VERSION}: bring both to the same release"
+    )]
+    Version {
+        /// The peer's.
+        version: u16,
+        /// The peer's.
+        features: u16,
+    },
+    /// Longer than any frame may be.
+    #[error("a frame of {bytes} bytes is longer than allowed")]
+    FrameTooLong {
+        /// What the header claims.
+        bytes: usize,
+    },
+    /// Damaged on the way.
+    #[error("the frame's checksum does not match")]
+    Checksum,
+    /// It ends before its message does.
+    #[error("the frame ends in the middle of its message")]
+    Truncated,
+    /// A list longer than its bound.
+    #[error("a list of {length} items where at most {max} are allowed")]
+    TooLong {
+        /// Claimed.
+        length: usize,
+        /// Allowed.
+        max: usize,
+    },
+    /// A value outside its set.
+    #[error("a value that is no {what}")]
+    BadValue {
+        /// What it should have been.
+        what: &'static str,
+    },
+    /// More bytes than its message has.
+    #[error("the frame goes on after its message")]
+    Trailing,
+}
+
+impl Frame {
+    /// The frame's bytes, bulk data shared, not copied.
+    pub fn encode(&self) -> EncodedFrame {
+        let mut writer = Writer::default();
+        writer.description.resize(HEADER_BYTES, 0);
+        self.message.put(&mut writer);
+        let Writer { description: mut head, payload } = writer;
+        let payload_bytes: usize = payload.iter().map(Bytes::len).sum();
+        let description_bytes = head.len() - HEADER_BYTES;
+        assert!(head.len() + payload_bytes <= limits::FRAME_BYTES_MAX, "a frame we make ourselves fits");
+
+        head[0..4].copy_from_slice(&MAGIC);
+        head[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        head[8..12].copy_from_slice(&(description_bytes as u32).to_le_bytes());
+        head[12..16].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
+        head[16..32].copy_from_slice(&self.array.0);
+        head[32..40].copy_from_slice(&node_bytes(self.from));
+        head[40..48].copy_from_slice(&node_bytes(self.to));
+        let crc = checksum(std::iter::once(&head[..]).chain(payload.iter().map(|bytes| &bytes[..])));
+        head[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        EncodedFrame { head: Bytes::from(head), payload }
+    }
+
+    /// Reads the header that `bytes` begin with; none if there are too few of them yet.
+    pub fn header(bytes: &[u8]) -> Result<Option<FrameHeader>, WireError> {
+        let known = bytes.len().min(4);
+        if bytes[..known] != MAGIC[..known] {
+            return Err(WireError::NotBraid);
+        }
+        if bytes.len() < HEADER_BYTES {
+            return Ok(None);
+        }
+        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+        let features = u16::from_le_bytes([bytes[6], bytes[7]]);
+        if version != VERSION || features != 0 {
+            return Err(WireError::Version { version, features });
+        }
+        let frame_bytes = HEADER_BYTES + number(bytes, 8) as usize + number(bytes, 12) as usize;
+        if frame_bytes > limits::FRAME_BYTES_MAX {
+            return Err(WireError::FrameTooLong { bytes: frame_bytes });
+        }
+        let array = ArrayId(bytes[16..32].try_into().expect("sixteen bytes"));
+        Ok(Some(FrameHeader { frame_bytes, array }))
+    }
+
+    /// Takes one whole frame apart. Bulk data is shared with `bytes`, not copied.
+    pub fn decode(bytes: Bytes) -> Result<Frame, WireError> {
+        let header = Frame::header(&bytes)?.ok_or(WireError::Truncated)?;
+        if bytes.len() < header.frame_bytes {
+            return Err(WireError::Truncated);
+        }
+        if bytes.len() > header.frame_bytes {
+            return Err(WireError::Trailing);
+        }
+        let stated = number(&bytes, CRC_AT);
+        let parts = [&bytes[..CRC_AT], &[0; 4], &bytes[CRC_AT + 4..]];
+        if checksum(parts.into_iter()) != stated {
+            return Err(WireError::Checksum);
+        }
+        let (from, to) = (node(&bytes[32..40])?, node(&bytes[40..48])?);
+        let payload_at = header.frame_bytes - number(&bytes, 12) as usize;
+        let mut reader =
+            Reader { description: bytes.slice(HEADER_BYTES..payload_at), payload: bytes.slice(payload_at..) };
+        let message = Message::take(&mut reader)?;
+        if !reader.description.is_empty() || !reader.payload.is_empty() {
+            return Err(WireError::Trailing);
+        }
+        Ok(Frame { array: header.array, from, to, message })
+    }
+}
+
+impl EncodedFrame {
+    /// Bytes of the whole frame.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.payload.iter().map(Bytes::len).sum::<usize>()
+    }
+
+    /// Never true: a frame has a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// All parts copied into one.
+    pub fn to_bytes(&self) -> Bytes {
+        let mut joined = Vec::with_capacity(self.len());
+        joined.extend_from_slice(&self.head);
+        for part in &self.payload {
+            joined.extend_from_slice(part);
+        }
+        joined.into()
+    }
+}
+
+fn checksum<'a>(parts: impl Iterator<Item = &'a [u8]>) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    for part in parts {
+        digest.update(part);
+    }
+    digest.finalize() as u32
+}
+
+fn node_bytes(node: NodeId) -> [u8; 8] {
+    let (kind, number) = match node {
+        NodeId::Host(generation) => (1, generation.0),
+        NodeId::Device(device) => (2, u32::from(device.0)),
+    };
+    let mut bytes = [kind, 0, 0, 0, 0, 0, 0, 0];
+    bytes[4..].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+fn node(bytes: &[u8]) -> Result<NodeId, WireError> {
+    match (bytes[0], number(bytes, 4)) {
+        (1, number) => Ok(NodeId::Host(Generation(number))),
+        (2, number) if number <= u32::from(u16::MAX) => Ok(NodeId::Device(DeviceId(number as u16))),
+        _ => Err(WireError::BadValue { what: "node" }),
+    }
+}
+
+fn number(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}

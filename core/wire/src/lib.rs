@@ -1,0 +1,18 @@
+//! The messages of Braid's protocols, and the frames that carry them.
+//!
+//! [`message`] is the vocabulary: every protocol speaks only in these enums. [`frame`] is their form on the
+//! wire, drawn byte by byte in `docs/wire-format.md`. Decoding trusts nothing and never panics.
+//!
+//! Wire history, newest first; a frame of another version is refused:
+//!
+//! | version | what changed, and why |
+//! | --- | --- |
+//! | 1 | the first: timestamp ordering with implied atomicity over blocks |
+
+mod codec;
+pub mod frame;
+pub mod message;
+mod message_codec;
+
+pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
+pub use message::*;

@@ -1,0 +1,449 @@
+//! Every message that hosts and devices exchange (`docs/messages.md` has them in one table).
+//!
+//! Messages are datagrams: they may be lost, doubled, late and reordered. A host sends a request again until it
+//! is answered; a device answers a repeated request as it answered the first.
+//!
+//! ```text
+//!   host                             device
+//!    │ Prewrite (stamp, blocks, reads) │   all participants: may this transaction write here, at this stamp?
+//!    │────────────────────────────────►│
+//!    │◄────────────── Data / Accepted ─│   yes (and what was there), or Refused: too late, above which stamp
+//!    │ Write (data)                    │   all participants
+//!    │────────────────────────────────►│   intent made durable
+//!    │◄─────────────────────── Written │   the last one of these commits; the user is answered
+//!    │ …any request, commits: [17]     │   lazily, riding on the next request
+//!    │────────────────────────────────►│
+//!    │◄──── …any answer, confirmed [17]│   once durable
+//! ```
+
+use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
+use bytes::Bytes;
+
+/// What one node says to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// From a host to a device.
+    Request(Request),
+    /// From a device to a host.
+    Answer(Answer),
+}
+
+/// From a host to a device: a command, and what rides on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The host's generation, which is fenced when the host is to be kept out.
+    pub host: Generation,
+    /// The epoch in which the host sent it.
+    pub epoch: Epoch,
+    /// Every transaction of this host with a lower sequence, of those in which this device took part, is over:
+    /// all its participants have confirmed the outcome. The device may forget them.
+    pub settled: u64,
+    /// Sequences of this host's own transactions that have committed. They take effect before the command.
+    pub commits: Vec<u64>,
+    /// What the host wants.
+    pub command: Command,
+}
+
+/// What a host wants of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// "I am alive": renews the host's lease at this device. Answered by [`Reply::Heartbeat`].
+    Heartbeat,
+    /// devread: the content of these blocks at this stamp.
+    Read {
+        /// The reading transaction.
+        transaction: TransactionId,
+        /// Where it stands in the order.
+        stamp: Stamp,
+        /// Which object.
+        object: ObjectId,
+        /// Which of its blocks.
+        extents: Vec<BlockRange>,
+        /// The bytes, or only where there are any.
+        want: Want,
+    },
+    /// Announces a write of `prewrites`; with `reads`, a read-and-pre-write, answered with their content.
+    Prewrite {
+        /// The writing transaction.
+        transaction: TransactionId,
+        /// Where it stands in the order.
+        stamp: Stamp,
+        /// Which object.
+        object: ObjectId,
+        /// The blocks that it is going to write.
+        prewrites: Vec<BlockRange>,
+        /// The blocks that it needs to see first.
+        reads: Vec<BlockRange>,
+    },
+    /// devwrite: becomes a durable intent, undecided until every participant has one. The blocks are those
+    /// pre-written.
+    Write {
+        /// The writing transaction.
+        transaction: TransactionId,
+        /// Where it stands in the order.
+        stamp: Stamp,
+        /// Which object.
+        object: ObjectId,
+        /// Every device that writes in this transaction, this one included: whoever finds the intent undecided
+        /// asks them.
+        participants: Vec<DeviceId>,
+        /// The hostwrite's extent, kept in the header of every block.
+        linkage: Linkage,
+        /// Whether it waits for a decision.
+        mode: WriteMode,
+        /// The new content.
+        pieces: Vec<Piece>,
+    },
+    /// The outcome of a transaction: the sender's own abort, or what a resolver found.
+    Decide {
+        /// Which transaction; of any host.
+        transaction: TransactionId,
+        /// Its stamp, so that a device that never heard of it can refuse it for ever.
+        stamp: Stamp,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// Asks what the device knows of a transaction. A device that has no intent for it promises, by answering,
+    /// never to make one.
+    Resolve {
+        /// Which transaction; of any host.
+        transaction: TransactionId,
+        /// Its stamp.
+        stamp: Stamp,
+    },
+    /// All participants of this transaction have confirmed its outcome: the device need not remember it.
+    Forget {
+        /// Which transaction; of any host.
+        transaction: TransactionId,
+    },
+    /// Business that has no stamps: objects, fences, counters.
+    Manage {
+        /// Names the request; the answer carries it.
+        ticket: u64,
+        /// What to do.
+        task: Task,
+    },
+}
+
+/// What a read is to bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// The content.
+    Data,
+    /// Only which blocks have any ([`Content::Present`]) and which were never written or were given back.
+    Allocation,
+}
+
+/// Whether a devwrite waits for its siblings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// An intent: takes effect when the transaction commits (atomicity `implied`).
+    Intent,
+    /// Takes effect as soon as it is durable, unprotected (ordering `none`).
+    Immediate,
+}
+
+/// A storage transaction's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every participant had its intent: the new content stands.
+    Commit,
+    /// The old content stands.
+    Abort,
+}
+
+/// The linkage record of the shared-array paper (section 5): which hostwrite a block was last part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linkage {
+    /// The hostwrite's first block in its volume.
+    pub first: u64,
+    /// Its last block.
+    pub last: u64,
+}
+
+/// Blocks and what is, or shall be, in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Which blocks of the object.
+    pub range: BlockRange,
+    /// Their content.
+    pub content: Content,
+}
+
+/// What is in some blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing: they read as zeros and take no space.
+    Hole,
+    /// Something, which was not asked for.
+    Present,
+    /// These bytes: a block's worth for each block.
+    Data(Bytes),
+}
+
+/// Requests that concern the device as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Makes an object with room for so many blocks, all of them holes. Done again with the same description,
+    /// it changes nothing.
+    CreateObject {
+        /// Its name.
+        object: ObjectId,
+        /// Its length in blocks, set aside at once.
+        blocks: u64,
+        /// How its requests are ordered.
+        ordering: Ordering,
+    },
+    /// Removes an object and all it holds.
+    RemoveObject {
+        /// Its name.
+        object: ObjectId,
+    },
+    /// Lists the objects.
+    ListObjects,
+    /// Ends when everything answered before is durable, which it is anyhow: kept for relaxed modes.
+    Flush,
+    /// Refuses these hosts from now on, durably, however late their packets arrive.
+    Fence {
+        /// Every generation below this one…
+        below: Generation,
+        /// …except these, which still live…
+        except: Vec<Generation>,
+        /// …and these besides.
+        also: Vec<Generation>,
+    },
+    /// What the device has done and holds.
+    Inspect,
+}
+
+/// How the requests to an object are kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ordering {
+    /// Timestamp ordering (shared array, section 4.5).
+    Timestamp,
+    /// Not at all: the paper's zero-overhead protocol. Concurrent hosts can corrupt parity.
+    None,
+}
+
+/// From a device to a host: a reply, and what rides on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The epoch in which the device answers.
+    pub epoch: Epoch,
+    /// Sequences of the host's own transactions whose commit is now durable here.
+    pub confirmed: Vec<u64>,
+    /// The reply.
+    pub reply: Reply,
+}
+
+/// What a device says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To a heartbeat, with transactions of dead hosts that somebody should resolve.
+    Heartbeat {
+        /// Some of them, if there are any.
+        orphans: Vec<Orphan>,
+    },
+    /// To a read, or to a read-and-pre-write that was accepted: the content, in the order asked for.
+    Data {
+        /// The transaction that asked.
+        transaction: TransactionId,
+        /// Blocks and content.
+        pieces: Vec<Piece>,
+    },
+    /// To a pre-write without reads: accepted.
+    Accepted {
+        /// The transaction that asked.
+        transaction: TransactionId,
+    },
+    /// To a write: the intent is durable (or, for an immediate one, the write is).
+    Written {
+        /// The transaction that asked.
+        transaction: TransactionId,
+    },
+    /// No; the transaction must be tried again as a new one, above what it lost to.
+    Refused {
+        /// The transaction that asked.
+        transaction: TransactionId,
+        /// What it had asked for.
+        step: Step,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// No, and trying again as things stand will not help.
+    Failed {
+        /// The transaction that asked.
+        transaction: TransactionId,
+        /// What it had asked for.
+        step: Step,
+        /// Why.
+        failure: Failure,
+    },
+    /// Unasked: somebody waits for the decision of this transaction of yours.
+    Blocked {
+        /// Which one.
+        transaction: TransactionId,
+    },
+    /// To a decision: durable here.
+    Decided {
+        /// Which transaction.
+        transaction: TransactionId,
+        /// The outcome that stands here. A late abort never undoes a commit.
+        outcome: Outcome,
+    },
+    /// To a resolver.
+    Vote {
+        /// Which transaction.
+        transaction: TransactionId,
+        /// What is known of it here.
+        vote: Vote,
+    },
+    /// To a forget.
+    Forgotten {
+        /// Which transaction.
+        transaction: TransactionId,
+    },
+    /// To a task.
+    Managed {
+        /// The request's ticket.
+        ticket: u64,
+        /// How it went.
+        result: Result<Managed, Failure>,
+    },
+    /// To anything, when the host or its epoch is not served.
+    Rejected {
+        /// Why.
+        rejection: Rejection,
+    },
+}
+
+/// Which request of a transaction a refusal or failure answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A read without a pre-write.
+    Read,
+    /// A pre-write, with or without reads.
+    Prewrite,
+    /// A write. Once refused or failed here, the transaction can never commit.
+    Write,
+}
+
+/// Why a transaction must try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A transaction with a higher stamp was here first.
+    TooLate {
+        /// The stamp it lost to: try above it.
+        seen: Stamp,
+    },
+    /// The stamp is further ahead of this device's clock than it accepts: the host's clock, or the device's, is
+    /// wrong.
+    TooFarAhead {
+        /// The device's clock.
+        clock: braid_base::Clock,
+    },
+    /// A write came without its live pre-write: it expired, or the device restarted.
+    NoPrewrite,
+    /// A table is full: try again later.
+    Busy,
+}
+
+/// Why a request can't be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Failure {
+    /// The object does not exist on this device.
+    #[error("the object does not exist on the device")]
+    NoSuchObject,
+    /// An object of this name exists with another description.
+    #[error("an object of that name exists already, with another description")]
+    ObjectExists,
+    /// The blocks are not within the object.
+    #[error("the range is not within the object")]
+    OutOfRange,
+    /// No space for it. Overwrites still work.
+    #[error("the device is full")]
+    NoSpace,
+    /// The content of a block was lost: it, or the record of its last write, is damaged.
+    #[error("block {block} is damaged on the device")]
+    Lost {
+        /// The first such block of the object.
+        block: u64,
+    },
+    /// The disk answered with an error.
+    #[error("the device's disk failed")]
+    Disk,
+    /// The object is ordered otherwise than the request assumes.
+    #[error("the object has another ordering than the request")]
+    WrongOrdering,
+    /// The request makes no sense: too many extents, pieces that were not pre-written, and the like.
+    #[error("the device does not understand the request")]
+    Malformed,
+}
+
+/// Why a device does not serve a host at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Rejection {
+    /// The host's generation was fenced.
+    #[error("this host was fenced: its lease had run out, and it must start again")]
+    Fenced,
+    /// Another epoch rules.
+    #[error("the request was of another epoch than the device's")]
+    WrongEpoch {
+        /// The device's.
+        current: Epoch,
+    },
+    /// The device keeps too many hosts in mind.
+    #[error("the device serves too many hosts")]
+    TooManyHosts,
+}
+
+/// What a device knows of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vote {
+    /// It has a durable intent and no decision.
+    Prepared,
+    /// It committed.
+    Committed,
+    /// It has none, and will never make one.
+    NeverPrepared,
+}
+
+/// An undecided or unforgotten transaction whose host is silent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orphan {
+    /// Which one.
+    pub transaction: TransactionId,
+    /// Its stamp.
+    pub stamp: Stamp,
+    /// Whom to ask.
+    pub participants: Vec<DeviceId>,
+}
+
+/// The result of a [`Task`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Managed {
+    /// It is done, durably.
+    Done,
+    /// The objects.
+    Objects(Vec<ObjectDescription>),
+    /// Counters and sizes.
+    Inspected(Inspection),
+}
+
+/// An object as it was created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectDescription {
+    /// Its name.
+    pub object: ObjectId,
+    /// Its length in blocks.
+    pub blocks: u64,
+    /// How its requests are ordered.
+    pub ordering: Ordering,
+}
+
+/// What a device has done since it started, and what it holds. Counts of events unless said otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inspection {
+    /// Name and value, in a fixed order: `messages_received`, `disk_reads`, `intents_undecided`, …
+    pub counters: Vec<(String, u64)>,
+}

@@ -1,0 +1,222 @@
+//! The form of each message on the wire: its fields in the order of their declaration; an enum is a byte for the
+//! choice, then that choice's fields.
+
+use crate::codec::{Reader, Wire, Writer};
+use crate::frame::WireError;
+use crate::message::*;
+use braid_base::limits;
+use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
+
+/// A struct whose fields go out one after the other.
+macro_rules! wire_struct {
+    ($name:ident { $($field:ident),* }) => {
+        impl Wire for $name {
+            fn put(&self, to: &mut Writer) {
+                $(self.$field.put(to);)*
+            }
+            fn take(from: &mut Reader) -> Result<Self, WireError> {
+                Ok($name { $($field: Wire::take(from)?),* })
+            }
+        }
+    };
+}
+
+/// A struct around one number.
+macro_rules! wire_newtype {
+    ($($name:ident),*) => {$(
+        impl Wire for $name {
+            fn put(&self, to: &mut Writer) {
+                self.0.put(to);
+            }
+            fn take(from: &mut Reader) -> Result<Self, WireError> {
+                Ok($name(Wire::take(from)?))
+            }
+        }
+    )*};
+}
+
+/// An enum: each choice has its byte, then its fields.
+macro_rules! wire_enum {
+    ($name:ident { $($byte:literal => $choice:ident $({ $($field:ident),* })? $(( $inner:ident ))?),* $(,)? }) => {
+        impl Wire for $name {
+            fn put(&self, to: &mut Writer) {
+                match self {
+                    $($name::$choice $({ $($field),* })? $(($inner))? => {
+                        ($byte as u8).put(to);
+                        $($($field.put(to);)*)?
+                        $($inner.put(to);)?
+                    })*
+                }
+            }
+            fn take(from: &mut Reader) -> Result<Self, WireError> {
+                match u8::take(from)? {
+                    $($byte => Ok($name::$choice
+                        $({ $($field: Wire::take(from)?),* })?
+                        $(({ let $inner = Wire::take(from)?; $inner }))?
+                    ),)*
+                    _ => Err(WireError::BadValue { what: stringify!($name) }),
+                }
+            }
+        }
+    };
+}
+
+/// Lists, each with its bound.
+macro_rules! wire_list {
+    ($($item:ty, $max:expr;)*) => {$(
+        impl Wire for Vec<$item> {
+            fn put(&self, to: &mut Writer) {
+                to.put_list(self);
+            }
+            fn take(from: &mut Reader) -> Result<Self, WireError> {
+                from.take_list($max)
+            }
+        }
+    )*};
+}
+
+wire_newtype!(DeviceId, Generation, ObjectId, Epoch, Clock);
+wire_struct!(TransactionId { host, sequence });
+wire_struct!(Stamp { clock, host });
+wire_struct!(Linkage { first, last });
+wire_struct!(Orphan { transaction, stamp, participants });
+wire_struct!(ObjectDescription { object, blocks, ordering });
+wire_struct!(Inspection { counters });
+wire_struct!(Request { host, epoch, settled, commits, command });
+wire_struct!(Answer { epoch, confirmed, reply });
+
+wire_list! {
+    u64, limits::COMMITS_PER_REQUEST_MAX;
+    BlockRange, limits::EXTENTS_MAX;
+    Piece, limits::EXTENTS_MAX;
+    DeviceId, limits::PARTICIPANTS_MAX;
+    Orphan, limits::ORPHANS_PER_ANSWER_MAX;
+    Generation, limits::FENCED_MAX;
+    ObjectDescription, limits::OBJECTS_MAX;
+    (String, u64), 1024;
+}
+
+wire_enum!(Message { 1 => Request(request), 2 => Answer(answer) });
+wire_enum!(Want { 1 => Data, 2 => Allocation });
+wire_enum!(WriteMode { 1 => Intent, 2 => Immediate });
+wire_enum!(Outcome { 1 => Commit, 2 => Abort });
+wire_enum!(Ordering { 1 => Timestamp, 2 => None });
+wire_enum!(Step { 1 => Read, 2 => Prewrite, 3 => Write });
+wire_enum!(Vote { 1 => Prepared, 2 => Committed, 3 => NeverPrepared });
+wire_enum!(Rejection { 1 => Fenced, 2 => WrongEpoch { current }, 3 => TooManyHosts });
+wire_enum!(Managed { 1 => Done, 2 => Objects(objects), 3 => Inspected(inspection) });
+wire_enum!(Refusal {
+    1 => TooLate { seen },
+    2 => TooFarAhead { clock },
+    3 => NoPrewrite,
+    4 => Busy,
+});
+wire_enum!(Failure {
+    1 => NoSuchObject,
+    2 => ObjectExists,
+    3 => OutOfRange,
+    4 => NoSpace,
+    5 => Lost { block },
+    6 => Disk,
+    7 => WrongOrdering,
+    8 => Malformed,
+});
+wire_enum!(Task {
+    1 => CreateObject { object, blocks, ordering },
+    2 => RemoveObject { object },
+    3 => ListObjects,
+    4 => Flush,
+    5 => Fence { below, except, also },
+    6 => Inspect,
+});
+wire_enum!(Command {
+    1 => Heartbeat,
+    2 => Read { transaction, stamp, object, extents, want },
+    3 => Prewrite { transaction, stamp, object, prewrites, reads },
+    4 => Write { transaction, stamp, object, participants, linkage, mode, pieces },
+    5 => Decide { transaction, stamp, outcome },
+    6 => Resolve { transaction, stamp },
+    7 => Forget { transaction },
+    8 => Manage { ticket, task },
+});
+wire_enum!(Reply {
+    1 => Heartbeat { orphans },
+    2 => Data { transaction, pieces },
+    3 => Accepted { transaction },
+    4 => Written { transaction },
+    5 => Refused { transaction, step, refusal },
+    6 => Failed { transaction, step, failure },
+    7 => Blocked { transaction },
+    8 => Decided { transaction, outcome },
+    9 => Vote { transaction, vote },
+    10 => Forgotten { transaction },
+    11 => Managed { ticket, result },
+    12 => Rejected { rejection },
+});
+
+impl Wire for BlockRange {
+    fn put(&self, to: &mut Writer) {
+        self.start.put(to);
+        self.count.put(to);
+    }
+    /// A range that runs over the end of all numbers is refused here, so that nobody need think of it again.
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        let range = BlockRange::new(Wire::take(from)?, Wire::take(from)?);
+        match range.start.checked_add(range.count) {
+            Some(end) if end <= u64::MAX / BLOCK_BYTES as u64 => Ok(range),
+            _ => Err(WireError::BadValue { what: "block range" }),
+        }
+    }
+}
+
+impl Wire for Piece {
+    fn put(&self, to: &mut Writer) {
+        self.range.put(to);
+        match &self.content {
+            Content::Hole => 1u8.put(to),
+            Content::Present => 2u8.put(to),
+            Content::Data(bytes) => {
+                3u8.put(to);
+                to.put_payload(bytes);
+            }
+        }
+    }
+    /// Data must be a block's worth for each block.
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        let range = BlockRange::take(from)?;
+        let content = match u8::take(from)? {
+            1 => Content::Hole,
+            2 => Content::Present,
+            3 => Content::Data(from.take_payload()?),
+            _ => return Err(WireError::BadValue { what: "content" }),
+        };
+        match &content {
+            Content::Data(bytes) if bytes.len() as u64 != range.count * BLOCK_BYTES as u64 => {
+                Err(WireError::BadValue { what: "length of data" })
+            }
+            _ => Ok(Piece { range, content }),
+        }
+    }
+}
+
+impl Wire for Result<Managed, Failure> {
+    fn put(&self, to: &mut Writer) {
+        match self {
+            Ok(managed) => {
+                1u8.put(to);
+                managed.put(to);
+            }
+            Err(failure) => {
+                2u8.put(to);
+                failure.put(to);
+            }
+        }
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        match u8::take(from)? {
+            1 => Ok(Ok(Wire::take(from)?)),
+            2 => Ok(Err(Wire::take(from)?)),
+            _ => Err(WireError::BadValue { what: "result" }),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The command `braid`.
+
+fn main() {}

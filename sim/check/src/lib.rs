@@ -1,0 +1,1 @@
+//! Checkers: what must hold of a history and of an array at rest.

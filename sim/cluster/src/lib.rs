@@ -1,0 +1,1 @@
+//! A whole array inside a simulated world, its workload and its scenarios.

@@ -1,0 +1,1 @@
+//! The simulated world: event queue, network, disks, clocks, faults; it knows no protocol.

@@ -1,0 +1,3 @@
+//! Chores around the repository.
+
+fn main() {}
