@@ -74,6 +74,17 @@ impl fmt::Display for ObjectId {
     }
 }
 
+/// Names a volume; its component on each device is the object of the same number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct VolumeId(pub u64);
+
+impl VolumeId {
+    /// The volume's component objects.
+    pub fn object(self) -> ObjectId {
+        ObjectId(self.0)
+    }
+}
+
 /// Which set of devices is in. Requests and answers of other epochs are refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u32);

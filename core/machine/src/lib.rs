@@ -18,7 +18,7 @@ mod request;
 
 pub use disk::{DiskCommand, DiskError, DiskResult, DiskTag};
 pub use effects::{Effect, Effects, Ignored};
-pub use request::{HostError, HostOutcome, HostRequest, HostSuccess, OpId, VolumeId};
+pub use request::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 
 use braid_base::{NodeId, Now, Time};
 use braid_wire::Message;

@@ -1,6 +1,6 @@
 //! What front ends and workloads ask of a host, and how it ends.
 
-use braid_base::{BlockRange, DeviceId, ObjectId};
+use braid_base::{BlockRange, DeviceId, VolumeId};
 use braid_wire::{Failure, Managed, Rejection, Task};
 use bytes::Bytes;
 use std::time::Duration;
@@ -8,17 +8,6 @@ use std::time::Duration;
 /// Names a request of a front end to its host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OpId(pub u64);
-
-/// Names a volume; its component on each device is the object of the same number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct VolumeId(pub u64);
-
-impl VolumeId {
-    /// The volume's component objects.
-    pub fn object(self) -> ObjectId {
-        ObjectId(self.0)
-    }
-}
 
 /// What a host is asked. Each is one storage transaction; `length` is at most `limits::TRANSACTION_BYTES_MAX` where data
 /// moves.
