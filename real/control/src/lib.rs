@@ -1,1 +1,32 @@
-//! The embedded control plane: the array's folder.
+//! The embedded control plane: what an array is, and who is using it, durable in the array's folder.
+//!
+//! ```text
+//!   array.json            the description: devices, volumes, how it was created     changed by compare-and-swap
+//!   generations           the last host generation given out                        only ever rises
+//!   hosts/17.json         the lease of host 17, renewed at every heartbeat          removed at a clean end
+//!   run.json              what `braid up` has started: processes and addresses      not durable, one run's
+//!   lock, up.lock         held while something changes; held while `braid up` runs
+//! ```
+//!
+//! What is asked of it is what a key-value store with compare-and-swap and leases can do as well, so that another
+//! control plane can stand behind the same calls: read and [update](ArrayFolder::update) the description,
+//! [take a generation](ArrayFolder::take_generation), renew and release its lease, list
+//! [hosts](ArrayFolder::hosts), and say [whom to fence](ArrayFolder::expire).
+//!
+//! Each file is replaced as a whole (a temporary file, sync, rename, sync of the folder): a crash leaves the old one or
+//! the new one. A file that can't be read is never written over.
+
+mod description;
+mod error;
+mod file;
+mod folder;
+mod hosts;
+mod moment;
+mod run;
+
+pub use description::{ArrayDescription, Creation, DeviceEntry, VolumeEntry, VolumeState, parse_array_id};
+pub use error::ControlError;
+pub use folder::{ArrayFolder, Supervision};
+pub use hosts::{Fence, HostEntry};
+pub use moment::Moment;
+pub use run::{Endpoint, RunningDevice, RunningSet};

@@ -1,0 +1,162 @@
+//! One small JSON file: read with its schema checked, replaced as a whole; and locks with a deadline.
+
+use crate::ControlError;
+use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The schema of every file in the folder, as this release writes it.
+pub(crate) const SCHEMA: u64 = 1;
+
+/// How long to wait for a lock that is only ever held for a few file operations.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+
+/// Whether a file must outlive a power loss.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    Durable,
+    /// Only of use within this boot.
+    ThisBoot,
+}
+
+/// What `path` holds; none if there is no such file.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ControlError> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(ControlError::file("read", path)(error)),
+    };
+    let damaged = |reason: String| ControlError::Damaged { file: path.to_path_buf(), reason };
+    // The schema first: what a later release wrote need not make sense to us otherwise.
+    let value: serde_json::Value = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    match value.get("schema").and_then(serde_json::Value::as_u64) {
+        None => return Err(damaged("it has no schema number".to_string())),
+        Some(found) if found > SCHEMA => {
+            return Err(ControlError::NewerSchema { file: path.to_path_buf(), found, known: SCHEMA });
+        }
+        Some(_) => {}
+    }
+    serde_json::from_value(value).map(Some).map_err(|error| damaged(error.to_string()))
+}
+
+/// Puts `value` in the place of `path`. Needs a lock that keeps other writers of the same path away.
+pub(crate) fn replace<T: Serialize>(path: &Path, value: &T, durability: Durability) -> Result<(), ControlError> {
+    let mut text = serde_json::to_vec_pretty(value).expect("our own types have a JSON form");
+    text.push(b'\n');
+    let temporary = temporary(path);
+    let mut file = File::create(&temporary).map_err(ControlError::file("create", &temporary))?;
+    file.write_all(&text).map_err(ControlError::file("write", &temporary))?;
+    if durability == Durability::Durable {
+        file.sync_all().map_err(ControlError::file("sync", &temporary))?;
+    }
+    std::fs::rename(&temporary, path).map_err(ControlError::file("replace", path))?;
+    if durability == Durability::Durable {
+        sync_folder(path.parent().expect("a file is in a folder"))?;
+    }
+    Ok(())
+}
+
+/// Removes `path` if it is there.
+pub(crate) fn remove(path: &Path) -> Result<(), ControlError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(ControlError::file("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_folder(dir: &Path) -> Result<(), ControlError> {
+    File::open(dir).and_then(|folder| folder.sync_all()).map_err(ControlError::file("sync", dir))
+}
+
+/// Where a new content is prepared. Always the same name, so that crashes leave at most one behind.
+pub(crate) fn temporary(path: &Path) -> PathBuf {
+    let name = path.file_name().expect("a file has a name").to_string_lossy();
+    path.with_file_name(format!(".{name}.new"))
+}
+
+/// Holds a lock file until dropped; the system lets go of it when the process dies.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock, waiting for others to finish what they do.
+    pub(crate) fn take(path: &Path) -> Result<Lock, ControlError> {
+        let locked = || ControlError::Locked { file: path.to_path_buf(), seconds: LOCK_WAIT.as_secs() };
+        Lock::take_within(path, LOCK_WAIT)?.ok_or_else(locked)
+    }
+
+    /// Takes the lock if that is possible within `wait`.
+    pub(crate) fn take_within(path: &Path, wait: Duration) -> Result<Option<Lock>, ControlError> {
+        let begun = Instant::now();
+        loop {
+            let taken = Lock::try_take(path)?;
+            if taken.is_some() || begun.elapsed() > wait {
+                return Ok(taken);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Takes the lock if nobody holds it.
+    pub(crate) fn try_take(path: &Path) -> Result<Option<Lock>, ControlError> {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)
+            .map_err(ControlError::file("open", path))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock { _file: file })),
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(None),
+            Err(error) => Err(ControlError::file("lock", path)(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::tests::Scratch;
+
+    #[test]
+    fn a_crash_before_the_rename_leaves_the_old_content() {
+        let scratch = Scratch::new("rename");
+        let path = scratch.path("number.json");
+        let old = serde_json::json!({"schema": 1, "n": 1});
+        replace(&path, &old, Durability::Durable).unwrap();
+        std::fs::write(temporary(&path), "{\"schema\": 1, \"n\"").unwrap();
+        assert_eq!(read::<serde_json::Value>(&path).unwrap(), Some(old));
+
+        let new = serde_json::json!({"schema": 1, "n": 2});
+        replace(&path, &new, Durability::Durable).unwrap();
+        assert_eq!(read::<serde_json::Value>(&path).unwrap(), Some(new));
+        assert!(!temporary(&path).exists(), "what a crash left is used up by the next change");
+    }
+
+    #[test]
+    fn a_newer_schema_is_refused_before_anything_else_is_looked_at() {
+        let scratch = Scratch::new("schema");
+        let path = scratch.path("later.json");
+        std::fs::write(&path, "{\"schema\": 2, \"wholly\": \"different\"}").unwrap();
+        let error = read::<Vec<u8>>(&path).unwrap_err();
+        assert!(matches!(error, ControlError::NewerSchema { found: 2, known: 1, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_lock_is_free_again_when_dropped() {
+        let scratch = Scratch::new("lock");
+        let path = scratch.path("lock");
+        let held = Lock::try_take(&path).unwrap();
+        assert!(held.is_some());
+        assert!(Lock::try_take(&path).unwrap().is_none());
+        drop(held);
+        assert!(Lock::try_take(&path).unwrap().is_some());
+    }
+}

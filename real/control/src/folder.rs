@@ -1,0 +1,291 @@
+//! The array's folder: opening it, changing the description, and who runs it.
+
+use crate::file::{self, Durability, Lock};
+use crate::{ArrayDescription, ControlError, RunningSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An array's folder. Cheap to open and to clone: it keeps nothing in memory, so that what another process
+/// changed is seen at the next call.
+#[derive(Clone, Debug)]
+pub struct ArrayFolder {
+    dir: PathBuf,
+}
+
+/// Held by the one process that runs the array's devices; ends with the process, however that ends.
+#[derive(Debug)]
+pub struct Supervision {
+    folder: ArrayFolder,
+    _lock: Lock,
+}
+
+impl ArrayFolder {
+    /// The folder of the array at `path`: the folder itself, or the description in it. Nothing is read yet.
+    pub fn at(path: &Path) -> ArrayFolder {
+        let is_description = path.file_name().is_some_and(|name| name == DESCRIPTION) && !path.is_dir();
+        let dir = match path.parent() {
+            Some(parent) if is_description && parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) if is_description => parent,
+            _ => path,
+        };
+        ArrayFolder { dir: dir.to_path_buf() }
+    }
+
+    /// Where it is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Makes the folder, if need be, and puts a new array into it.
+    pub fn create(&self, description: &ArrayDescription) -> Result<(), ControlError> {
+        std::fs::create_dir_all(self.path(HOSTS)).map_err(ControlError::file("create", &self.path(HOSTS)))?;
+        let _lock = self.lock()?;
+        if self.path(DESCRIPTION).exists() {
+            return Err(ControlError::ArrayExists { dir: self.dir.clone() });
+        }
+        self.consistent(description)?;
+        self.begin_generations()?;
+        // Last, since the array exists from here on.
+        file::replace(&self.path(DESCRIPTION), description, Durability::Durable)
+    }
+
+    /// The description as it stands.
+    pub fn describe(&self) -> Result<ArrayDescription, ControlError> {
+        let description: Option<ArrayDescription> = file::read(&self.path(DESCRIPTION))?;
+        let description = description.ok_or_else(|| ControlError::NoArray { dir: self.dir.clone() })?;
+        self.consistent(&description)?;
+        Ok(description)
+    }
+
+    /// Changes the description: `change` sees it as it stands, with no other writer at the same time. If it fails,
+    /// nothing is changed. Returns what `change` returns.
+    pub fn update<T, E: From<ControlError>>(
+        &self,
+        change: impl FnOnce(&mut ArrayDescription) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let _lock = self.lock()?;
+        let mut description = self.describe()?;
+        let returned = change(&mut description)?;
+        self.consistent(&description)?;
+        description.revision += 1;
+        file::replace(&self.path(DESCRIPTION), &description, Durability::Durable)?;
+        Ok(returned)
+    }
+
+    /// What `braid up` runs at present; none if nobody does.
+    pub fn running(&self) -> Result<Option<RunningSet>, ControlError> {
+        let lock = self.path(SUPERVISION);
+        if !lock.exists() || Lock::try_take(&lock)?.is_some() {
+            return Ok(None);
+        }
+        // Whoever holds the lock may not have written it yet.
+        Ok(Some(file::read(&self.path(RUN))?.unwrap_or_else(|| RunningSet::begun(0))))
+    }
+
+    /// Becomes the one that runs the array, which need not have been created yet.
+    pub fn supervise(&self) -> Result<Supervision, ControlError> {
+        std::fs::create_dir_all(&self.dir).map_err(ControlError::file("create", &self.dir))?;
+        // Those who ask what runs hold the lock for a moment, too.
+        let Some(lock) = Lock::take_within(&self.path(SUPERVISION), Duration::from_millis(200))? else {
+            let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
+            return Err(ControlError::AlreadyUp {
+                dir: self.dir.clone(),
+                pid: running.map(|running| running.supervisor),
+            });
+        };
+        // What an earlier run left when it was killed is of no use to anybody.
+        file::remove(&self.path(RUN))?;
+        Ok(Supervision { folder: self.clone(), _lock: lock })
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub(crate) fn lock(&self) -> Result<Lock, ControlError> {
+        if !self.dir.is_dir() {
+            return Err(ControlError::NoArray { dir: self.dir.clone() });
+        }
+        Lock::take(&self.path(LOCK))
+    }
+
+    fn consistent(&self, description: &ArrayDescription) -> Result<(), ControlError> {
+        description.check().map_err(|reason| ControlError::Inconsistent { file: self.path(DESCRIPTION), reason })
+    }
+}
+
+impl Supervision {
+    /// Lets others see what runs.
+    pub fn publish(&self, running: &RunningSet) -> Result<(), ControlError> {
+        file::replace(&self.folder.path(RUN), running, Durability::ThisBoot)
+    }
+}
+
+impl Drop for Supervision {
+    fn drop(&mut self) {
+        // Only tidiness: without the lock nobody believes it.
+        let _ = file::remove(&self.folder.path(RUN));
+    }
+}
+
+const DESCRIPTION: &str = "array.json";
+const LOCK: &str = "lock";
+const SUPERVISION: &str = "up.lock";
+const RUN: &str = "run.json";
+pub(crate) const HOSTS: &str = "hosts";
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::{Creation, DeviceEntry, VolumeEntry, VolumeState};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A folder of a test's own, removed at its end.
+    pub(crate) struct Scratch {
+        dir: PathBuf,
+    }
+
+    impl Scratch {
+        pub(crate) fn new(name: &str) -> Scratch {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let dir = std::env::temp_dir().join(format!("braid-control-{}-{name}-{number}", std::process::id()));
+            std::fs::create_dir_all(&dir).unwrap();
+            Scratch { dir }
+        }
+
+        pub(crate) fn path(&self, name: &str) -> PathBuf {
+            self.dir.join(name)
+        }
+
+        pub(crate) fn array(&self) -> ArrayFolder {
+            let folder = ArrayFolder::at(&self.path("array"));
+            folder.create(&description()).unwrap();
+            folder
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+
+    fn description() -> ArrayDescription {
+        let devices = (0..2).map(|id| DeviceEntry {
+            id,
+            file: format!("device-{id}.braid").into(),
+            size: 1 << 30,
+            domain: format!("device-{id}"),
+            address: None,
+        });
+        let creation =
+            Creation { devices: 2, size: 1 << 30, layout: "raid1:2".into(), unit: 65_536, volumes: Vec::new() };
+        ArrayDescription::new(devices.collect(), creation)
+    }
+
+    fn volume(description: &mut ArrayDescription, name: &str) -> VolumeEntry {
+        let id = description.next_volume;
+        description.next_volume += 1;
+        VolumeEntry {
+            name: name.into(),
+            id,
+            bytes: 4096,
+            layout: "raid1:2".into(),
+            unit: 65_536,
+            devices: vec![0, 1],
+            ordering: "timestamp".into(),
+            state: VolumeState::Ready,
+        }
+    }
+
+    #[test]
+    fn an_array_is_found_by_its_folder_and_by_its_description() {
+        let scratch = Scratch::new("found");
+        let folder = scratch.array();
+        let written = folder.describe().unwrap();
+        assert_eq!(ArrayFolder::at(&scratch.path("array/array.json")).describe().unwrap(), written);
+        assert!(matches!(folder.create(&description()), Err(ControlError::ArrayExists { .. })));
+        let elsewhere = ArrayFolder::at(&scratch.path("elsewhere"));
+        assert!(matches!(elsewhere.describe(), Err(ControlError::NoArray { .. })));
+        assert!(matches!(elsewhere.update(|_| Ok::<_, ControlError>(())), Err(ControlError::NoArray { .. })));
+    }
+
+    #[test]
+    fn concurrent_writers_lose_nothing() {
+        let scratch = Scratch::new("writers");
+        let folder = scratch.array();
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let folder = &folder;
+                scope.spawn(move || {
+                    for turn in 0..8 {
+                        folder
+                            .update(|description| {
+                                let volume = volume(description, &format!("v{writer}-{turn}"));
+                                description.volumes.push(volume);
+                                Ok::<_, ControlError>(())
+                            })
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        let description = folder.describe().unwrap();
+        assert_eq!((description.volumes.len(), description.revision), (32, 32));
+    }
+
+    #[test]
+    fn a_change_that_fails_or_makes_no_sense_changes_nothing() {
+        let scratch = Scratch::new("fails");
+        let folder = scratch.array();
+        let before = folder.describe().unwrap();
+        let failed: Result<(), ControlError> = folder.update(|description| {
+            description.epoch = 9;
+            Err(ControlError::GenerationsExhausted)
+        });
+        assert!(failed.is_err());
+        let senseless = folder.update(|description| {
+            let mut volume = volume(description, "v");
+            volume.devices = vec![0, 7];
+            description.volumes.push(volume);
+            Ok::<_, ControlError>(())
+        });
+        assert!(matches!(senseless, Err(ControlError::Inconsistent { .. })));
+        assert_eq!(folder.describe().unwrap(), before);
+    }
+
+    #[test]
+    fn a_damaged_description_is_reported_and_kept() {
+        let scratch = Scratch::new("damaged");
+        let folder = scratch.array();
+        for damage in ["{\"schema\": 1, \"arr", "", "{}", "[]", "{\"schema\": 1}"] {
+            std::fs::write(folder.path(DESCRIPTION), damage).unwrap();
+            assert!(matches!(folder.describe(), Err(ControlError::Damaged { .. })), "{damage}");
+            assert!(folder.update(|_| Ok::<_, ControlError>(())).is_err());
+            assert!(folder.create(&description()).is_err());
+            assert_eq!(std::fs::read_to_string(folder.path(DESCRIPTION)).unwrap(), damage);
+        }
+    }
+
+    #[test]
+    fn only_one_runs_an_array_and_its_end_is_noticed() {
+        let scratch = Scratch::new("supervise");
+        let folder = scratch.array();
+        assert_eq!(folder.running().unwrap(), None);
+        let supervision = folder.supervise().unwrap();
+        let mut set = RunningSet::begun(42);
+        set.ready = true;
+        supervision.publish(&set).unwrap();
+        assert_eq!(folder.running().unwrap(), Some(set.clone()));
+        assert!(matches!(folder.supervise(), Err(ControlError::AlreadyUp { pid: Some(42), .. })));
+        drop(supervision);
+        assert_eq!(folder.running().unwrap(), None);
+
+        // A run that was killed leaves its file behind.
+        file::replace(&folder.path(RUN), &set, Durability::ThisBoot).unwrap();
+        assert_eq!(folder.running().unwrap(), None);
+        let _supervision = folder.supervise().unwrap();
+        assert_ne!(folder.running().unwrap(), Some(set));
+    }
+}

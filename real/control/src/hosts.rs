@@ -1,0 +1,252 @@
+//! Hosts: a fresh generation for each start, and the lease that says it lives.
+//!
+//! A lease ends when it is released, when it was not renewed for its length, or with the boot it was taken in. A
+//! generation without a live lease may be fenced: [`ArrayFolder::expire`] first removes the lease, so that its host can't
+//! renew it any more, and then says whom the devices are to refuse.
+
+use crate::file::{self, Durability};
+use crate::folder::HOSTS;
+use crate::{ArrayFolder, ControlError, Moment};
+use braid_base::Generation;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A host that has a lease, live or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostEntry {
+    /// The host.
+    pub generation: Generation,
+    /// Its process.
+    pub pid: u32,
+    /// What it is there for, in words.
+    pub what: String,
+    /// False if its lease has run out.
+    pub live: bool,
+}
+
+/// Whom the devices are to refuse: every generation below a number, except those that live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// Below this one.
+    pub below: Generation,
+    /// Except these, in order.
+    pub except: Vec<Generation>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Generations {
+    schema: u64,
+    last: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lease {
+    schema: u64,
+    pid: u32,
+    what: String,
+    boot: String,
+    renewed_nanos: u64,
+}
+
+impl ArrayFolder {
+    /// Takes a generation that nobody had before and nobody will have again, with a lease from `now` on.
+    pub fn take_generation(&self, what: &str, now: &Moment) -> Result<Generation, ControlError> {
+        let _lock = self.lock()?;
+        let last = self.last_generation()?;
+        let generation = last.checked_add(1).ok_or(ControlError::GenerationsExhausted)?;
+        file::replace(
+            &self.path(GENERATIONS),
+            &Generations { schema: file::SCHEMA, last: generation },
+            Durability::Durable,
+        )?;
+        let lease = Lease {
+            schema: file::SCHEMA,
+            pid: std::process::id(),
+            what: what.to_string(),
+            boot: now.boot.clone(),
+            renewed_nanos: nanos(now.elapsed),
+        };
+        // Under the same lock, so that nobody sees the generation without its lease and fences it.
+        file::replace(&self.lease_path(Generation(generation)), &lease, Durability::ThisBoot)?;
+        Ok(Generation(generation))
+    }
+
+    /// Extends a lease, unless it was taken away.
+    pub fn renew(&self, generation: Generation, now: &Moment) -> Result<(), ControlError> {
+        let _lock = self.lock()?;
+        let path = self.lease_path(generation);
+        let mut lease: Lease = file::read(&path)?.ok_or(ControlError::LeaseLost { generation })?;
+        lease.boot = now.boot.clone();
+        lease.renewed_nanos = nanos(now.elapsed);
+        file::replace(&path, &lease, Durability::ThisBoot)
+    }
+
+    /// Gives a lease back: the host has ended, and all it began is decided.
+    pub fn release(&self, generation: Generation) -> Result<(), ControlError> {
+        let _lock = self.lock()?;
+        file::remove(&self.lease_path(generation))
+    }
+
+    /// The hosts that have leases, in order.
+    pub fn hosts(&self, now: &Moment, length: Duration) -> Result<Vec<HostEntry>, ControlError> {
+        let dir = self.path(HOSTS);
+        let mut hosts = Vec::new();
+        for entry in std::fs::read_dir(&dir).map_err(ControlError::file("list", &dir))? {
+            let entry = entry.map_err(ControlError::file("list", &dir))?;
+            let name = entry.file_name();
+            let generation = name.to_str().and_then(|name| name.strip_suffix(".json")).and_then(|n| n.parse().ok());
+            let Some(generation) = generation.map(Generation) else { continue };
+            // Not synced, so a power loss may leave it empty. Then its boot is over, and so is the lease.
+            match file::read::<Lease>(&entry.path()) {
+                Ok(None) => {}
+                Ok(Some(lease)) => {
+                    let renewed = Moment { boot: lease.boot, elapsed: Duration::from_nanos(lease.renewed_nanos) };
+                    let live = now.since(&renewed).is_some_and(|age| age <= length);
+                    hosts.push(HostEntry { generation, pid: lease.pid, what: lease.what, live });
+                }
+                Err(ControlError::Damaged { .. }) => {
+                    hosts.push(HostEntry { generation, pid: 0, what: "unreadable lease".to_string(), live: false });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        hosts.sort_by_key(|host| host.generation);
+        Ok(hosts)
+    }
+
+    /// Removes the leases that have run out, and says whom the devices are to refuse from now on.
+    pub fn expire(&self, now: &Moment, length: Duration) -> Result<Fence, ControlError> {
+        let _lock = self.lock()?;
+        let below = Generation(self.last_generation()?.saturating_add(1));
+        let (live, gone): (Vec<_>, Vec<_>) = self.hosts(now, length)?.into_iter().partition(|host| host.live);
+        for host in gone {
+            file::remove(&self.lease_path(host.generation))?;
+        }
+        Ok(Fence { below, except: live.into_iter().map(|host| host.generation).collect() })
+    }
+
+    pub(crate) fn begin_generations(&self) -> Result<(), ControlError> {
+        let path = self.path(GENERATIONS);
+        // A creation that was cut short, or an array whose description was removed, may have left one: it goes on.
+        if file::read::<Generations>(&path)?.is_none() {
+            file::replace(&path, &Generations { schema: file::SCHEMA, last: 0 }, Durability::Durable)?;
+        }
+        Ok(())
+    }
+
+    fn last_generation(&self) -> Result<u32, ControlError> {
+        let path = self.path(GENERATIONS);
+        if let Some(generations) = file::read::<Generations>(&path)? {
+            return Ok(generations.last);
+        }
+        self.describe()?;
+        Err(ControlError::GenerationsMissing { file: path })
+    }
+
+    fn lease_path(&self, generation: Generation) -> PathBuf {
+        self.path(HOSTS).join(format!("{}.json", generation.0))
+    }
+}
+
+const GENERATIONS: &str = "generations";
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::tests::Scratch;
+    use std::collections::BTreeSet;
+
+    const LEASE: Duration = Duration::from_secs(4);
+
+    fn at(seconds: u64) -> Moment {
+        Moment { boot: "this".into(), elapsed: Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn generations_never_repeat_under_concurrent_takers() {
+        let scratch = Scratch::new("takers");
+        let folder = scratch.array();
+        let mut taken = Vec::new();
+        std::thread::scope(|scope| {
+            let takers: Vec<_> = (0..4)
+                .map(|_| {
+                    let folder = folder.clone();
+                    scope.spawn(move || {
+                        (0..10).map(|_| folder.take_generation("test", &at(1)).unwrap()).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            for taker in takers {
+                taken.extend(taker.join().unwrap());
+            }
+        });
+        assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), 40);
+        for generation in &taken {
+            folder.release(*generation).unwrap();
+        }
+        let next = folder.take_generation("test", &at(1)).unwrap();
+        assert!(taken.iter().all(|earlier| *earlier < next), "not even those given back come again");
+    }
+
+    #[test]
+    fn a_lost_counter_is_not_begun_again() {
+        let scratch = Scratch::new("counter");
+        let folder = scratch.array();
+        folder.take_generation("test", &at(1)).unwrap();
+        std::fs::remove_file(folder.path(GENERATIONS)).unwrap();
+        let error = folder.take_generation("test", &at(1)).unwrap_err();
+        assert!(matches!(error, ControlError::GenerationsMissing { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_lease_lives_while_it_is_renewed_and_no_longer() {
+        let scratch = Scratch::new("lease");
+        let folder = scratch.array();
+        let generation = folder.take_generation("test", &at(10)).unwrap();
+        let live = |now: &Moment| folder.hosts(now, LEASE).unwrap()[0].live;
+        assert!(live(&at(14)));
+        assert!(!live(&at(15)));
+        folder.renew(generation, &at(14)).unwrap();
+        assert!(live(&at(18)));
+        assert!(!live(&at(19)));
+        assert!(!live(&Moment { boot: "next".into(), elapsed: Duration::from_secs(15) }), "another boot");
+        folder.release(generation).unwrap();
+        assert_eq!(folder.hosts(&at(15), LEASE).unwrap(), []);
+    }
+
+    #[test]
+    fn a_host_whose_lease_ran_out_is_fenced_and_can_not_come_back() {
+        let scratch = Scratch::new("fence");
+        let folder = scratch.array();
+        let dead = folder.take_generation("dead", &at(10)).unwrap();
+        let alive = folder.take_generation("alive", &at(10)).unwrap();
+        let ended = folder.take_generation("ended", &at(10)).unwrap();
+        folder.release(ended).unwrap();
+        assert_eq!(folder.expire(&at(11), LEASE).unwrap(), Fence { below: Generation(4), except: vec![dead, alive] });
+        folder.renew(alive, &at(14)).unwrap();
+        let fence = folder.expire(&at(15), LEASE).unwrap();
+        assert_eq!(fence, Fence { below: Generation(4), except: vec![alive] });
+        assert!(
+            matches!(folder.renew(dead, &at(15)), Err(ControlError::LeaseLost { generation }) if generation == dead)
+        );
+        assert!(folder.take_generation("new", &at(15)).unwrap() >= fence.below, "a new host is never fenced");
+    }
+
+    #[test]
+    fn an_empty_lease_of_a_power_loss_has_run_out() {
+        let scratch = Scratch::new("empty");
+        let folder = scratch.array();
+        let generation = folder.take_generation("test", &at(10)).unwrap();
+        std::fs::write(folder.lease_path(generation), "").unwrap();
+        assert!(!folder.hosts(&at(10), LEASE).unwrap()[0].live);
+        assert_eq!(folder.expire(&at(10), LEASE).unwrap().except, []);
+        assert_eq!(folder.hosts(&at(10), LEASE).unwrap(), []);
+    }
+}

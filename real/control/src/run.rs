@@ -1,0 +1,50 @@
+//! What one run of `braid up` has started, for `status`, `down`, and for hosts that look for devices whose addresses
+//! change from start to start.
+
+use braid_base::DeviceId;
+use serde::{Deserialize, Serialize};
+
+/// The processes and addresses of one run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunningSet {
+    schema: u64,
+    /// The process that keeps the others running.
+    pub supervisor: u32,
+    /// True once everything was started and served.
+    pub ready: bool,
+    /// The devices that run.
+    pub devices: Vec<RunningDevice>,
+    /// Where the supervisor's own NBD server listens.
+    pub nbd: Option<Endpoint>,
+}
+
+/// One device of this run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunningDevice {
+    /// Its number.
+    pub id: u16,
+    /// `HOST:PORT` or `unix:PATH`.
+    pub address: String,
+    /// Its process; the supervisor's own if it runs inside it. None while it is down.
+    pub pid: Option<u32>,
+    /// How often it had to be started again.
+    pub restarts: u64,
+}
+
+/// Where something listens: `HOST:PORT` or `unix:PATH`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint(pub String);
+
+impl RunningSet {
+    /// A run that has begun and started nothing yet.
+    pub fn begun(supervisor: u32) -> RunningSet {
+        RunningSet { schema: crate::file::SCHEMA, supervisor, ready: false, devices: Vec::new(), nbd: None }
+    }
+
+    /// A device of this run.
+    pub fn device(&self, id: DeviceId) -> Option<&RunningDevice> {
+        self.devices.iter().find(|device| device.id == id.0)
+    }
+}
