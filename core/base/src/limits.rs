@@ -11,7 +11,7 @@ pub const EXTENTS_MAX: usize = 2048;
 /// The most devices in an array.
 pub const DEVICES_MAX: usize = 1024;
 /// The most devices that take part in one transaction.
-pub const PARTICIPANTS_MAX: usize = 256;
+pub const PARTICIPANTS_MAX: usize = DEVICES_MAX;
 /// The most objects on a device.
 pub const OBJECTS_MAX: usize = 1024;
 /// The most hosts that a device keeps in mind at once.

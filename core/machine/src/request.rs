@@ -1,6 +1,7 @@
 //! What front ends and workloads ask of a host, and how it ends.
 
 use braid_base::{BlockRange, DeviceId, VolumeId};
+use braid_layout::VolumeDescription;
 use braid_wire::{Failure, Managed, Rejection, Task};
 use bytes::Bytes;
 use std::time::Duration;
@@ -13,6 +14,16 @@ pub struct OpId(pub u64);
 /// moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostRequest {
+    /// Takes in a volume, which may then be read and written; one that is known already is replaced.
+    AdoptVolume {
+        /// As the control plane has it.
+        volume: VolumeDescription,
+    },
+    /// Forgets a volume.
+    DropVolume {
+        /// Which.
+        volume: VolumeId,
+    },
     /// hostread: `length` bytes at `offset`.
     Read {
         /// Of which volume.

@@ -372,6 +372,9 @@ pub enum Failure {
     /// The disk answered with an error.
     #[error("the device's disk failed")]
     Disk,
+    /// Transactions on the object are under way.
+    #[error("transactions on the object are under way: try again when they are over")]
+    InUse,
     /// The object is ordered otherwise than the request assumes.
     #[error("the object has another ordering than the request")]
     WrongOrdering,
