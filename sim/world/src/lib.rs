@@ -1,1 +1,26 @@
-//! The simulated world: event queue, network, disks, clocks, faults; it knows no protocol.
+//! The simulated world: event queue, network, disks, clocks, faults. It runs any [`Machine`](braid_machine::Machine) and knows
+//! no protocol; one seed decides a run completely.
+//!
+//! ```text
+//!   World::next ── pops the earliest event ──► (now, input) ──► Machine::step ──► effects ──► new events
+//!                                                                     │
+//!                                     Disk (sectors that a crash may lose), Network (dice), LocalClock (skew)
+//! ```
+//!
+//! The loop in [`world`] reads like the real one in the shell. Costs and latencies live here and never in a core. At present
+//! they are plain ranges ([`NetworkOptions`], [`DiskOptions`]); models of measured hardware (seeks, bandwidth, processors)
+//! will take their places behind `Network::send` and `Disk::issue`, which alone say how long something takes.
+
+pub mod clock;
+pub mod disk;
+pub mod faults;
+pub mod network;
+pub mod trace;
+pub mod world;
+
+pub use clock::LocalClock;
+pub use disk::{CrashPoint, Disk, DiskOptions};
+pub use faults::{Fault, FaultOptions, Storm};
+pub use network::{Network, NetworkCounts, NetworkOptions, Verdict};
+pub use trace::Trace;
+pub use world::{Happening, World};

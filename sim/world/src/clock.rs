@@ -1,0 +1,97 @@
+//! What a node's clocks say at a moment of true time.
+//!
+//! Each node has a clock for timers, which never steps back but runs a little fast or slow and starts anywhere, and a wall
+//! clock for stamps, which besides may be skewed and stepped.
+
+use braid_base::{Clock, Now, Time};
+
+/// Wall time at true time zero: some day in 2023, in nanoseconds.
+const EPOCH: u64 = 1_700_000_000_000_000_000;
+
+/// The two clocks of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalClock {
+    /// What the timers' clock reads at true time `since`.
+    reading: u64,
+    since: Time,
+    /// Millionths by which both clocks run fast.
+    drift_ppm: i64,
+    /// Wall clock less true time, where the drift is left out.
+    skew: i64,
+}
+
+impl LocalClock {
+    /// A clock that agrees with true time, whose timers read `boot` at the start.
+    pub fn exact(boot: Time) -> LocalClock {
+        LocalClock { reading: boot.0, since: Time(0), drift_ppm: 0, skew: 0 }
+    }
+
+    /// The same clock, running fast by `ppm` millionths (slow, if negative).
+    pub fn drifting(self, ppm: i64) -> LocalClock {
+        assert!(ppm.abs() < 100_000, "a clock that far off is broken, not drifting");
+        LocalClock { drift_ppm: ppm, ..self }
+    }
+
+    /// Moves the wall clock by so many nanoseconds. Timers don't notice.
+    pub fn step(&mut self, nanoseconds: i64) {
+        self.skew += nanoseconds;
+    }
+
+    /// Starts the timers' clock anew from `reading`, as a machine does that boots.
+    pub fn reboot(&mut self, now: Time, reading: Time) {
+        // The wall clock goes on as it was: what its drift had gathered stays.
+        self.skew += self.elapsed(now) as i64 - now.since(self.since).as_nanos() as i64;
+        self.reading = reading.0;
+        self.since = now;
+    }
+
+    /// Both readings at true time `now`.
+    pub fn now(&self, now: Time) -> Now {
+        let elapsed = self.elapsed(now);
+        let wall = (EPOCH + self.since.0 + elapsed).saturating_add_signed(self.skew);
+        Now { time: Time(self.reading + elapsed), clock: Clock(wall) }
+    }
+
+    /// The first moment of true time at which the timers' clock reads at least `local`.
+    pub fn when(&self, local: Time) -> Time {
+        let ahead = u128::from(local.0.saturating_sub(self.reading)) * 1_000_000;
+        let rate = (1_000_000 + self.drift_ppm) as u128;
+        Time(self.since.0.saturating_add(u64::try_from(ahead.div_ceil(rate)).unwrap_or(u64::MAX)))
+    }
+
+    fn elapsed(&self, now: Time) -> u64 {
+        let elapsed = u128::from(now.0 - self.since.0);
+        (elapsed * (1_000_000 + self.drift_ppm) as u128 / 1_000_000) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_node_is_woken_no_earlier_than_it_asked_and_at_once_then(
+            ppm in -500i64..500, boot in 0u64..1_000_000_000_000, wait in 1u64..100_000_000_000, at in 0u64..100_000_000_000,
+        ) {
+            let clock = LocalClock::exact(Time(boot)).drifting(ppm);
+            let asked = Time(clock.now(Time(at)).time.0 + wait);
+            let woken = clock.when(asked);
+            prop_assert!(clock.now(woken).time >= asked);
+            prop_assert!(clock.now(Time(woken.0 - 1)).time < asked);
+        }
+    }
+
+    #[test]
+    fn steps_and_reboots_move_one_clock_each() {
+        let mut clock = LocalClock::exact(Time(500)).drifting(100);
+        let before = clock.now(Time(1_000_000_000));
+        clock.step(-3_000);
+        let stepped = clock.now(Time(1_000_000_000));
+        assert_eq!((stepped.time, stepped.clock.0), (before.time, before.clock.0 - 3_000));
+        clock.reboot(Time(1_000_000_000), Time(7));
+        let booted = clock.now(Time(1_000_000_000));
+        assert_eq!((booted.time, booted.clock), (Time(7), stepped.clock));
+    }
+}

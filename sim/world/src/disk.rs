@@ -1,0 +1,384 @@
+//! A disk of 512-byte sectors that keeps, over a crash, exactly what it had promised, and of the rest what the dice say.
+//!
+//! * A write takes effect when it completes. Until a sync covers it, a crash may lose it, keep it, or keep some of its
+//!   sectors. A sector is never torn.
+//! * A `Sync` covers exactly the writes whose completion the machine had heard of when it emitted the sync.
+//! * A `durable` write is on the medium when it completes, and covers nothing else.
+//! * Commands in flight at a crash may have been done, not done, or done in part.
+//! * Two overlapping commands in flight, one of them a write, are a bug of the machine, and end the run.
+
+use braid_base::Rng;
+use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Bytes that a disk writes whole or not at all.
+pub const SECTOR_BYTES: usize = 512;
+/// Space is used up in pages of so many bytes, as file systems have it.
+const PAGE_BYTES: u64 = 4096;
+
+type Sector = [u8; SECTOR_BYTES];
+
+/// How fast and how large a disk is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// The least that a command takes.
+    pub latency_min: Duration,
+    /// The most.
+    pub latency_max: Duration,
+    /// If set, the bytes that may ever be used: beyond, reservations and writes to new places find no space.
+    pub space: Option<u64>,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        DiskOptions { latency_min: Duration::from_micros(20), latency_max: Duration::from_micros(400), space: None }
+    }
+}
+
+/// A moment at which power is to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashPoint {
+    /// When the machine has emitted so many more writes; the last one is in flight.
+    Write(u64),
+    /// When it has emitted so many more syncs; the last one is in flight.
+    Sync(u64),
+}
+
+/// The disk of one node.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    options: DiskOptions,
+    rng: Rng,
+    slowdown: u32,
+    /// What reads see; sectors not in here are zeros.
+    content: BTreeMap<u64, Sector>,
+    /// Sectors with writes that no sync has covered: what the medium surely holds, then each later write's content.
+    unsynced: BTreeMap<u64, Unsynced>,
+    in_flight: BTreeMap<DiskTag, Flying>,
+    /// Completed writes that are not covered yet.
+    uncovered: BTreeSet<u64>,
+    next_write: u64,
+    pages_used: BTreeSet<u64>,
+    crash_point: Option<CrashPoint>,
+}
+
+#[derive(Clone, Debug)]
+struct Unsynced {
+    base: Sector,
+    writes: Vec<(u64, Sector)>,
+}
+
+#[derive(Clone, Debug)]
+struct Flying {
+    command: DiskCommand,
+    /// Of a sync: the writes that it covers.
+    covers: BTreeSet<u64>,
+}
+
+impl Disk {
+    /// An empty disk with dice of its own.
+    pub fn new(options: DiskOptions, rng: Rng) -> Disk {
+        Disk {
+            options,
+            rng,
+            slowdown: 1,
+            content: BTreeMap::new(),
+            unsynced: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            uncovered: BTreeSet::new(),
+            next_write: 0,
+            pages_used: BTreeSet::new(),
+            crash_point: None,
+        }
+    }
+
+    /// Puts durable content there, as a tool does before the machine first starts.
+    pub fn preload(&mut self, offset: u64, data: &[u8]) {
+        self.pages_used.extend(pages(offset, data.len() as u64));
+        for (sector, bytes) in sectors(offset, data) {
+            self.content.insert(sector, bytes);
+        }
+    }
+
+    /// Every command takes so many times as long from now on.
+    pub fn slow_down(&mut self, times: u32) {
+        self.slowdown = times.max(1);
+    }
+
+    /// Lets power fail at `point`. One point at a time; it is forgotten once reached, or when power fails otherwise.
+    pub fn crash_at(&mut self, point: CrashPoint) {
+        self.crash_point = Some(point);
+    }
+
+    /// Flips one bit of one sector that holds data, and says which; nothing if there is none.
+    pub fn rot(&mut self) -> Option<u64> {
+        let count = self.content.len() as u64;
+        if count == 0 {
+            return None;
+        }
+        let chosen = self.rng.below(count) as usize;
+        let bit = self.rng.below(SECTOR_BYTES as u64 * 8) as usize;
+        let (sector, bytes) = self.content.iter_mut().nth(chosen)?;
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        Some(*sector)
+    }
+
+    /// What a read would see now, for checkers and tools.
+    pub fn peek(&self, offset: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        let first = offset / SECTOR_BYTES as u64;
+        for (sector, content) in self.content.range(first..first + (length / SECTOR_BYTES) as u64) {
+            let at = (sector - first) as usize * SECTOR_BYTES;
+            bytes[at..at + SECTOR_BYTES].copy_from_slice(content);
+        }
+        bytes
+    }
+
+    /// Takes a command; says how long it takes, and whether power fails at this very moment.
+    pub fn issue(&mut self, tag: DiskTag, command: DiskCommand) -> (Duration, bool) {
+        self.check(tag, &command);
+        let fails = match (&mut self.crash_point, &command) {
+            (Some(CrashPoint::Write(left)), DiskCommand::Write { .. })
+            | (Some(CrashPoint::Sync(left)), DiskCommand::Sync) => {
+                *left = left.saturating_sub(1);
+                *left == 0
+            }
+            _ => false,
+        };
+        let covers = match command {
+            DiskCommand::Sync => self.uncovered.clone(),
+            _ => BTreeSet::new(),
+        };
+        self.in_flight.insert(tag, Flying { command, covers });
+        let (low, high) = (self.options.latency_min.as_nanos() as u64, self.options.latency_max.as_nanos() as u64);
+        (Duration::from_nanos(self.rng.between(low, high)) * self.slowdown, fails)
+    }
+
+    /// Does a command that was issued, and says how it went.
+    pub fn complete(&mut self, tag: DiskTag) -> DiskResult {
+        let Flying { command, covers } = self.in_flight.remove(&tag).expect("a command completes once");
+        match command {
+            DiskCommand::Read { offset, length } => DiskResult::Read(Ok(self.peek(offset, length).into())),
+            DiskCommand::Write { offset, data, durable } => {
+                DiskResult::Done(self.write(offset, &joined(&data), durable))
+            }
+            DiskCommand::Sync => {
+                self.cover(&covers);
+                DiskResult::Done(Ok(()))
+            }
+            DiskCommand::Reserve { offset, length } => DiskResult::Done(self.take_space(offset, length)),
+        }
+    }
+
+    /// Power fails: what is unsynced or in flight is kept, lost or kept in part.
+    pub fn crash(&mut self) {
+        self.crash_point = None;
+        for (_, flying) in std::mem::take(&mut self.in_flight) {
+            match flying.command {
+                // As if it had completed unheard; the dice below decide what stays of it.
+                DiskCommand::Write { offset, data, .. } => {
+                    let _ = self.write(offset, &joined(&data), false);
+                }
+                DiskCommand::Reserve { offset, length } if self.rng.chance(1, 2) => {
+                    let _ = self.take_space(offset, length);
+                }
+                _ => {}
+            }
+        }
+        self.uncovered.clear();
+        let mood = self.rng.below(4);
+        for (sector, Unsynced { base, writes }) in std::mem::take(&mut self.unsynced) {
+            let kept = match mood {
+                0 => 0,
+                1 => writes.len(),
+                _ => self.rng.below(writes.len() as u64 + 1) as usize,
+            };
+            let content = if kept == 0 { base } else { writes[kept - 1].1 };
+            self.content.insert(sector, content);
+        }
+    }
+
+    fn check(&self, tag: DiskTag, command: &DiskCommand) {
+        assert!(!self.in_flight.contains_key(&tag), "{tag:?} names a command in flight already");
+        if let Some((offset, length, _)) = extent(command) {
+            let whole = offset.is_multiple_of(SECTOR_BYTES as u64) && length.is_multiple_of(SECTOR_BYTES as u64);
+            assert!(whole && length > 0, "a disk command covers whole sectors: {offset}+{length}");
+        }
+        for (other_tag, other) in &self.in_flight {
+            if let (Some((a, a_length, a_writes)), Some((b, b_length, b_writes))) =
+                (extent(command), extent(&other.command))
+            {
+                let overlap = a < b + b_length && b < a + a_length;
+                assert!(
+                    !(overlap && (a_writes || b_writes)),
+                    "commands in flight overlap: {tag:?} {a}+{a_length} and {other_tag:?} {b}+{b_length}"
+                );
+            }
+        }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8], durable: bool) -> Result<(), DiskError> {
+        self.take_space(offset, data.len() as u64)?;
+        let write = self.next_write;
+        self.next_write += 1;
+        for (sector, bytes) in sectors(offset, data) {
+            let before = self.content.insert(sector, bytes).unwrap_or([0; SECTOR_BYTES]);
+            if durable {
+                self.unsynced.remove(&sector);
+            } else {
+                let unsynced = self.unsynced.entry(sector).or_insert(Unsynced { base: before, writes: Vec::new() });
+                unsynced.writes.push((write, bytes));
+            }
+        }
+        if !durable {
+            self.uncovered.insert(write);
+        }
+        Ok(())
+    }
+
+    fn cover(&mut self, covered: &BTreeSet<u64>) {
+        self.uncovered.retain(|write| !covered.contains(write));
+        self.unsynced.retain(|_, unsynced| {
+            if let Some(last) = unsynced.writes.iter().rposition(|(write, _)| covered.contains(write)) {
+                unsynced.base = unsynced.writes[last].1;
+                unsynced.writes.drain(..=last);
+            }
+            !unsynced.writes.is_empty()
+        });
+    }
+
+    fn take_space(&mut self, offset: u64, length: u64) -> Result<(), DiskError> {
+        let Some(space) = self.options.space else { return Ok(()) };
+        let new = pages(offset, length).filter(|page| !self.pages_used.contains(page)).count() as u64;
+        if (self.pages_used.len() as u64 + new) * PAGE_BYTES > space {
+            return Err(DiskError::NoSpace);
+        }
+        self.pages_used.extend(pages(offset, length));
+        Ok(())
+    }
+}
+
+/// Offset, length, and whether it writes; nothing for what may overlap anything.
+fn extent(command: &DiskCommand) -> Option<(u64, u64, bool)> {
+    match command {
+        DiskCommand::Read { offset, length } => Some((*offset, *length as u64, false)),
+        DiskCommand::Write { offset, data, .. } => {
+            Some((*offset, data.iter().map(|part| part.len() as u64).sum(), true))
+        }
+        DiskCommand::Sync | DiskCommand::Reserve { .. } => None,
+    }
+}
+
+fn sectors(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, Sector)> + '_ {
+    let first = offset / SECTOR_BYTES as u64;
+    data.chunks(SECTOR_BYTES).enumerate().map(move |(index, chunk)| {
+        let mut sector = [0; SECTOR_BYTES];
+        sector[..chunk.len()].copy_from_slice(chunk);
+        (first + index as u64, sector)
+    })
+}
+
+fn pages(offset: u64, length: u64) -> std::ops::Range<u64> {
+    offset / PAGE_BYTES..(offset + length).div_ceil(PAGE_BYTES)
+}
+
+fn joined(parts: &[Bytes]) -> Bytes {
+    match parts {
+        [one] => one.clone(),
+        many => many.concat().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(seed: u64) -> Disk {
+        Disk::new(DiskOptions::default(), Rng::new(seed))
+    }
+
+    fn write(offset: u64, byte: u8, sectors: usize, durable: bool) -> DiskCommand {
+        DiskCommand::Write { offset, data: vec![vec![byte; sectors * SECTOR_BYTES].into()], durable }
+    }
+
+    fn run(disk: &mut Disk, tag: u64, command: DiskCommand) -> DiskResult {
+        disk.issue(DiskTag(tag), command);
+        disk.complete(DiskTag(tag))
+    }
+
+    #[test]
+    fn a_sync_covers_what_had_completed_before_it_was_emitted_and_no_more() {
+        let mut lost_later_write = false;
+        for seed in 0..64 {
+            let mut disk = disk(seed);
+            run(&mut disk, 1, write(0, 1, 2, false));
+            disk.issue(DiskTag(2), write(4096, 2, 1, false));
+            disk.issue(DiskTag(3), DiskCommand::Sync);
+            disk.complete(DiskTag(2));
+            disk.complete(DiskTag(3));
+            disk.crash();
+            assert_eq!(disk.peek(0, 1024), [1; 1024], "seed {seed}");
+            lost_later_write |= disk.peek(4096, 512) == [0; 512];
+        }
+        assert!(lost_later_write, "a write that completes after the sync was emitted is not covered by it");
+    }
+
+    #[test]
+    fn a_durable_write_stays_and_covers_nothing_else() {
+        let mut lost_other = false;
+        for seed in 0..64 {
+            let mut disk = disk(seed);
+            run(&mut disk, 1, write(4096, 2, 1, false));
+            run(&mut disk, 2, write(0, 1, 1, true));
+            disk.crash();
+            assert_eq!(disk.peek(0, 512), [1; 512]);
+            lost_other |= disk.peek(4096, 512) == [0; 512];
+        }
+        assert!(lost_other);
+    }
+
+    #[test]
+    fn an_unsynced_overwrite_leaves_old_or_new_sectors_and_sometimes_both() {
+        let (mut torn, mut kept, mut lost) = (false, false, false);
+        for seed in 0..64 {
+            let mut disk = disk(seed);
+            run(&mut disk, 1, write(0, 1, 2, true));
+            disk.issue(DiskTag(2), write(0, 2, 2, seed % 2 == 0));
+            disk.crash();
+            match (disk.peek(0, 512)[0], disk.peek(512, 512)[0]) {
+                (1, 1) => lost = true,
+                (2, 2) => kept = true,
+                (1, 2) | (2, 1) => torn = true,
+                other => panic!("neither old nor new: {other:?}"),
+            }
+        }
+        assert!(torn && kept && lost);
+    }
+
+    #[test]
+    #[should_panic(expected = "commands in flight overlap")]
+    fn overlapping_commands_in_flight_end_the_run() {
+        let mut disk = disk(0);
+        disk.issue(DiskTag(1), write(0, 1, 2, false));
+        disk.issue(DiskTag(2), DiskCommand::Read { offset: 512, length: 512 });
+    }
+
+    #[test]
+    fn a_full_disk_takes_overwrites_and_what_was_reserved() {
+        let mut disk = Disk::new(DiskOptions { space: Some(8192), ..DiskOptions::default() }, Rng::new(1));
+        assert_eq!(run(&mut disk, 1, DiskCommand::Reserve { offset: 0, length: 8192 }), DiskResult::Done(Ok(())));
+        assert_eq!(run(&mut disk, 2, write(4096, 1, 1, false)), DiskResult::Done(Ok(())));
+        assert_eq!(run(&mut disk, 3, write(8192, 1, 1, false)), DiskResult::Done(Err(DiskError::NoSpace)));
+    }
+
+    #[test]
+    fn power_fails_at_the_chosen_command() {
+        let mut disk = disk(0);
+        disk.crash_at(CrashPoint::Write(2));
+        assert!(!disk.issue(DiskTag(1), write(0, 1, 1, false)).1);
+        assert!(!disk.issue(DiskTag(2), DiskCommand::Sync).1);
+        assert!(disk.issue(DiskTag(3), write(512, 1, 1, false)).1);
+    }
+}

@@ -1,0 +1,183 @@
+//! A network that loses, doubles, delays, reorders and damages what it is given, and can be cut in parts.
+
+use braid_base::{NodeId, Rng, Time};
+use braid_wire::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How the network behaves. Probabilities are parts of ten thousand messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkOptions {
+    /// The least that a message takes.
+    pub latency_min: Duration,
+    /// The most that an undisturbed message takes.
+    pub latency_max: Duration,
+    /// If set, messages from one node to another arrive in the order sent, as on one connection.
+    pub in_order: bool,
+    /// Lost.
+    pub loss: u64,
+    /// Delivered twice.
+    pub double: u64,
+    /// Damaged on the way, and therefore lost.
+    pub damage: u64,
+    /// Late, by up to `delay_max`.
+    pub delay: u64,
+    /// See `delay`.
+    pub delay_max: Duration,
+}
+
+impl NetworkOptions {
+    /// A network without faults.
+    pub fn clean() -> NetworkOptions {
+        NetworkOptions {
+            latency_min: Duration::from_micros(20),
+            latency_max: Duration::from_micros(200),
+            in_order: true,
+            loss: 0,
+            double: 0,
+            damage: 0,
+            delay: 0,
+            delay_max: Duration::ZERO,
+        }
+    }
+}
+
+/// What a rule says of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As the options and the dice have it.
+    Pass,
+    /// Lost.
+    Drop,
+    /// Delivered twice.
+    Double,
+    /// Delivered so much later than usual.
+    Delay(Duration),
+}
+
+/// What the network did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkCounts {
+    /// Messages given to it.
+    pub sent: u64,
+    /// Lost by chance or by rule.
+    pub lost: u64,
+    /// Lost at a cut.
+    pub cut: u64,
+    /// Delivered twice.
+    pub doubled: u64,
+    /// Damaged.
+    pub damaged: u64,
+    /// Delayed beyond the usual latency.
+    pub delayed: u64,
+}
+
+/// One delivery of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flight {
+    /// When it arrives.
+    pub at: Time,
+    /// Whether its bytes are damaged on the way.
+    pub damaged: bool,
+}
+
+type Rule = Box<dyn FnMut(NodeId, NodeId, &Message) -> Verdict>;
+
+/// The network between all nodes.
+pub struct Network {
+    options: NetworkOptions,
+    rng: Rng,
+    rule: Option<Rule>,
+    /// Pairs (from, to) between which nothing passes.
+    cuts: BTreeSet<(NodeId, NodeId)>,
+    /// When the last message of each pair arrives, kept while messages arrive in order.
+    last_arrivals: BTreeMap<(NodeId, NodeId), Time>,
+    counts: NetworkCounts,
+}
+
+impl Network {
+    /// A network with dice of its own.
+    pub fn new(options: NetworkOptions, rng: Rng) -> Network {
+        Network {
+            options,
+            rng,
+            rule: None,
+            cuts: BTreeSet::new(),
+            last_arrivals: BTreeMap::new(),
+            counts: NetworkCounts::default(),
+        }
+    }
+
+    /// Behaves otherwise from now on.
+    pub fn set_options(&mut self, options: NetworkOptions) {
+        self.options = options;
+    }
+
+    /// Asks `rule` about every message from now on; scripted scenarios choose their victims with it.
+    pub fn set_rule(&mut self, rule: impl FnMut(NodeId, NodeId, &Message) -> Verdict + 'static) {
+        self.rule = Some(Box::new(rule));
+    }
+
+    /// Lets nothing pass from `from` to `to`; what is under way arrives.
+    pub fn cut(&mut self, from: NodeId, to: NodeId) {
+        self.cuts.insert((from, to));
+    }
+
+    /// Undoes one cut.
+    pub fn join(&mut self, from: NodeId, to: NodeId) {
+        self.cuts.remove(&(from, to));
+    }
+
+    /// No cuts, no rule, no faults.
+    pub fn heal(&mut self) {
+        self.cuts.clear();
+        self.rule = None;
+        self.options = NetworkOptions::clean();
+    }
+
+    /// What it did so far.
+    pub fn counts(&self) -> NetworkCounts {
+        self.counts
+    }
+
+    /// Takes a message; says when, how often and in what state it arrives.
+    pub fn send(&mut self, now: Time, from: NodeId, to: NodeId, message: &Message) -> Vec<Flight> {
+        self.counts.sent += 1;
+        let verdict = self.rule.as_mut().map_or(Verdict::Pass, |rule| rule(from, to, message));
+        if self.cuts.contains(&(from, to)) {
+            self.counts.cut += 1;
+            return Vec::new();
+        }
+        if verdict == Verdict::Drop || self.rng.chance(self.options.loss, 10_000) {
+            self.counts.lost += 1;
+            return Vec::new();
+        }
+        let mut flights = vec![self.fly(now, from, to)];
+        if verdict == Verdict::Double || self.rng.chance(self.options.double, 10_000) {
+            self.counts.doubled += 1;
+            flights.push(self.fly(now, from, to));
+        }
+        if let Verdict::Delay(span) = verdict {
+            self.counts.delayed += 1;
+            flights.iter_mut().for_each(|flight| flight.at = flight.at.after(span));
+        }
+        flights
+    }
+
+    fn fly(&mut self, now: Time, from: NodeId, to: NodeId) -> Flight {
+        let (low, high) = (self.options.latency_min.as_nanos() as u64, self.options.latency_max.as_nanos() as u64);
+        let mut at = Time(now.0 + self.rng.between(low, high));
+        if self.rng.chance(self.options.delay, 10_000) {
+            self.counts.delayed += 1;
+            at.0 += self.rng.below(self.options.delay_max.as_nanos() as u64 + 1);
+        }
+        if self.options.in_order {
+            let last = self.last_arrivals.entry((from, to)).or_default();
+            at = at.max(*last);
+            *last = at;
+        }
+        let damaged = self.rng.chance(self.options.damage, 10_000);
+        self.counts.damaged += u64::from(damaged);
+        Flight { at, damaged }
+    }
+}

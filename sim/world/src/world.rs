@@ -1,0 +1,387 @@
+//! The loop: pops the earliest event, lets its machine take a step, and schedules what follows.
+
+use crate::clock::LocalClock;
+use crate::disk::Disk;
+use crate::network::{Network, NetworkOptions};
+use crate::trace::Trace;
+use braid_base::{ArrayId, NodeId, Now, Rng, Time};
+use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Ignored, Input, Machine, OpId};
+use braid_wire::Frame;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// So many events without time passing are a machine that spins.
+const EVENTS_AT_ONCE_MAX: u64 = 1_000_000;
+
+/// Something that the world's owner should hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// A machine answered a request.
+    Reply {
+        /// Which machine.
+        node: NodeId,
+        /// Which request.
+        op: OpId,
+        /// How it ended.
+        outcome: HostOutcome,
+    },
+    /// A moment that the owner had asked for ([`World::alarm`]).
+    Alarm(u64),
+    /// A node's power failed at the crash point of its disk.
+    PowerFailed(NodeId),
+}
+
+/// Nodes, the network between them, and what is going to happen.
+pub struct World<M> {
+    array: ArrayId,
+    now: Time,
+    queue: BTreeMap<(Time, u64), Event>,
+    next_event: u64,
+    events_at_once: u64,
+    nodes: BTreeMap<NodeId, Node<M>>,
+    /// Between all nodes.
+    pub network: Network,
+    /// What happened.
+    pub trace: Trace,
+    ignored: BTreeMap<Ignored, u64>,
+    rng: Rng,
+    effects: Effects,
+    happenings: std::collections::VecDeque<Happening>,
+}
+
+struct Node<M> {
+    /// None while it is down.
+    machine: Option<M>,
+    disk: Option<Disk>,
+    clock: LocalClock,
+    skew: i64,
+    /// Counts starts: events of an earlier life concern nobody.
+    life: u64,
+    armed: Option<(Time, u64)>,
+    stalled_until: Time,
+}
+
+#[derive(Debug)]
+enum Event {
+    Arrival {
+        to: NodeId,
+        frame: Bytes,
+    },
+    /// A machine's own: only in the life in which it was scheduled.
+    Own {
+        node: NodeId,
+        life: u64,
+        own: Own,
+    },
+    Alarm(u64),
+}
+
+#[derive(Debug)]
+enum Own {
+    Start,
+    DiskDone(braid_machine::DiskTag),
+    Request(OpId, HostRequest),
+    Wake,
+}
+
+impl<M: Machine> World<M> {
+    /// An empty world, whose every die is decided by `seed`.
+    pub fn new(array: ArrayId, seed: u64, network: NetworkOptions, trace: Trace) -> World<M> {
+        let mut rng = Rng::new(seed);
+        World {
+            array,
+            now: Time(0),
+            queue: BTreeMap::new(),
+            next_event: 0,
+            events_at_once: 0,
+            nodes: BTreeMap::new(),
+            network: Network::new(network, rng.fork()),
+            trace,
+            ignored: BTreeMap::new(),
+            rng,
+            effects: Effects::new(),
+            happenings: Default::default(),
+        }
+    }
+
+    /// True time.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// What the machines have ignored, and how often.
+    pub fn ignored(&self) -> &BTreeMap<Ignored, u64> {
+        &self.ignored
+    }
+
+    /// Brings in a node, and starts it.
+    pub fn add(&mut self, node: NodeId, machine: M, disk: Option<Disk>, clock: LocalClock) {
+        let fresh = Node { machine: None, disk, clock, skew: 0, life: 0, armed: None, stalled_until: Time(0) };
+        assert!(self.nodes.insert(node, fresh).is_none(), "{node} is in the world already");
+        self.start(node, machine);
+    }
+
+    /// Starts a node that is down: `machine` has an empty memory, the disk is as the crash left it.
+    pub fn start(&mut self, node: NodeId, machine: M) {
+        let (now, place) = (self.now, self.node_mut(node));
+        assert!(place.machine.is_none(), "{node} is up already");
+        place.machine = Some(machine);
+        place.life += 1;
+        place.armed = None;
+        place.stalled_until = now;
+        let life = place.life;
+        self.schedule(now, Event::Own { node, life, own: Own::Start });
+    }
+
+    /// Power fails at a node, now.
+    pub fn crash(&mut self, node: NodeId) {
+        let place = self.node_mut(node);
+        place.machine = None;
+        if let Some(disk) = &mut place.disk {
+            disk.crash();
+        }
+        self.trace.event(self.now, Some(node), &[1], format_args!("crash"));
+    }
+
+    /// Starts the timers' clock of a node that is down over, as a machine does that boots.
+    pub fn reboot_clock(&mut self, node: NodeId, reading: Time) {
+        let now = self.now;
+        let place = self.node_mut(node);
+        assert!(place.machine.is_none(), "clocks start over only while a node is down");
+        place.clock.reboot(now, reading);
+    }
+
+    /// Moves a node's wall clock by so many nanoseconds.
+    pub fn step_clock(&mut self, node: NodeId, by: i64) {
+        let place = self.node_mut(node);
+        place.clock.step(by);
+        place.skew += by;
+        self.trace.event(self.now, Some(node), &[2, by as u64], format_args!("clock steps by {by} ns"));
+    }
+
+    /// By how much a node's wall clock was moved in all, in nanoseconds.
+    pub fn skew(&self, node: NodeId) -> i64 {
+        self.nodes.get(&node).map_or(0, |place| place.skew)
+    }
+
+    /// A node does nothing for a while; what comes meanwhile it finds afterwards.
+    pub fn stall(&mut self, node: NodeId, span: Duration) {
+        let until = self.now.after(span);
+        let place = self.node_mut(node);
+        place.stalled_until = place.stalled_until.max(until);
+        self.trace.event(self.now, Some(node), &[3, until.0], format_args!("stalls for {span:?}"));
+    }
+
+    /// Asks a machine for something; if it is down, nobody will ever answer.
+    pub fn request(&mut self, node: NodeId, op: OpId, request: HostRequest) {
+        let Some(place) = self.nodes.get(&node).filter(|place| place.machine.is_some()) else { return };
+        let life = place.life;
+        self.schedule(self.now, Event::Own { node, life, own: Own::Request(op, request) });
+    }
+
+    /// Asks for [`Happening::Alarm`] at `at`.
+    pub fn alarm(&mut self, at: Time, token: u64) {
+        self.schedule(at.max(self.now), Event::Alarm(token));
+    }
+
+    /// The machine of a node, if it is up.
+    pub fn machine(&self, node: NodeId) -> Option<&M> {
+        self.nodes.get(&node)?.machine.as_ref()
+    }
+
+    /// Every node that is up.
+    pub fn up(&self) -> Vec<NodeId> {
+        self.nodes.iter().filter(|(_, place)| place.machine.is_some()).map(|(node, _)| *node).collect()
+    }
+
+    /// The disk of a node.
+    pub fn disk(&self, node: NodeId) -> Option<&Disk> {
+        self.nodes.get(&node)?.disk.as_ref()
+    }
+
+    /// The disk of a node, to do something to it.
+    pub fn disk_mut(&mut self, node: NodeId) -> Option<&mut Disk> {
+        self.nodes.get_mut(&node)?.disk.as_mut()
+    }
+
+    /// Lets the world run until something happens that its owner should hear of, but not beyond `until`.
+    pub fn next(&mut self, until: Time) -> Option<Happening> {
+        loop {
+            if let Some(happening) = self.happenings.pop_front() {
+                return Some(happening);
+            }
+            let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 <= until) else {
+                self.now = self.now.max(until);
+                return None;
+            };
+            let ((time, number), event) = entry.remove_entry();
+            self.events_at_once = if time > self.now { 0 } else { self.events_at_once + 1 };
+            assert!(self.events_at_once < EVENTS_AT_ONCE_MAX, "time stands still: a machine wakes itself for ever");
+            self.now = time;
+            self.handle(number, event);
+        }
+    }
+
+    fn handle(&mut self, number: u64, event: Event) {
+        let node = match &event {
+            Event::Alarm(token) => {
+                self.trace.event(self.now, None, &[4, *token], format_args!("alarm {token}"));
+                return self.happenings.push_back(Happening::Alarm(*token));
+            }
+            Event::Arrival { to, .. } => *to,
+            Event::Own { node, .. } => *node,
+        };
+        // Nobody by that name, or nobody at home: lost.
+        let Some(place) = self.nodes.get_mut(&node).filter(|place| place.machine.is_some()) else { return };
+        match &event {
+            Event::Own { life, .. } if *life != place.life => return,
+            Event::Own { own: Own::Wake, .. } if place.armed != Some((self.now, number)) => return,
+            _ => {}
+        }
+        if place.stalled_until > self.now {
+            let (at, number) = (place.stalled_until, self.next_event);
+            if matches!(event, Event::Own { own: Own::Wake, .. }) {
+                place.armed = Some((at, number));
+            }
+            return self.schedule(at, event);
+        }
+        let Some(input) = self.input(node, event) else { return };
+        self.step(node, input);
+    }
+
+    /// What the event is to the machine; nothing, if it does not reach it.
+    fn input(&mut self, node: NodeId, event: Event) -> Option<Input> {
+        let place = self.nodes.get_mut(&node).expect("it was just found");
+        match event {
+            Event::Alarm(_) => None,
+            Event::Arrival { frame, .. } => {
+                let digest = u64::from(braid_base::checksum::crc32c(&frame[..64]));
+                match Frame::decode(frame) {
+                    Ok(Frame { from, message, .. }) => {
+                        self.trace.event(
+                            self.now,
+                            Some(node),
+                            &[5, digest],
+                            format_args!("message from {from}: {message:?}"),
+                        );
+                        Some(Input::Message { from, message })
+                    }
+                    Err(error) => {
+                        self.trace.event(self.now, Some(node), &[6, digest], format_args!("frame dropped: {error}"));
+                        None
+                    }
+                }
+            }
+            Event::Own { own: Own::Start, .. } => {
+                self.trace.event(self.now, Some(node), &[7], format_args!("start"));
+                Some(Input::Start)
+            }
+            Event::Own { own: Own::DiskDone(tag), .. } => {
+                let result = place.disk.as_mut().expect("a command went to it").complete(tag);
+                self.trace.event(self.now, Some(node), &[8, tag.0], format_args!("disk {}: {result:?}", tag.0));
+                Some(Input::DiskDone { tag, result })
+            }
+            Event::Own { own: Own::Request(op, request), .. } => {
+                self.trace.event(self.now, Some(node), &[9, op.0], format_args!("request {}: {request:?}", op.0));
+                Some(Input::Request { op, request })
+            }
+            Event::Own { own: Own::Wake, .. } => {
+                place.armed = None;
+                self.trace.event(self.now, Some(node), &[10], format_args!("wake"));
+                Some(Input::Wake)
+            }
+        }
+    }
+
+    fn step(&mut self, node: NodeId, input: Input) {
+        let place = self.nodes.get_mut(&node).expect("it was just found");
+        let local: Now = place.clock.now(self.now);
+        let machine = place.machine.as_mut().expect("it is up");
+        let mut effects = std::mem::take(&mut self.effects);
+        machine.step(local, input, &mut effects);
+        machine.invariants();
+        for why in effects.drain_ignored() {
+            *self.ignored.entry(why).or_default() += 1;
+            self.trace.note(self.now, Some(node), format_args!("ignored: {why:?}"));
+        }
+        for effect in effects.drain() {
+            self.perform(node, effect);
+        }
+        self.effects = effects;
+        self.arm(node);
+    }
+
+    fn perform(&mut self, node: NodeId, effect: Effect) {
+        let place = self.nodes.get_mut(&node).expect("its machine made the step");
+        // Power failed at an earlier effect of the same step: the later ones never happened.
+        if place.machine.is_none() {
+            return;
+        }
+        match effect {
+            Effect::Send { to, message } => self.send(node, to, message),
+            Effect::Reply { op, outcome } => {
+                let facts = [11, op.0, u64::from(outcome.is_ok())];
+                self.trace.event(self.now, Some(node), &facts, format_args!("reply {}: {outcome:?}", op.0));
+                self.happenings.push_back(Happening::Reply { node, op, outcome });
+            }
+            Effect::Disk { tag, command } => {
+                self.trace.note(self.now, Some(node), format_args!("to disk {}: {command:?}", tag.0));
+                let disk = place.disk.as_mut().expect("only machines with a disk command it");
+                let (takes, power_fails) = disk.issue(tag, command);
+                let life = place.life;
+                self.schedule(self.now.after(takes), Event::Own { node, life, own: Own::DiskDone(tag) });
+                if power_fails {
+                    self.crash(node);
+                    self.happenings.push_back(Happening::PowerFailed(node));
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, from: NodeId, to: NodeId, message: braid_wire::Message) {
+        let flights = self.network.send(self.now, from, to, &message);
+        if flights.is_empty() {
+            return self.trace.note(self.now, Some(from), format_args!("lost on the way to {to}: {message:?}"));
+        }
+        let frame = Frame { array: self.array, from, to, message }.encode().to_bytes();
+        for flight in flights {
+            let mut bytes = frame.clone();
+            if flight.damaged {
+                let mut damaged = bytes.to_vec();
+                let bit = self.rng.below(damaged.len() as u64 * 8) as usize;
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                bytes = damaged.into();
+            }
+            self.schedule(flight.at, Event::Arrival { to, frame: bytes });
+        }
+    }
+
+    /// Sees to it that the machine is woken at its deadline.
+    fn arm(&mut self, node: NodeId) {
+        let number = self.next_event;
+        let now = self.now;
+        let place = self.nodes.get_mut(&node).expect("its machine made the step");
+        let Some(machine) = &place.machine else { return };
+        // A moment passes at least: nobody is woken in the instant in which he asks.
+        let at = machine.deadline().map(|deadline| place.clock.when(deadline).max(Time(now.0 + 1_000)));
+        match (at, place.armed) {
+            (Some(at), Some((armed, _))) if at == armed => {}
+            (Some(at), _) => {
+                place.armed = Some((at, number));
+                let life = place.life;
+                self.schedule(at, Event::Own { node, life, own: Own::Wake });
+            }
+            (None, _) => place.armed = None,
+        }
+    }
+
+    fn schedule(&mut self, at: Time, event: Event) {
+        self.queue.insert((at, self.next_event), event);
+        self.next_event += 1;
+    }
+
+    fn node_mut(&mut self, node: NodeId) -> &mut Node<M> {
+        self.nodes.get_mut(&node).unwrap_or_else(|| panic!("{node} is not in the world"))
+    }
+}

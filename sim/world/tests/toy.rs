@@ -1,0 +1,200 @@
+//! The world driving a toy machine: a counter on disk that others raise by message.
+
+use braid_base::{ArrayId, DeviceId, Epoch, Generation, NodeId, Now, Rng, Time};
+use braid_machine::{DiskCommand, DiskResult, DiskTag, Effects, HostRequest, HostSuccess, Input, Machine, OpId};
+use braid_wire::{Answer, Command, Message, Reply, Request};
+use braid_world::{CrashPoint, Disk, DiskOptions, Happening, LocalClock, NetworkOptions, Trace, Verdict, World};
+use std::time::Duration;
+
+const HOST: NodeId = NodeId::Host(Generation(1));
+const DEVICE: NodeId = NodeId::Device(DeviceId(0));
+
+/// As a host: asks again every 10 ms until the device has answered, then replies (the number of the request travels as
+/// `settled` and `confirmed`, since a toy has no messages of its own). As a device: counts heartbeats durably,
+/// and answers once the count is durable.
+#[derive(Default)]
+struct Toy {
+    waiting: Option<OpId>,
+    ask_again: Option<Time>,
+    count: u64,
+    tag: u64,
+    asked_by: Vec<(NodeId, u64)>,
+    busy: bool,
+}
+
+impl Toy {
+    fn ask(&mut self, now: Now, out: &mut Effects) {
+        self.ask_again = Some(now.time.after(Duration::from_millis(10)));
+        out.send(
+            DEVICE,
+            Message::Request(Request {
+                host: Generation(1),
+                epoch: Epoch(0),
+                settled: self.waiting.map_or(0, |op| op.0),
+                commits: Vec::new(),
+                command: Command::Heartbeat,
+            }),
+        );
+    }
+
+    fn disk(&mut self, command: DiskCommand, out: &mut Effects) {
+        self.tag += 1;
+        out.disk(DiskTag(self.tag), command);
+    }
+
+    fn count_up(&mut self, out: &mut Effects) {
+        self.busy = true;
+        self.count += 1;
+        let mut sector = vec![0; 512];
+        sector[..8].copy_from_slice(&self.count.to_le_bytes());
+        self.disk(DiskCommand::Write { offset: 0, data: vec![sector.into()], durable: false }, out);
+    }
+}
+
+impl Machine for Toy {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        match input {
+            Input::Start => {}
+            Input::Request { op, .. } => {
+                self.waiting = Some(op);
+                self.ask(now, out);
+            }
+            Input::Wake => {
+                assert!(self.ask_again.is_some_and(|at| at <= now.time), "woken before it had asked to be");
+                self.ask(now, out);
+            }
+            Input::Message { from, message: Message::Request(request) } => {
+                self.asked_by.push((from, request.settled));
+                if !self.busy {
+                    self.count_up(out);
+                }
+            }
+            Input::Message { message: Message::Answer(answer), .. } => {
+                if let Some(op) = self.waiting.take_if(|op| answer.confirmed == [op.0]) {
+                    self.ask_again = None;
+                    out.reply(op, Ok(HostSuccess::Done));
+                }
+            }
+            Input::DiskDone { result: DiskResult::Done(Ok(())), .. } if self.busy => {
+                self.busy = false;
+                self.disk(DiskCommand::Sync, out);
+            }
+            Input::DiskDone { .. } => {
+                for (to, op) in self.asked_by.drain(..) {
+                    let reply = Reply::Heartbeat { orphans: Vec::new() };
+                    out.send(to, Message::Answer(Answer { epoch: Epoch(0), confirmed: vec![op], reply }));
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.ask_again
+    }
+
+    fn invariants(&self) {}
+}
+
+fn world(seed: u64, network: NetworkOptions) -> World<Toy> {
+    let mut world = World::new(ArrayId([7; 16]), seed, network, Trace::keeping(50));
+    world.add(HOST, Toy::default(), None, LocalClock::exact(Time(5_000)).drifting(-150));
+    let disk = Disk::new(DiskOptions::default(), Rng::new(seed));
+    world.add(DEVICE, Toy::default(), Some(disk), LocalClock::exact(Time(0)).drifting(200));
+    world
+}
+
+fn ask(world: &mut World<Toy>, op: u64) -> Option<Happening> {
+    world.request(HOST, OpId(op), HostRequest::Flush { volume: braid_base::VolumeId(1) });
+    world.next(Time(world.now().0 + 10_000_000_000))
+}
+
+fn answered(op: u64) -> Option<Happening> {
+    Some(Happening::Reply { node: HOST, op: OpId(op), outcome: Ok(HostSuccess::Done) })
+}
+
+fn count_on_disk(world: &World<Toy>) -> u64 {
+    u64::from_le_bytes(world.disk(DEVICE).unwrap().peek(0, 512)[..8].try_into().unwrap())
+}
+
+#[test]
+fn a_bad_network_costs_time_and_nothing_else() {
+    let bad = NetworkOptions {
+        in_order: false,
+        loss: 4_000,
+        double: 3_000,
+        damage: 1_000,
+        delay: 1_000,
+        delay_max: Duration::from_millis(50),
+        ..NetworkOptions::clean()
+    };
+    let mut world = world(3, bad);
+    for op in 0..200 {
+        assert_eq!(ask(&mut world, op), answered(op));
+    }
+    let counts = world.network.counts();
+    assert!(counts.lost > 0 && counts.doubled > 0 && counts.damaged > 0 && counts.delayed > 0, "{counts:?}");
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    let digest = |seed| {
+        let mut world = world(seed, NetworkOptions { loss: 2_000, double: 2_000, ..NetworkOptions::clean() });
+        (0..50).for_each(|op| drop(ask(&mut world, op)));
+        (world.trace.digest(), world.trace.events(), world.now())
+    };
+    assert_eq!(digest(1), digest(1));
+    assert_ne!(digest(1), digest(2));
+}
+
+#[test]
+fn what_was_answered_is_on_the_disk_after_a_crash_at_any_command() {
+    for point in (1..20).flat_map(|n| [CrashPoint::Write(n), CrashPoint::Sync(n)]) {
+        let mut world = world(9, NetworkOptions::clean());
+        world.disk_mut(DEVICE).unwrap().crash_at(point);
+        let mut acknowledged = 0;
+        loop {
+            match ask(&mut world, acknowledged + 1) {
+                Some(Happening::PowerFailed(DEVICE)) => break,
+                reply => assert_eq!(reply, answered(acknowledged + 1)),
+            }
+            acknowledged += 1;
+        }
+        assert!(count_on_disk(&world) >= acknowledged, "{point:?}: {acknowledged}");
+    }
+}
+
+#[test]
+fn cuts_and_rules_stop_messages_until_they_are_lifted() {
+    let mut world = world(1, NetworkOptions::clean());
+    world.network.cut(DEVICE, HOST);
+    assert_eq!(ask(&mut world, 1), None);
+    world.network.join(DEVICE, HOST);
+    assert_eq!(world.next(Time(world.now().0 + 1_000_000_000)), answered(1));
+    world.network.set_rule(|_, to, _| if to == DEVICE { Verdict::Drop } else { Verdict::Pass });
+    assert_eq!(ask(&mut world, 2), None);
+    world.network.heal();
+    assert_eq!(world.next(Time(world.now().0 + 1_000_000_000)), answered(2));
+}
+
+#[test]
+fn a_stalled_node_finds_its_messages_afterwards_and_a_dead_one_does_not() {
+    let mut world = world(1, NetworkOptions::clean());
+    world.stall(DEVICE, Duration::from_secs(1));
+    let asked_at = world.now();
+    assert_eq!(ask(&mut world, 1), answered(1));
+    assert!(world.now().since(asked_at) >= Duration::from_secs(1));
+    world.crash(DEVICE);
+    assert_eq!(ask(&mut world, 2), None);
+    world.start(DEVICE, Toy::default());
+    assert_eq!(world.next(Time(world.now().0 + 1_000_000_000)), answered(2));
+}
+
+#[test]
+fn alarms_come_at_their_time() {
+    let mut world = world(1, NetworkOptions::clean());
+    world.alarm(Time(500), 2);
+    world.alarm(Time(300), 1);
+    assert_eq!(world.next(Time(400)), Some(Happening::Alarm(1)));
+    assert_eq!(world.next(Time(400)), None);
+    assert_eq!((world.next(Time(900)), world.now()), (Some(Happening::Alarm(2)), Time(500)));
+}
