@@ -1,1 +1,22 @@
-//! x
+//! RAID arithmetic: where a volume's blocks lie, and the plan (the RAIDmap) of a request.
+//!
+//! Pure numbers: nothing here knows of messages in flight, stamps or failures. Devices are named by their *ring
+//! position*, 0 to n-1; a [`VolumeDescription`] says which device stands where.
+//!
+//! ```text
+//!   offset, length ──► ReadPlan / WritePlan ──► per device: blocks to read, blocks to pre-write
+//!                                │
+//!        what was read (Old) ────┴──► the bytes asked for / the pieces to write, parity included
+//! ```
+
+mod layout;
+mod plan;
+mod scheme;
+mod volume;
+
+pub use layout::{Layout, LayoutError, Place};
+pub use plan::{
+    CheckPlan, Method, Methods, New, Old, Part, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan,
+};
+pub use scheme::{Scheme, SchemeError};
+pub use volume::{RingError, VolumeDescription, VolumeError, ring_of};

@@ -1,0 +1,196 @@
+//! Where the blocks of a volume lie.
+//!
+//! The units of all stripes are numbered one after the other and dealt round the ring of devices: with w = k + m
+//! units a stripe, unit p of stripe s has the number u = s·w + p, and lies on ring position u mod n as unit u div n of
+//! the component there. With n = w, each stripe is a row over all devices; with n = G·w there are G groups; any other
+//! n ≥ w declusters the stripes.
+//!
+//! Within a stripe, roles rotate left-symmetrically (parallel-RAID paper, Table II), one step whenever the stripes have
+//! come round the ring to where they began:
+//!
+//! ```text
+//!   stripe 0:   0   1   2   3   P        raid5:4+1 on five devices:
+//!   stripe 1:   5   6   7   P   4        a sequential read keeps all of them busy
+//!   stripe 2:  10  11   P   8   9
+//!   stripe 3:  15   P  12  13  14
+//!   stripe 4:   P  16  17  18  19
+//! ```
+
+use crate::{Scheme, SchemeError};
+use braid_base::limits::PARTICIPANTS_MAX;
+use braid_base::{BLOCK_BYTES, BlockRange};
+
+/// How a volume lies on its ring of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    scheme: Scheme,
+    devices: usize,
+    unit_blocks: u64,
+}
+
+/// One block's, or one unit's first block's, place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Which device: its position on the ring.
+    pub position: usize,
+    /// Which block of the component there.
+    pub block: u64,
+}
+
+impl Layout {
+    /// The smallest stripe unit, in blocks: 4 KiB.
+    pub const UNIT_BLOCKS_MIN: u64 = 1;
+    /// The largest stripe unit, in blocks: 1 MiB.
+    pub const UNIT_BLOCKS_MAX: u64 = (1 << 20) / BLOCK_BYTES as u64;
+    /// The stripe unit unless told otherwise, in blocks: 64 KiB.
+    pub const UNIT_BLOCKS_DEFAULT: u64 = (64 << 10) / BLOCK_BYTES as u64;
+
+    /// Stripes of `scheme` on a ring of so many devices, in units of so many blocks.
+    pub fn new(scheme: Scheme, devices: usize, unit_blocks: u64) -> Result<Layout, LayoutError> {
+        scheme.check()?;
+        if devices < scheme.width() {
+            return Err(LayoutError::TooFewDevices { scheme, needed: scheme.width(), devices });
+        }
+        if devices > PARTICIPANTS_MAX {
+            return Err(LayoutError::TooManyDevices { devices, most: PARTICIPANTS_MAX });
+        }
+        if !unit_blocks.is_power_of_two() || unit_blocks > Self::UNIT_BLOCKS_MAX {
+            return Err(LayoutError::Unit { bytes: unit_blocks.saturating_mul(BLOCK_BYTES as u64) });
+        }
+        Ok(Layout { scheme, devices, unit_blocks })
+    }
+
+    /// The RAID level and its numbers.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// n: devices on the ring.
+    pub fn devices(&self) -> usize {
+        self.devices
+    }
+
+    /// Blocks of a stripe unit.
+    pub fn unit_blocks(&self) -> u64 {
+        self.unit_blocks
+    }
+
+    /// k: data units of a stripe.
+    pub fn data_units(&self) -> usize {
+        self.scheme.data_units()
+    }
+
+    /// m: redundancy units of a stripe.
+    pub fn redundancy_units(&self) -> usize {
+        self.scheme.redundancy_units()
+    }
+
+    /// The volume's blocks in one stripe.
+    pub fn stripe_blocks(&self) -> u64 {
+        self.data_units() as u64 * self.unit_blocks
+    }
+
+    /// Where data unit `unit`, below k, of a stripe begins.
+    pub fn data_unit(&self, stripe: u64, unit: usize) -> Place {
+        assert!(unit < self.data_units(), "a stripe has data units 0 to k-1");
+        let behind = self.redundancy_units() + unit;
+        self.unit(stripe, (self.first_redundancy(stripe) + behind) % self.scheme.width())
+    }
+
+    /// Where redundancy unit `unit`, below m, of a stripe begins.
+    pub fn redundancy_unit(&self, stripe: u64, unit: usize) -> Place {
+        assert!(unit < self.redundancy_units(), "a stripe has redundancy units 0 to m-1");
+        self.unit(stripe, (self.first_redundancy(stripe) + unit) % self.scheme.width())
+    }
+
+    /// Where a block of the volume lies.
+    pub fn locate(&self, block: u64) -> Place {
+        let within = block % self.stripe_blocks();
+        let mut place = self.data_unit(block / self.stripe_blocks(), (within / self.unit_blocks) as usize);
+        place.block += within % self.unit_blocks;
+        place
+    }
+
+    /// The stripes that hold a volume of so many blocks. The last one exists whole, even if used in part.
+    pub fn stripes(&self, volume_blocks: u64) -> u64 {
+        volume_blocks.div_ceil(self.stripe_blocks())
+    }
+
+    /// The length in blocks of each component of a volume of so many blocks.
+    pub fn component_blocks(&self, volume_blocks: u64) -> u64 {
+        let units = self.stripes(volume_blocks) * self.scheme.width() as u64;
+        units.div_ceil(self.devices as u64) * self.unit_blocks
+    }
+
+    /// The largest volume, in blocks, whose components have at most so many.
+    pub fn usable_blocks(&self, component_blocks: u64) -> u64 {
+        let units = u128::from(component_blocks / self.unit_blocks) * self.devices as u128;
+        let blocks = units / self.scheme.width() as u128 * u128::from(self.stripe_blocks());
+        u64::try_from(blocks).unwrap_or(u64::MAX)
+    }
+
+    /// Where the `p`-th unit of a stripe begins, whatever its role.
+    fn unit(&self, stripe: u64, p: usize) -> Place {
+        let number = stripe * self.scheme.width() as u64 + p as u64;
+        let devices = self.devices as u64;
+        Place { position: (number % devices) as usize, block: number / devices * self.unit_blocks }
+    }
+
+    /// Which unit of a stripe is its first redundancy unit; the others follow it, then the data.
+    fn first_redundancy(&self, stripe: u64) -> usize {
+        if self.redundancy_units() == 0 {
+            return 0;
+        }
+        let width = self.scheme.width();
+        let cycle = self.devices / greatest_common_divisor(self.devices, width);
+        let turns = (stripe / cycle as u64 % width as u64) as usize;
+        width - 1 - turns
+    }
+}
+
+/// Runs of neighbouring blocks of a volume that lie on one device, in the order of the volume: a run per stripe unit.
+pub(crate) fn unit_runs(layout: &Layout, blocks: BlockRange) -> impl Iterator<Item = BlockRange> + use<> {
+    let unit = layout.unit_blocks();
+    let mut at = blocks.start;
+    std::iter::from_fn(move || {
+        let run = BlockRange::between(at, blocks.end().min((at / unit + 1) * unit));
+        at = run.end();
+        (!run.is_empty()).then_some(run)
+    })
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+/// Why there is no such layout.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// The scheme makes no sense by itself.
+    #[error(transparent)]
+    Scheme(#[from] SchemeError),
+    /// A stripe would not fit on the ring.
+    #[error("{scheme} needs {needed} devices, and there are only {devices}: add devices or choose a narrower layout")]
+    TooFewDevices {
+        /// The scheme.
+        scheme: Scheme,
+        /// Its width.
+        needed: usize,
+        /// What there is.
+        devices: usize,
+    },
+    /// One request could touch more devices than may take part in a transaction.
+    #[error("a volume lies on at most {most} devices, not {devices}: make several volumes")]
+    TooManyDevices {
+        /// What was asked for.
+        devices: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// The stripe unit is out of bounds.
+    #[error("a stripe unit can't have {bytes} bytes: choose a power of two from 4 KiB to 1 MiB, such as 64KiB")]
+    Unit {
+        /// What was asked for.
+        bytes: u64,
+    },
+}

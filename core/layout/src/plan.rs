@@ -1,0 +1,109 @@
+//! Plans: which device reads and writes what for one request (the RAIDmap of the parallel-RAID paper).
+//!
+//! A plan first says what each device has to do ([`Share`]); then, given what the devices answered ([`Old`]), it works
+//! out the result. It holds no data in between and may be used again when its request is tried again.
+//!
+//! These are the plans of a healthy array. With a device away, another [`Method`] is right for the bands that touch it
+//! (Table III of the paper: a lost unit that is updated makes a write large, lost parity is left out, …): that choice
+//! belongs where `write` chooses the method of a band, and `ReconstructPlan` is how a lost unit is read.
+
+mod band;
+mod check;
+mod old;
+mod parity;
+mod read;
+mod reconstruct;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use band::{Method, Methods};
+pub use check::CheckPlan;
+pub use old::Old;
+pub use read::{Part, ReadPlan};
+pub use reconstruct::{ReconstructError, ReconstructPlan};
+pub use write::{New, WritePlan};
+
+use crate::Place;
+use braid_base::{BLOCK_BYTES, BlockRange};
+
+/// What one device does in a plan. Ranges are of its component, ascending, and merged where they touch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Which device: its position on the ring.
+    pub position: usize,
+    /// The blocks that it is going to write.
+    pub prewrites: Vec<BlockRange>,
+    /// The blocks that must be read from it before.
+    pub reads: Vec<BlockRange>,
+}
+
+/// Shares in the making, ascending by position.
+#[derive(Default)]
+struct Shares(Vec<Share>);
+
+impl Shares {
+    fn read(&mut self, place: Place, count: u64) {
+        push_merged(&mut self.of(place.position).reads, BlockRange::new(place.block, count));
+    }
+
+    fn prewrite(&mut self, place: Place, count: u64) {
+        push_merged(&mut self.of(place.position).prewrites, BlockRange::new(place.block, count));
+    }
+
+    fn of(&mut self, position: usize) -> &mut Share {
+        let index = self.0.binary_search_by_key(&position, |share| share.position).unwrap_or_else(|index| {
+            self.0.insert(index, Share { position, prewrites: Vec::new(), reads: Vec::new() });
+            index
+        });
+        &mut self.0[index]
+    }
+}
+
+fn push_merged(ranges: &mut Vec<BlockRange>, range: BlockRange) {
+    match ranges.last_mut() {
+        Some(last) if range.start <= last.end() => {
+            assert_eq!(last.end(), range.start, "plans go through a component in order and touch a block once");
+            last.count += range.count;
+        }
+        _ => ranges.push(range),
+    }
+}
+
+/// The bytes that a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    offset: u64,
+    length: u64,
+}
+
+impl Span {
+    fn new(offset: u64, length: u64) -> Span {
+        assert!(offset.checked_add(length).is_some(), "requests lie within their volume");
+        Span { offset, length }
+    }
+
+    fn end(self) -> u64 {
+        self.offset + self.length
+    }
+
+    /// The volume's blocks that it touches.
+    fn blocks(self) -> BlockRange {
+        if self.length == 0 {
+            return BlockRange::new(self.offset / BLOCK_BYTES as u64, 0);
+        }
+        BlockRange::between(self.offset / BLOCK_BYTES as u64, self.end().div_ceil(BLOCK_BYTES as u64))
+    }
+
+    /// Those of its blocks that it covers only in part: none, its first one, its last one or both.
+    fn edges(self) -> impl Iterator<Item = u64> {
+        let blocks = self.blocks();
+        let block_bytes = BLOCK_BYTES as u64;
+        let cut_in_front = !self.offset.is_multiple_of(block_bytes);
+        let cut_behind = !self.end().is_multiple_of(block_bytes);
+        let first = (!blocks.is_empty() && (cut_in_front || (cut_behind && blocks.count == 1))).then_some(blocks.start);
+        let last = (blocks.count > 1 && cut_behind).then(|| blocks.end() - 1);
+        first.into_iter().chain(last)
+    }
+}

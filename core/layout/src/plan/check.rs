@@ -1,0 +1,57 @@
+//! The plan that compares a stripe's redundancy with its data.
+
+use super::old::Old;
+use super::parity::{Source, push_old, xor};
+use super::{Share, Shares};
+use crate::{Layout, Place};
+use braid_base::BlockRange;
+use braid_wire::Content;
+
+/// Reads every unit of a stripe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckPlan {
+    layout: Layout,
+    stripe: u64,
+    shares: Vec<Share>,
+}
+
+impl CheckPlan {
+    /// A check of one stripe of the volume.
+    pub fn new(layout: &Layout, stripe: u64) -> CheckPlan {
+        let mut plan = CheckPlan { layout: *layout, stripe, shares: Vec::new() };
+        let mut shares = Shares::default();
+        for place in plan.data().chain(plan.redundancy()) {
+            shares.read(place, layout.unit_blocks());
+        }
+        plan.shares = shares.0;
+        plan
+    }
+
+    /// What each device reads.
+    pub fn shares(&self) -> &[Share] {
+        &self.shares
+    }
+
+    /// True if every redundancy unit is the XOR of the data units; so always, where there is none.
+    pub fn matches(&self, old: &Old) -> bool {
+        let rows = BlockRange::new(0, self.layout.unit_blocks());
+        self.redundancy().all(|redundancy| {
+            let mut sources: Vec<Source> = Vec::new();
+            for place in self.data().chain([redundancy]) {
+                push_old(&mut sources, old, place, rows);
+            }
+            xor(rows, sources).iter().all(|piece| match &piece.content {
+                Content::Data(sum) => sum.iter().fold(0, |any, byte| any | byte) == 0,
+                _ => true,
+            })
+        })
+    }
+
+    fn data(&self) -> impl Iterator<Item = Place> {
+        (0..self.layout.data_units()).map(|unit| self.layout.data_unit(self.stripe, unit))
+    }
+
+    fn redundancy(&self) -> impl Iterator<Item = Place> {
+        (0..self.layout.redundancy_units()).map(|unit| self.layout.redundancy_unit(self.stripe, unit))
+    }
+}

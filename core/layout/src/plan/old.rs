@@ -1,0 +1,90 @@
+//! What the devices answered to the reads of a plan.
+
+use crate::Place;
+use braid_base::{BLOCK_BYTES, BlockRange};
+use braid_wire::{Content, Piece, Want};
+use std::collections::BTreeMap;
+
+/// Old content, by device: collected as answers come, in whatever segments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Old {
+    /// Per ring position the pieces, ascending and disjoint.
+    pieces: BTreeMap<usize, Vec<Piece>>,
+}
+
+impl Old {
+    /// Nothing yet.
+    pub fn new() -> Old {
+        Old::default()
+    }
+
+    /// Takes in what the device at `position` answered. Devices are not trusted: pieces that make no sense or repeat
+    /// others are left out, and then [`Old::covers`] tells.
+    pub fn insert(&mut self, position: usize, pieces: Vec<Piece>) {
+        let known = self.pieces.entry(position).or_default();
+        known.extend(pieces.into_iter().filter(is_sound));
+        known.sort_by_key(|piece| piece.range.start);
+        known.dedup_by(|next, kept| kept.range.overlaps(next.range));
+    }
+
+    /// True if all of these blocks of the device are there: their content, or for [`Want::Allocation`] at least whether
+    /// they have any. A plan may be given only what covers the reads of all its shares.
+    pub fn covers(&self, position: usize, ranges: &[BlockRange], want: Want) -> bool {
+        ranges.iter().all(|range| {
+            let mut reached = range.start;
+            for piece in self.overlapping(position, *range) {
+                if piece.range.start > reached || (want == Want::Data && piece.content == Content::Present) {
+                    return false;
+                }
+                reached = piece.range.end();
+            }
+            reached >= range.end()
+        })
+    }
+
+    /// The content of `count` blocks from `place` on, in order, cut to them; their blocks counted from `place`, so that
+    /// the first is 0.
+    pub(super) fn content(&self, place: Place, count: u64) -> impl Iterator<Item = Piece> {
+        let wanted = BlockRange::new(place.block, count);
+        let mut reached = wanted.start;
+        let pieces = self.overlapping(place.position, wanted).iter().map(move |piece| {
+            assert!(piece.range.start <= reached, "a plan gets all that it asked to read");
+            reached = piece.range.end();
+            let mut cut = clip(piece, wanted);
+            cut.range.start -= wanted.start;
+            cut
+        });
+        let last = self.overlapping(place.position, wanted).last().map_or(wanted.start, |piece| piece.range.end());
+        assert!(last >= wanted.end(), "a plan gets all that it asked to read");
+        pieces
+    }
+
+    fn overlapping(&self, position: usize, range: BlockRange) -> &[Piece] {
+        let pieces = self.pieces.get(&position).map_or(&[][..], |pieces| pieces);
+        let first = pieces.partition_point(|piece| piece.range.end() <= range.start);
+        let end = pieces.partition_point(|piece| piece.range.start < range.end());
+        &pieces[first..end.max(first)]
+    }
+}
+
+fn is_sound(piece: &Piece) -> bool {
+    let bytes = piece.range.count.checked_mul(BLOCK_BYTES as u64);
+    let in_bounds = !piece.range.is_empty() && piece.range.start.checked_add(piece.range.count).is_some();
+    match &piece.content {
+        Content::Hole | Content::Present => in_bounds,
+        Content::Data(data) => in_bounds && bytes == Some(data.len() as u64),
+    }
+}
+
+/// The part of a piece that lies in `range`; data is shared, not copied.
+pub(super) fn clip(piece: &Piece, range: BlockRange) -> Piece {
+    let kept = piece.range.intersection(range);
+    let content = match &piece.content {
+        Content::Data(data) => {
+            let skip = (kept.start - piece.range.start) as usize * BLOCK_BYTES;
+            Content::Data(data.slice(skip..skip + kept.count as usize * BLOCK_BYTES))
+        }
+        other => other.clone(),
+    };
+    Piece { range: kept, content }
+}

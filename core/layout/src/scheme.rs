@@ -1,0 +1,169 @@
+//! The RAID level and its numbers, as people write them: `raid0:5`, `raid1:2`, `raid5:4+1`.
+
+use braid_base::limits::PARTICIPANTS_MAX;
+use std::fmt;
+use std::str::FromStr;
+
+/// What a stripe consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Striping: so many data units, nothing that could replace a lost one.
+    Raid0 {
+        /// Data units of a stripe.
+        data: usize,
+    },
+    /// Mirroring: one data unit in so many copies, the first included.
+    Raid1 {
+        /// Copies of each unit.
+        copies: usize,
+    },
+    /// Striping with one parity unit.
+    Raid5 {
+        /// Data units of a stripe.
+        data: usize,
+    },
+}
+
+impl Scheme {
+    /// k: data units of a stripe.
+    pub fn data_units(self) -> usize {
+        match self {
+            Scheme::Raid0 { data } | Scheme::Raid5 { data } => data,
+            Scheme::Raid1 { .. } => 1,
+        }
+    }
+
+    /// m: redundancy units of a stripe, which is how many lost ones it survives. Each is the XOR of all data units;
+    /// over the one data unit of RAID 1, that is a copy.
+    pub fn redundancy_units(self) -> usize {
+        match self {
+            Scheme::Raid0 { .. } => 0,
+            Scheme::Raid1 { copies } => copies - 1,
+            Scheme::Raid5 { .. } => 1,
+        }
+    }
+
+    /// w = k + m: units of a stripe, and the fewest devices it can lie on.
+    pub fn width(self) -> usize {
+        self.data_units() + self.redundancy_units()
+    }
+
+    /// Says what is wrong with the numbers, if anything.
+    pub fn check(self) -> Result<(), SchemeError> {
+        match self {
+            Scheme::Raid0 { data: 0 } => Err(SchemeError::NoData),
+            Scheme::Raid1 { copies: 0 | 1 } => Err(SchemeError::OneCopy),
+            Scheme::Raid5 { data: 0 | 1 } => Err(SchemeError::OneDataUnit),
+            // In this order, since a sum with a data unit too many could overflow.
+            _ if self.data_units() > PARTICIPANTS_MAX || self.width() > PARTICIPANTS_MAX => {
+                Err(SchemeError::TooWide { most: PARTICIPANTS_MAX })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scheme::Raid0 { data } => write!(f, "raid0:{data}"),
+            Scheme::Raid1 { copies } => write!(f, "raid1:{copies}"),
+            Scheme::Raid5 { data } => write!(f, "raid5:{data}+1"),
+        }
+    }
+}
+
+impl FromStr for Scheme {
+    type Err = SchemeError;
+
+    fn from_str(text: &str) -> Result<Scheme, SchemeError> {
+        let unknown = || SchemeError::Unknown { text: text.to_string() };
+        let number = |digits: &str| digits.parse::<usize>().map_err(|_| unknown());
+        let (level, numbers) = text.split_once(':').ok_or_else(unknown)?;
+        let scheme = match level {
+            "raid0" => Scheme::Raid0 { data: number(numbers)? },
+            "raid1" => Scheme::Raid1 { copies: number(numbers)? },
+            "raid5" => {
+                let (data, parity) = numbers.split_once('+').ok_or_else(unknown)?;
+                if number(parity)? != 1 {
+                    return Err(SchemeError::NotOneParity { data: number(data)? });
+                }
+                Scheme::Raid5 { data: number(data)? }
+            }
+            _ => return Err(unknown()),
+        };
+        scheme.check()?;
+        Ok(scheme)
+    }
+}
+
+/// What is wrong with a scheme.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemeError {
+    /// It can't be read.
+    #[error(
+        "'{text}' is not a layout: write raid0:DEVICES, raid1:COPIES or raid5:DATA+1, such as raid5:4+1, raid1:2 or raid0:5"
+    )]
+    Unknown {
+        /// What was written.
+        text: String,
+    },
+    /// RAID 5 with another number of parity units.
+    #[error("raid5 has exactly one parity unit: write raid5:{data}+1")]
+    NotOneParity {
+        /// The data units asked for.
+        data: usize,
+    },
+    /// RAID 0 over nothing.
+    #[error("raid0 needs at least one device: write raid0:1 or more")]
+    NoData,
+    /// RAID 1 that mirrors nothing.
+    #[error("raid1 needs at least two copies: write raid1:2, or raid0:1 for no redundancy")]
+    OneCopy,
+    /// RAID 5 that is a mirror.
+    #[error("raid5 needs at least two data units: write raid5:2+1 or more, or raid1:2 for two copies")]
+    OneDataUnit,
+    /// More units than devices that can take part in a transaction.
+    #[error("a stripe has at most {most} units: choose a narrower layout")]
+    TooWide {
+        /// The limit.
+        most: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_are_read_as_they_are_written() {
+        for (text, k, m) in
+            [("raid0:1", 1, 0), ("raid0:5", 5, 0), ("raid1:2", 1, 1), ("raid1:3", 1, 2), ("raid5:4+1", 4, 1)]
+        {
+            let scheme: Scheme = text.parse().unwrap();
+            assert_eq!((scheme.data_units(), scheme.redundancy_units()), (k, m), "{text}");
+            assert_eq!(scheme.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn wrong_schemes_are_refused_with_advice() {
+        for (text, advice) in [
+            ("raid6:4+2", "raid5:4+1"),
+            ("raid5", "raid5:DATA+1"),
+            ("raid5:4", "raid5:DATA+1"),
+            ("raid5:4+2", "raid5:4+1"),
+            ("raid5:x+1", "raid5:DATA+1"),
+            ("raid5:1+1", "raid1:2"),
+            ("raid5:256+1", "at most 256"),
+            ("raid5:18446744073709551615+1", "at most 256"),
+            ("raid1:1", "raid1:2"),
+            ("raid1:0", "raid1:2"),
+            ("raid0:0", "raid0:1"),
+            ("", "raid5:4+1"),
+        ] {
+            let error = text.parse::<Scheme>().unwrap_err().to_string();
+            assert!(error.contains(advice), "{text}: {error}");
+        }
+    }
+}

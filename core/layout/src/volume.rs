@@ -1,0 +1,150 @@
+//! What is recorded of a volume, and how its devices are ordered into a ring.
+
+use crate::Layout;
+use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
+use braid_wire::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// A volume: all that a host must know to serve it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VolumeDescription {
+    /// Its name; that of its component objects, too.
+    pub id: VolumeId,
+    /// Its usable size: a multiple of a block.
+    pub bytes: u64,
+    /// How it lies on the ring.
+    pub layout: Layout,
+    /// The ring: each device that holds a component, once.
+    pub devices: Vec<DeviceId>,
+    /// How requests of several hosts are kept apart.
+    pub ordering: Ordering,
+}
+
+impl VolumeDescription {
+    /// Says what is wrong with the description, if anything.
+    pub fn check(&self) -> Result<(), VolumeError> {
+        if self.bytes == 0 || !self.bytes.is_multiple_of(BLOCK_BYTES as u64) {
+            return Err(VolumeError::Size { bytes: self.bytes });
+        }
+        if self.devices.len() != self.layout.devices() {
+            return Err(VolumeError::Ring { listed: self.devices.len(), ring: self.layout.devices() });
+        }
+        let mut seen = BTreeSet::new();
+        match self.devices.iter().find(|device| !seen.insert(**device)) {
+            Some(twice) => Err(VolumeError::Twice { device: *twice }),
+            None => Ok(()),
+        }
+    }
+
+    /// The device at a position of the ring.
+    pub fn device_at(&self, position: usize) -> DeviceId {
+        self.devices[position]
+    }
+
+    /// Its usable size in blocks.
+    pub fn blocks(&self) -> u64 {
+        self.bytes / BLOCK_BYTES as u64
+    }
+
+    /// How many stripes it has.
+    pub fn stripes(&self) -> u64 {
+        self.layout.stripes(self.blocks())
+    }
+
+    /// The length in blocks of its component object on each device.
+    pub fn component_blocks(&self) -> u64 {
+        self.layout.component_blocks(self.blocks())
+    }
+}
+
+/// Why a volume can't be as described.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VolumeError {
+    /// The size.
+    #[error("a volume can't have {bytes} bytes: choose a multiple of 4096, not zero")]
+    Size {
+        /// What was asked for.
+        bytes: u64,
+    },
+    /// The list of devices and the layout differ.
+    #[error("the volume lists {listed} devices, but its layout is for a ring of {ring}: the description is damaged")]
+    Ring {
+        /// Devices listed.
+        listed: usize,
+        /// Devices of the layout.
+        ring: usize,
+    },
+    /// A device stands on the ring twice.
+    #[error("the volume lists device {device} twice: each device may hold one component only")]
+    Twice {
+        /// Which.
+        device: DeviceId,
+    },
+}
+
+/// Orders devices, each with its failure domain, into a ring on which any `width` neighbours are of different domains:
+/// so no two units of a stripe share one. Devices of different domains keep their order.
+pub fn ring_of<D: Ord + Clone + fmt::Display>(
+    devices: &[(DeviceId, D)],
+    width: usize,
+) -> Result<Vec<DeviceId>, RingError> {
+    // Of each domain: how many devices, and where its first one is listed.
+    let mut domains: BTreeMap<&D, (usize, usize)> = BTreeMap::new();
+    for (index, (_, domain)) in devices.iter().enumerate() {
+        domains.entry(domain).or_insert((0, index)).0 += 1;
+    }
+    let Some((domain, (rounds, _))) = domains.iter().max_by_key(|(_, (count, _))| *count) else {
+        return Err(RingError::NoDevices);
+    };
+    let rounds = *rounds;
+    // A domain's devices must stand at least `width` apart all round the ring: no other condition is needed.
+    if rounds * width > devices.len() {
+        return Err(RingError::Crowded {
+            domain: domain.to_string(),
+            count: rounds,
+            devices: devices.len(),
+            width,
+            most: devices.len() / width,
+        });
+    }
+    // The largest domain, of `rounds` devices, cuts the ring into as many arcs, each at least `width` long. Domain after
+    // domain, largest first, takes the first places of all arcs, then the second, and so on. A domain that fills a
+    // place in every arc has its devices an arc apart. One that is smaller than `rounds` and goes on from the last
+    // arcs' i-th places to the first arcs' next ones leaves out at least one arc in between.
+    let mut by_domain: Vec<&(DeviceId, D)> = devices.iter().collect();
+    by_domain.sort_by_key(|(_, domain)| {
+        let (count, first) = domains[domain];
+        (std::cmp::Reverse(count), first)
+    });
+    let mut arcs = vec![Vec::new(); rounds];
+    for (index, (device, _)) in by_domain.into_iter().enumerate() {
+        arcs[index % rounds].push(*device);
+    }
+    Ok(arcs.concat())
+}
+
+/// Why devices can't be ordered into a ring.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RingError {
+    /// There are none.
+    #[error("there are no devices to lay a volume on: add some")]
+    NoDevices,
+    /// One domain has too many of them.
+    #[error(
+        "{count} of {devices} devices share the failure domain {domain}, and no two of a stripe's {width} units may: with \
+         so many devices, at most {most} can be in one domain; add devices elsewhere or choose a narrower layout"
+    )]
+    Crowded {
+        /// The largest domain.
+        domain: String,
+        /// Its devices.
+        count: usize,
+        /// All devices.
+        devices: usize,
+        /// Units of a stripe.
+        width: usize,
+        /// The most devices of one domain among so many.
+        most: usize,
+    },
+}
