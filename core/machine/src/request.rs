@@ -161,6 +161,9 @@ pub enum HostError {
     /// Too much in flight.
     #[error("the host has too many requests in flight")]
     Busy,
+    /// It is no longer there to ask.
+    #[error("the host has stopped: start it again")]
+    Stopped,
 }
 
 fn names(devices: &[DeviceId]) -> String {

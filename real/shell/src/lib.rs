@@ -1,1 +1,76 @@
-//! The real world: sockets, disks and timers that drive any machine.
+//! The real world for any [`Machine`]: sockets, one disk, timers. It knows no protocol: it moves frames and performs
+//! disk commands.
+//!
+//! * [`run_device`] drives a machine that has a disk and is connected to by hosts.
+//! * [`run_host`] drives a machine that connects to devices and is asked through a [`HostClient`].
+//!
+//! Both are futures that own everything; run each in a tokio runtime of one thread (`new_current_thread`), or in one
+//! that it shares with its front end. What a caller must know of the losses: messages are datagrams. One that can't be
+//! sent at once, because no connection is there or its queue is full, is dropped and counted.
+
+mod address;
+pub mod blocking;
+mod clock;
+mod counters;
+mod disk;
+mod driver;
+mod host;
+mod inbox;
+mod link;
+mod outbox;
+mod stream;
+mod transport;
+mod warning;
+
+pub use address::{Address, AddressError};
+pub use clock::now;
+pub use counters::Counters;
+pub use disk::{Disk, DiskOpenError, DiskOptions, EngineChoice};
+pub use host::HostClient;
+pub use inbox::Node;
+pub use stream::Listener;
+pub use transport::DeviceAddresses;
+
+use braid_machine::Machine;
+use disk::Engine;
+use driver::Driver;
+use std::io;
+use std::sync::Arc;
+use tokio::sync::watch;
+use transport::Transport;
+
+/// Serves a device until `stop` ends. Then it hears no more messages, lets its disk finish, and returns.
+///
+/// An error means that the system no longer lets it work; the disk is as after a crash.
+pub async fn run_device<M: Machine>(
+    machine: M,
+    us: Node,
+    disk: Disk,
+    engine: EngineChoice,
+    listener: Listener,
+    counters: Arc<Counters>,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let engine = Engine::start(disk, engine, counters.clone())?;
+    let transport = Transport::listen(us, listener, counters.clone());
+    Driver::device(machine, transport, engine, counters).run(stop).await
+}
+
+/// A host to be run: the future drives it until `stop` ends; the client asks it. Then it takes no more requests,
+/// finishes those it has, and the client's calls end with `HostError::Stopped`.
+///
+/// The host keeps a connection to each of `devices`; when an address changes, it connects there.
+pub fn run_host<M: Machine>(
+    machine: M,
+    us: Node,
+    devices: watch::Receiver<DeviceAddresses>,
+    counters: Arc<Counters>,
+    stop: impl Future<Output = ()>,
+) -> (HostClient, impl Future<Output = io::Result<()>>) {
+    let (client, calls) = HostClient::new();
+    let running = async move {
+        let transport = Transport::connect(us, devices, counters.clone());
+        Driver::host(machine, transport, calls, counters).run(stop).await
+    };
+    (client, running)
+}

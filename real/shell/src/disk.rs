@@ -1,0 +1,291 @@
+//! The one disk that a machine may have: a file or a whole disk, locked, read and written past the page cache where
+//! the file system allows it.
+//!
+//! [`Disk`] itself performs one command after the other, as tools need it. A running machine has many commands in
+//! flight, through an [`Engine`]: [`ring`] where the kernel has io_uring, else [`threads`].
+
+mod engine;
+mod ring;
+mod threads;
+
+pub(crate) use engine::Engine;
+pub use engine::EngineChoice;
+
+use braid_base::AlignedBuffer;
+use braid_machine::{DiskCommand, DiskError, DiskResult};
+use bytes::{Buf, Bytes};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::fs::File;
+use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// Offsets and lengths of all disk commands are multiples of this.
+const SECTOR_BYTES: usize = 512;
+/// The most buffers that the kernel takes in one write.
+const PARTS_MAX: usize = 1024;
+
+/// How to open a disk.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskOptions {
+    /// Makes a new file of so many bytes, sparse; fails if there is one already.
+    pub create: Option<u64>,
+    /// Goes past the page cache where the file system allows it.
+    pub direct: bool,
+    /// Allows writing.
+    pub write: bool,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        DiskOptions { create: None, direct: true, write: true }
+    }
+}
+
+/// Why a disk can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskOpenError {
+    /// Somebody else has it.
+    #[error("{path} is in use by another process: end that one first")]
+    InUse {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A directory, a pipe, or the like.
+    #[error("{path} is neither a file nor a disk")]
+    NotADisk {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The system refuses.
+    #[error("can't open {path}")]
+    System {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// An open, locked disk.
+#[derive(Debug)]
+pub struct Disk {
+    file: File,
+    path: PathBuf,
+    size: u64,
+    whole_disk: bool,
+    /// What direct I/O asks of addresses in memory; none where the page cache is used.
+    memory_alignment: Option<usize>,
+}
+
+impl Disk {
+    /// Opens and locks the file or disk.
+    pub fn open(path: &Path, options: &DiskOptions) -> Result<Disk, DiskOpenError> {
+        let system = |source| DiskOpenError::System { path: path.into(), source };
+        let mut open = File::options();
+        open.read(true).write(options.write).create_new(options.create.is_some());
+        let mut file = open.open(path).map_err(system)?;
+        let kind = file.metadata().map_err(system)?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(DiskOpenError::NotADisk { path: path.into() });
+        }
+        lock(&file).map_err(|error| match error {
+            Errno::WOULDBLOCK => DiskOpenError::InUse { path: path.into() },
+            other => system(other.into()),
+        })?;
+        if let Some(size) = options.create {
+            file.set_len(size).map_err(system)?;
+        }
+        let size = file.seek(SeekFrom::End(0)).map_err(system)?;
+        let mut disk =
+            Disk { file, path: path.into(), size, whole_disk: kind.is_block_device(), memory_alignment: None };
+        if options.direct {
+            disk.go_direct();
+        }
+        Ok(disk)
+    }
+
+    /// Bytes of the file or disk when it was opened.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// True if reads and writes go past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.memory_alignment.is_some()
+    }
+
+    /// Performs one command to its end.
+    pub fn perform(&self, command: DiskCommand) -> DiskResult {
+        match command {
+            DiskCommand::Read { offset, length } => {
+                let mut buffer = AlignedBuffer::zeroed(length);
+                let done = self.read(offset, &mut buffer);
+                DiskResult::Read(done.map(|()| buffer.freeze()).map_err(|error| self.error("read", offset, error)))
+            }
+            DiskCommand::Write { offset, data, durable } => {
+                let done = self.write(offset, self.writable(data), durable);
+                DiskResult::Done(done.map_err(|error| self.error("write", offset, error)))
+            }
+            DiskCommand::Sync => {
+                let done = retry(|| rustix::fs::fdatasync(&self.file));
+                DiskResult::Done(done.map_err(|error| self.error("sync", 0, error)))
+            }
+            DiskCommand::Reserve { offset, length } => {
+                let done = match self.needs_no_reserve(offset, length) {
+                    true => Ok(()),
+                    false => retry(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, length)),
+                };
+                DiskResult::Done(done.map_err(|error| self.error("reserve", offset, error)))
+            }
+        }
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let count = retry(|| rustix::io::pread(&self.file, &mut buffer[filled..], offset + filled as u64))?;
+            filled += count;
+            if self.ends_after(count, filled)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, mut parts: Vec<Bytes>, durable: bool) -> Result<(), Errno> {
+        let flags = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+        let mut offset = offset;
+        while !parts.is_empty() {
+            let slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            let count = retry(|| rustix::io::pwritev2(&self.file, &slices, offset, flags))?;
+            offset += count as u64;
+            self.advance(&mut parts, count)?;
+        }
+        Ok(())
+    }
+
+    /// After a read of `count` bytes, `filled` in all: whether the file ends here, so that the rest is zeros.
+    fn ends_after(&self, count: usize, filled: usize) -> Result<bool, Errno> {
+        // Past the cache, the kernel stops amid a sector only where the file does.
+        let ends = count == 0 || (self.is_direct() && !filled.is_multiple_of(SECTOR_BYTES));
+        if ends && self.whole_disk { Err(Errno::IO) } else { Ok(ends) }
+    }
+
+    /// Takes `count` written bytes off the front of `parts`.
+    fn advance(&self, parts: &mut Vec<Bytes>, count: usize) -> Result<(), Errno> {
+        if count == 0 || (self.is_direct() && !count.is_multiple_of(SECTOR_BYTES)) {
+            return Err(Errno::IO);
+        }
+        let mut left = count;
+        let whole = parts.iter().take_while(|part| {
+            let fits = part.len() <= left;
+            left -= if fits { part.len() } else { 0 };
+            fits
+        });
+        let whole = whole.count();
+        parts.drain(..whole);
+        if let Some(first) = parts.first_mut() {
+            first.advance(left);
+        }
+        Ok(())
+    }
+
+    /// The same bytes in buffers that this disk takes, none of them empty: as they are if possible, else copied.
+    fn writable(&self, mut data: Vec<Bytes>) -> Vec<Bytes> {
+        data.retain(|part| !part.is_empty());
+        let aligned = |part: &Bytes| match self.memory_alignment {
+            None => true,
+            Some(align) => part.as_ptr().addr().is_multiple_of(align) && part.len().is_multiple_of(SECTOR_BYTES),
+        };
+        if data.len() <= PARTS_MAX && data.iter().all(aligned) {
+            return data;
+        }
+        let mut joined = AlignedBuffer::zeroed(data.iter().map(Bytes::len).sum());
+        let mut filled = 0;
+        for part in &data {
+            joined[filled..filled + part.len()].copy_from_slice(part);
+            filled += part.len();
+        }
+        vec![joined.freeze()]
+    }
+
+    /// A whole disk has its space; a file may have holes.
+    fn needs_no_reserve(&self, offset: u64, length: u64) -> bool {
+        length == 0 || (self.whole_disk && offset.saturating_add(length) <= self.size)
+    }
+
+    /// Tells the log what happened, and the machine what it can use of it.
+    fn error(&self, what: &str, offset: u64, error: Errno) -> DiskError {
+        let path = self.path.display();
+        match error {
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
+                tracing::warn!("{path}: can't {what} at byte {offset}: {error}");
+                DiskError::NoSpace
+            }
+            Errno::OPNOTSUPP if what == "reserve" => {
+                tracing::error!(
+                    "{path}: this file system can't set space aside: move the file to ext4, xfs, btrfs or tmpfs"
+                );
+                DiskError::Failed
+            }
+            _ => {
+                tracing::error!("{path}: can't {what} at byte {offset}: {error}");
+                DiskError::Failed
+            }
+        }
+    }
+
+    /// Goes past the page cache if this file can be read so by the sector; says so if not.
+    fn go_direct(&mut self) {
+        let flags = rustix::fs::fcntl_getfl(&self.file).unwrap_or(OFlags::empty());
+        let alignment = direct_memory_alignment(&self.file);
+        if let Some(alignment) = alignment
+            && rustix::fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT).is_ok()
+        {
+            let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
+            if rustix::io::pread(&self.file, &mut sector[..], 0).is_ok() {
+                self.memory_alignment = Some(alignment);
+                return;
+            }
+        }
+        // Taking the flag away again can't fail; if it did, the first read would say so.
+        let _ = rustix::fs::fcntl_setfl(&self.file, flags);
+        tracing::info!("{}: no direct I/O by the sector here: using the page cache", self.path.display());
+    }
+}
+
+/// Takes the lock that keeps other processes out, and other openers in this one.
+fn lock(file: &File) -> Result<(), Errno> {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// What direct I/O on this file asks of addresses in memory; none if it asks for more than sectors on disk, or is
+/// known not to be there.
+fn direct_memory_alignment(file: &File) -> Option<usize> {
+    let known = rustix::fs::statx(file, c"", rustix::fs::AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    match known {
+        Ok(facts) if StatxFlags::from_bits_retain(facts.stx_mask).contains(StatxFlags::DIOALIGN) => {
+            let (memory, sector) = (facts.stx_dio_mem_align as usize, facts.stx_dio_offset_align as usize);
+            (memory > 0 && memory <= AlignedBuffer::ALIGNMENT && SECTOR_BYTES.is_multiple_of(sector.max(1)))
+                .then_some(memory)
+        }
+        // An older kernel does not tell: the strictest, and the trial read decides.
+        _ => Some(AlignedBuffer::ALIGNMENT),
+    }
+}
+
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            other => return other,
+        }
+    }
+}

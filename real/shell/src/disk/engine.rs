@@ -1,0 +1,104 @@
+//! Many disk commands in flight: one of two engines, chosen once.
+
+use super::Disk;
+use super::ring::Ring;
+use super::threads::Threads;
+use crate::counters::{Counters, add};
+use braid_machine::{DiskCommand, DiskResult, DiskTag};
+use std::io;
+use std::sync::Arc;
+
+/// Which engine to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// The ring; threads if the kernel refuses it.
+    #[default]
+    Automatic,
+    /// The ring, or an error.
+    Ring,
+    /// Threads.
+    Threads,
+}
+
+/// A disk at work. Commands are collected by [`Engine::push`] and started by [`Engine::submit`].
+pub(crate) struct Engine {
+    kind: Kind,
+    in_flight: usize,
+    counters: Arc<Counters>,
+}
+
+enum Kind {
+    Ring(Box<Ring>),
+    Threads(Threads),
+}
+
+impl Engine {
+    /// Starts an engine. Call it within a tokio runtime.
+    pub fn start(disk: Disk, choice: EngineChoice, counters: Arc<Counters>) -> io::Result<Engine> {
+        let path = disk.path().display().to_string();
+        let disk = Arc::new(disk);
+        let kind = match choice {
+            EngineChoice::Threads => Kind::Threads(Threads::start(disk)?),
+            EngineChoice::Ring => Kind::Ring(Box::new(Ring::start(disk, counters.clone())?)),
+            EngineChoice::Automatic => match Ring::start(disk.clone(), counters.clone()) {
+                Ok(ring) => Kind::Ring(Box::new(ring)),
+                Err(error) => {
+                    tracing::info!("{path}: the kernel refuses io_uring ({error})");
+                    Kind::Threads(Threads::start(disk)?)
+                }
+            },
+        };
+        match &kind {
+            Kind::Ring(_) => tracing::info!("{path}: disk commands go through io_uring"),
+            Kind::Threads(_) => tracing::info!("{path}: disk commands go through a pool of threads"),
+        }
+        Ok(Engine { kind, in_flight: 0, counters })
+    }
+
+    /// Takes a command; [`Engine::submit`] starts it.
+    pub fn push(&mut self, tag: DiskTag, command: DiskCommand) {
+        self.in_flight += 1;
+        add(&self.counters.disk_commands, 1);
+        match &mut self.kind {
+            Kind::Ring(ring) => ring.push(tag, command),
+            Kind::Threads(threads) => threads.push(tag, command),
+        }
+    }
+
+    /// Starts what was pushed.
+    pub fn submit(&mut self) -> io::Result<()> {
+        match &mut self.kind {
+            Kind::Ring(ring) => ring.submit(),
+            Kind::Threads(threads) => {
+                threads.submit();
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves what has ended to the back of `done`.
+    pub fn take(&mut self, done: &mut Vec<(DiskTag, DiskResult)>) {
+        let before = done.len();
+        match &mut self.kind {
+            Kind::Ring(ring) => ring.take(done),
+            Kind::Threads(threads) => threads.take(done),
+        }
+        self.in_flight -= done.len() - before;
+    }
+
+    /// Ends when there may be something to take. Dropped unfinished, it loses nothing.
+    pub async fn ready(&mut self) -> io::Result<()> {
+        match &mut self.kind {
+            Kind::Ring(ring) => ring.ready().await,
+            Kind::Threads(threads) => {
+                threads.ready().await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Commands pushed and not yet taken.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}

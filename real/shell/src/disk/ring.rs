@@ -1,0 +1,266 @@
+//! Disk commands through io_uring, in the thread of whoever drives the machine: one system call hands over all the
+//! commands of a wake-up, and the ring itself wakes the driver.
+
+use super::Disk;
+use crate::counters::{Counters, add};
+use braid_base::AlignedBuffer;
+use braid_machine::{DiskCommand, DiskResult, DiskTag};
+use bytes::Bytes;
+use io_uring::types::{Fd, FsyncFlags};
+use io_uring::{IoUring, opcode, squeue};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Commands handed over in one system call at most.
+const SUBMISSIONS: u32 = 256;
+/// Commands that the kernel has at the same time at most; more wait here.
+const IN_KERNEL_MAX: usize = 1024;
+
+pub(super) struct Ring {
+    ring: AsyncFd<Uring>,
+    /// What the kernel has, by the number that its completions carry. Owns every buffer that the kernel may touch.
+    operations: Vec<Option<Operation>>,
+    vacant: Vec<usize>,
+    in_kernel: usize,
+    waiting: VecDeque<Operation>,
+    ended: Vec<(DiskTag, DiskResult)>,
+    disk: Arc<Disk>,
+    counters: Arc<Counters>,
+}
+
+/// One command, and how far it has come. Its buffers keep their place in memory when it is moved.
+struct Operation {
+    tag: DiskTag,
+    work: Work,
+}
+
+enum Work {
+    Read { offset: u64, buffer: AlignedBuffer, filled: usize },
+    Write { offset: u64, parts: Vec<Bytes>, slices: Vec<IoSlice<'static>>, durable: bool },
+    Sync,
+    Reserve { offset: u64, length: u64 },
+}
+
+struct Uring(IoUring);
+
+impl AsRawFd for Uring {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Ring {
+    pub fn start(disk: Arc<Disk>, counters: Arc<Counters>) -> io::Result<Ring> {
+        let ring = IoUring::builder().setup_cqsize(IN_KERNEL_MAX as u32).build(SUBMISSIONS)?;
+        let mut known = io_uring::Probe::new();
+        ring.submitter().register_probe(&mut known)?;
+        let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Writev::CODE, opcode::Fallocate::CODE];
+        if !needed.iter().all(|code| known.is_supported(*code)) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is too old"));
+        }
+        // SAFETY: `Uring` names the same descriptor all its life, and closes it only when it is itself dropped.
+        #[allow(unsafe_code)]
+        let ring = unsafe { AsyncFd::register_with_interest(Uring(ring), Interest::READABLE) }?;
+        Ok(Ring {
+            ring,
+            operations: Vec::new(),
+            vacant: Vec::new(),
+            in_kernel: 0,
+            waiting: VecDeque::new(),
+            ended: Vec::new(),
+            disk,
+            counters,
+        })
+    }
+
+    pub fn push(&mut self, tag: DiskTag, command: DiskCommand) {
+        let work = match command {
+            DiskCommand::Read { offset, length } => {
+                Work::Read { offset, buffer: AlignedBuffer::zeroed(length), filled: 0 }
+            }
+            DiskCommand::Write { offset, data, durable } => {
+                Work::Write { offset, parts: self.disk.writable(data), slices: Vec::new(), durable }
+            }
+            DiskCommand::Sync => Work::Sync,
+            DiskCommand::Reserve { offset, length } => {
+                let length = if self.disk.needs_no_reserve(offset, length) { 0 } else { length };
+                Work::Reserve { offset, length }
+            }
+        };
+        let operation = Operation { tag, work };
+        match operation.work.is_finished() {
+            true => self.end(operation, Ok(())),
+            false => self.waiting.push_back(operation),
+        }
+    }
+
+    pub fn submit(&mut self) -> io::Result<()> {
+        while let Some(mut operation) = self.waiting.pop_front() {
+            if self.in_kernel == IN_KERNEL_MAX {
+                self.waiting.push_front(operation);
+                break;
+            }
+            let number = self.vacant.pop().unwrap_or_else(|| {
+                self.operations.push(None);
+                self.operations.len() - 1
+            });
+            let entry = operation.work.entry(Fd(self.disk.file.as_raw_fd())).user_data(number as u64);
+            self.operations[number] = Some(operation);
+            self.in_kernel += 1;
+            if self.ring.get_mut().0.submission().is_full() {
+                self.enter(0)?;
+            }
+            // SAFETY: the descriptor is `self.disk`'s; every buffer that the entry points to is owned by
+            // `self.operations[number]`, which stays until the kernel has completed it (see `take` and `drop`).
+            #[allow(unsafe_code)]
+            let pushed = unsafe { self.ring.get_mut().0.submission().push(&entry) };
+            pushed.expect("there is room after entering");
+        }
+        if self.ring.get_mut().0.submission().is_empty() { Ok(()) } else { self.enter(0) }
+    }
+
+    pub fn take(&mut self, done: &mut Vec<(DiskTag, DiskResult)>) {
+        loop {
+            let Some(completion) = self.ring.get_mut().0.completion().next() else { break };
+            let number = completion.user_data() as usize;
+            let mut operation = self.operations[number].take().expect("the kernel completes what it was given, once");
+            self.vacant.push(number);
+            self.in_kernel -= 1;
+            let progress = match completion.result() {
+                count @ 0.. => operation.work.advance(&self.disk, count as usize),
+                error => Err(Errno::from_raw_os_error(-error)),
+            };
+            match progress {
+                Ok(false) | Err(Errno::INTR | Errno::AGAIN) => self.waiting.push_front(operation),
+                Ok(true) => self.end(operation, Ok(())),
+                Err(error) => self.end(operation, Err(error)),
+            }
+        }
+        done.append(&mut self.ended);
+    }
+
+    pub async fn ready(&mut self) -> io::Result<()> {
+        if !self.ended.is_empty() {
+            return Ok(());
+        }
+        // Forgetting the readiness before looking, not after, so that no completion falls in between.
+        self.ring.readable().await?.clear_ready();
+        Ok(())
+    }
+
+    /// Hands over the submissions, and waits for `completions`.
+    fn enter(&mut self, completions: usize) -> io::Result<()> {
+        loop {
+            add(&self.counters.ring_enters, 1);
+            match self.ring.get_ref().0.submit_and_wait(completions) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The kernel is short of memory, or wants its completions taken: nothing is lost, so again.
+                Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::BUSY)) => {
+                    std::thread::yield_now();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn end(&mut self, operation: Operation, ended: Result<(), Errno>) {
+        let disk = &self.disk;
+        let result = match operation.work {
+            Work::Read { offset, buffer, .. } => {
+                DiskResult::Read(ended.map(|()| buffer.freeze()).map_err(|error| disk.error("read", offset, error)))
+            }
+            Work::Write { offset, .. } => DiskResult::Done(ended.map_err(|error| disk.error("write", offset, error))),
+            Work::Sync => DiskResult::Done(ended.map_err(|error| disk.error("sync", 0, error))),
+            Work::Reserve { offset, .. } => {
+                DiskResult::Done(ended.map_err(|error| disk.error("reserve", offset, error)))
+            }
+        };
+        self.ended.push((operation.tag, result));
+    }
+}
+
+impl Drop for Ring {
+    /// Waits until the kernel has let go of every buffer.
+    fn drop(&mut self) {
+        let mut ended = Vec::new();
+        self.waiting.clear();
+        while self.in_kernel > 0 {
+            if let Err(error) = self.enter(1) {
+                tracing::error!("the ring can't be drained, its buffers are given up: {error}");
+                std::mem::forget(std::mem::take(&mut self.operations));
+                return;
+            }
+            self.take(&mut ended);
+            self.waiting.clear();
+        }
+    }
+}
+
+impl Work {
+    /// True if there is nothing left to ask of the kernel.
+    fn is_finished(&self) -> bool {
+        match self {
+            Work::Read { buffer, filled, .. } => *filled == buffer.len(),
+            Work::Write { parts, .. } => parts.is_empty(),
+            Work::Sync => false,
+            Work::Reserve { length, .. } => *length == 0,
+        }
+    }
+
+    /// Takes in what the kernel has done. True if that was all.
+    fn advance(&mut self, disk: &Disk, count: usize) -> Result<bool, Errno> {
+        match self {
+            Work::Read { filled, .. } => {
+                *filled += count;
+                if disk.ends_after(count, *filled)? {
+                    return Ok(true);
+                }
+            }
+            Work::Write { offset, parts, .. } => {
+                disk.advance(parts, count)?;
+                *offset += count as u64;
+            }
+            Work::Sync => return Ok(true),
+            Work::Reserve { length, .. } => *length = 0,
+        }
+        Ok(self.is_finished())
+    }
+
+    /// The rest of the work, as the kernel wants it put.
+    fn entry(&mut self, disk: Fd) -> squeue::Entry {
+        match self {
+            Work::Read { offset, buffer, filled } => {
+                let rest = &mut buffer[*filled..];
+                let length = u32::try_from(rest.len()).expect("a read is shorter than 4 GiB");
+                opcode::Read::new(disk, rest.as_mut_ptr(), length).offset(*offset + *filled as u64).build()
+            }
+            Work::Write { offset, parts, slices, durable } => {
+                let flags = if *durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+                let flags = flags.bits() as i32;
+                if let [only] = &parts[..] {
+                    let length = u32::try_from(only.len()).expect("a write is shorter than 4 GiB");
+                    return opcode::Write::new(disk, only.as_ptr(), length).offset(*offset).rw_flags(flags).build();
+                }
+                slices.clear();
+                slices.extend(parts.iter().map(|part| {
+                    // SAFETY: the slice lives as long as `parts` beside it, which is let go only with it.
+                    #[allow(unsafe_code)]
+                    IoSlice::new(unsafe { std::slice::from_raw_parts(part.as_ptr(), part.len()) })
+                }));
+                // An `IoSlice` is promised to be laid out as the system's own.
+                opcode::Writev::new(disk, slices.as_ptr().cast(), slices.len() as u32)
+                    .offset(*offset)
+                    .rw_flags(flags)
+                    .build()
+            }
+            Work::Sync => opcode::Fsync::new(disk).flags(FsyncFlags::DATASYNC).build(),
+            Work::Reserve { offset, length } => opcode::Fallocate::new(disk, *length).offset(*offset).build(),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Disk commands through a pool of threads, for kernels that refuse io_uring.
+
+use super::Disk;
+use braid_machine::{DiskCommand, DiskResult, DiskTag};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use tokio::sync::Notify;
+
+/// Commands at work at the same time.
+const THREADS: usize = 8;
+
+pub(super) struct Threads {
+    shared: Arc<Shared>,
+    pushed: Vec<(DiskTag, DiskCommand)>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    disk: Arc<Disk>,
+    queue: Mutex<Queue>,
+    work: Condvar,
+    done: Mutex<Vec<(DiskTag, DiskResult)>>,
+    ready: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    commands: VecDeque<(DiskTag, DiskCommand)>,
+    closed: bool,
+}
+
+impl Threads {
+    pub fn start(disk: Arc<Disk>) -> io::Result<Threads> {
+        let shared = Arc::new(Shared {
+            disk,
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            done: Mutex::default(),
+            ready: Notify::new(),
+        });
+        let mut threads = Threads { shared, pushed: Vec::new(), workers: Vec::new() };
+        for number in 0..THREADS {
+            let shared = threads.shared.clone();
+            let builder = std::thread::Builder::new().name(format!("disk-{number}"));
+            threads.workers.push(builder.spawn(move || shared.work())?);
+        }
+        Ok(threads)
+    }
+
+    pub fn push(&mut self, tag: DiskTag, command: DiskCommand) {
+        self.pushed.push((tag, command));
+    }
+
+    pub fn submit(&mut self) {
+        let count = self.pushed.len();
+        held(&self.shared.queue).commands.extend(self.pushed.drain(..));
+        for _ in 0..count.min(THREADS) {
+            self.shared.work.notify_one();
+        }
+    }
+
+    pub fn take(&mut self, done: &mut Vec<(DiskTag, DiskResult)>) {
+        done.append(&mut held(&self.shared.done));
+    }
+
+    pub async fn ready(&self) {
+        self.shared.ready.notified().await;
+    }
+}
+
+impl Drop for Threads {
+    /// What was submitted is performed to its end.
+    fn drop(&mut self) {
+        held(&self.shared.queue).closed = true;
+        self.shared.work.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker that panicked has said so already.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        while let Some((tag, command)) = self.next() {
+            let result = self.disk.perform(command);
+            held(&self.done).push((tag, result));
+            self.ready.notify_one();
+        }
+    }
+
+    fn next(&self) -> Option<(DiskTag, DiskCommand)> {
+        let mut queue = held(&self.queue);
+        loop {
+            match queue.commands.pop_front() {
+                Some(command) => return Some(command),
+                None if queue.closed => return None,
+                None => queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,35 @@
+//! Warnings that strangers can cause, so that they can't fill the log.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One warning in so long.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// One kind of warning.
+#[derive(Default)]
+pub(crate) struct Warning {
+    said: Mutex<Said>,
+}
+
+#[derive(Default)]
+struct Said {
+    last: Option<Instant>,
+    kept_back: u64,
+}
+
+impl Warning {
+    /// Logs the text, unless another was logged a moment ago.
+    pub fn say(&self, text: impl FnOnce() -> String) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.last.is_some_and(|last| last.elapsed() < PAUSE) {
+            said.kept_back += 1;
+            return;
+        }
+        said.last = Some(Instant::now());
+        match std::mem::take(&mut said.kept_back) {
+            0 => tracing::warn!("{}", text()),
+            more => tracing::warn!("{} (and {more} more like it before)", text()),
+        }
+    }
+}
