@@ -1,0 +1,94 @@
+//! What a fuzzer may throw at the codec: any bytes, in pieces of any size. The same bodies run as property tests.
+
+use crate::Export;
+use crate::handshake::{Handshake, HandshakeError, Progress, Session};
+use crate::protocol::{OPTION_REPLY_MAGIC, REQUEST_BYTES_MAX};
+use crate::request::{Command, Garbage, Request, Requests};
+use bytes::{Buf, Bytes, BytesMut};
+
+const EXPORT_BYTES: u64 = 1 << 20;
+
+/// A client sends `data` in the handshake. What it is answered must not depend on how its bytes are cut, and must be
+/// what a client can take apart.
+pub fn fuzz_handshake(data: &[u8]) {
+    let Some((&piece, data)) = data.split_first() else {
+        return;
+    };
+    let whole = handshake(data, data.len().max(1));
+    assert_eq!(whole, handshake(data, usize::from(piece).max(1)), "answers depend on how the bytes were cut");
+    check_option_replies(whole.0, matches!(whole.1, Some(Ok(Progress::Chosen(_)))));
+}
+
+/// A client sends `data` behind the handshake. What is understood must not depend on how its bytes are cut, and must lie
+/// within the export.
+pub fn fuzz_requests(data: &[u8]) {
+    let &[piece, session, ref data @ ..] = data else {
+        return;
+    };
+    let export = Export { name: String::new(), bytes: EXPORT_BYTES, description: String::new() };
+    let structured = session & 1 != 0;
+    let session = Session { export, structured, allocation: structured && session & 2 != 0 };
+    let whole = requests(&session, data, data.len().max(1));
+    assert_eq!(whole, requests(&session, data, usize::from(piece).max(1)), "requests depend on how the bytes were cut");
+    whole.0.iter().filter_map(|request| request.command.as_ref().ok()).for_each(check_command);
+}
+
+/// All answers to `data`, and how it ended, if it did.
+fn handshake(data: &[u8], piece: usize) -> (Bytes, Option<Result<Progress, HandshakeError>>) {
+    let export = |name: &str| Export { name: name.into(), bytes: EXPORT_BYTES, description: "an export".into() };
+    let exports = [export("a"), export("b")];
+    let (mut handshake, mut input, mut out) = (Handshake::default(), BytesMut::new(), BytesMut::new());
+    for piece in data.chunks(piece) {
+        input.extend_from_slice(piece);
+        loop {
+            match handshake.take(&mut input, &exports, &mut out) {
+                Ok(Progress::Incomplete) => break,
+                Ok(Progress::Answered) => {}
+                end => return (out.freeze(), Some(end)),
+            }
+        }
+    }
+    (out.freeze(), None)
+}
+
+fn check_option_replies(mut replies: Bytes, chosen: bool) {
+    while replies.starts_with(&OPTION_REPLY_MAGIC.to_be_bytes()) {
+        replies.advance(16);
+        let length = replies.get_u32() as usize;
+        replies.advance(length);
+    }
+    // Only EXPORT_NAME is answered otherwise: with a size, flags, and zeros perhaps.
+    assert!(replies.is_empty() || (chosen && [10, 134].contains(&replies.len())), "{replies:?}");
+}
+
+/// All requests in `data`, and how it ended if it did.
+fn requests(session: &Session, data: &[u8], piece: usize) -> (Vec<Request>, Option<Garbage>) {
+    let (mut requests, mut input, mut taken) = (Requests::new(session), BytesMut::new(), Vec::new());
+    for piece in data.chunks(piece) {
+        input.extend_from_slice(piece);
+        loop {
+            match requests.take(&mut input) {
+                Ok(Some(request)) => taken.push(request),
+                Ok(None) => break,
+                Err(garbage) => return (taken, Some(garbage)),
+            }
+        }
+        assert!(requests.missing(&input) > 0, "something is missing, or there would have been a request");
+    }
+    (taken, None)
+}
+
+fn check_command(command: &Command) {
+    let (offset, length) = match command {
+        Command::Read { offset, length } => {
+            assert!(*length <= REQUEST_BYTES_MAX as usize);
+            (*offset, *length as u64)
+        }
+        Command::Write { offset, data } => (*offset, data.len() as u64),
+        Command::Zero { offset, length, .. }
+        | Command::Trim { offset, length }
+        | Command::Allocation { offset, length, .. } => (*offset, *length),
+        Command::Flush | Command::Cache | Command::Disconnect => (0, 0),
+    };
+    assert!(offset + length <= EXPORT_BYTES);
+}

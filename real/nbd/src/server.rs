@@ -1,0 +1,208 @@
+//! The listener: one task for each client, and an end that leaves nobody in the middle of a request.
+
+use crate::connection::serve_client;
+use crate::{Address, Backend};
+use rustix::net::sockopt;
+use std::future::Future;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::Instrument;
+
+/// A client that is silent so long is asked whether it is still there.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+/// The wait before another try when the system can't accept a connection (no file handles, mostly).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a server grants its clients.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many clients it serves at once; those beyond are hung up on.
+    pub clients_max: usize,
+    /// How many requests a client may have in flight before no more are read from it.
+    pub requests_max: usize,
+    /// How many bytes of data a client may have in flight or unread before no more requests are read from it. Reached by
+    /// the last request, not kept by it: one of the longest may come on top, and another in the buffer that it comes in.
+    pub bytes_max: usize,
+    /// How long a client may take to choose an export.
+    pub handshake_timeout: Duration,
+    /// How long requests in flight may take to end when the server stops.
+    pub stop_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            clients_max: 256,
+            requests_max: 256,
+            bytes_max: 64 << 20,
+            handshake_timeout: Duration::from_secs(30),
+            stop_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Why a server can't listen.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Somebody else listens there.
+    #[error("{address} is in use: choose another address, or end what listens there")]
+    InUse {
+        /// Where.
+        address: Address,
+    },
+    /// The system refuses.
+    #[error("can't listen on {address}")]
+    Io {
+        /// Where.
+        address: Address,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+/// A server that listens already, so that clients may come, but that answers only once it runs.
+#[derive(Debug)]
+pub struct Server {
+    listener: Listener,
+    address: Address,
+    settings: Settings,
+}
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Server {
+    /// Listens. A Unix socket that a dead server has left behind is replaced.
+    pub async fn bind(address: &Address, settings: Settings) -> Result<Server, BindError> {
+        let bound = match address {
+            Address::Tcp { host, port } => bind_tcp(host, *port).await,
+            Address::Unix(path) => bind_unix(path).await.map(|listener| (listener, address.clone())),
+        };
+        match bound {
+            Ok((listener, address)) => Ok(Server { listener, address, settings }),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                Err(BindError::InUse { address: address.clone() })
+            }
+            Err(source) => Err(BindError::Io { address: address.clone(), source }),
+        }
+    }
+
+    /// Where it listens: with the port that was chosen.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Serves until `stop` ends. Then nobody new is let in, requests in flight are finished, and connections closed.
+    pub async fn run<B: Backend>(self, backend: Arc<B>, stop: impl Future<Output = ()>) {
+        let (stopping, _) = watch::channel(false);
+        let settings = Arc::new(self.settings);
+        let mut clients = JoinSet::new();
+        let accepting = accept(&self.listener, &backend, &settings, &stopping, &mut clients);
+        tokio::select! {
+            never = accepting => match never {},
+            () = stop => {}
+        }
+        drop(self.listener);
+        if let Address::Unix(path) = &self.address {
+            // If it is gone already, so much the better.
+            let _ = std::fs::remove_file(path);
+        }
+        stopping.send_replace(true);
+        let ended = async { while clients.join_next().await.is_some() {} };
+        if tokio::time::timeout(settings.stop_timeout, ended).await.is_err() {
+            tracing::warn!(clients = clients.len(), "clients had requests in flight for too long and were cut off");
+        }
+        clients.shutdown().await;
+    }
+}
+
+async fn accept<B: Backend>(
+    listener: &Listener,
+    backend: &Arc<B>,
+    settings: &Arc<Settings>,
+    stopping: &watch::Sender<bool>,
+    clients: &mut JoinSet<()>,
+) -> std::convert::Infallible {
+    loop {
+        let accepted = match listener {
+            Listener::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
+                // Both are refinements: a client is served without them, too.
+                let _ = stream.set_nodelay(true);
+                let _ = keep_alive(stream.as_fd());
+                (Box::new(stream) as Box<dyn Stream>, peer.to_string())
+            }),
+            Listener::Unix(listener) => {
+                listener.accept().await.map(|(stream, _)| (Box::new(stream) as Box<dyn Stream>, "local".to_string()))
+            }
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "can't accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        while clients.try_join_next().is_some() {}
+        if clients.len() >= settings.clients_max {
+            tracing::warn!(%peer, most = settings.clients_max, "too many clients: hung up");
+            continue;
+        }
+        let (backend, settings, stop) = (backend.clone(), settings.clone(), stopping.subscribe());
+        let span = tracing::debug_span!("nbd", %peer);
+        let client = async move {
+            match serve_client(stream, &*backend, &settings, stop).await {
+                Ok(()) => tracing::debug!("the client has left"),
+                Err(error) => tracing::info!(%error, "the client was hung up on"),
+            }
+        };
+        clients.spawn(client.instrument(span));
+    }
+}
+
+/// A socket of either kind.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+async fn bind_tcp(host: &str, port: u16) -> io::Result<(Listener, Address)> {
+    let listener = TcpListener::bind((host, port)).await?;
+    let port = listener.local_addr()?.port();
+    Ok((Listener::Tcp(listener), Address::Tcp { host: host.to_string(), port }))
+}
+
+async fn bind_unix(path: &std::path::Path) -> io::Result<Listener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            // Only a socket to which nobody answers is taken for a dead server's.
+            match UnixStream::connect(path).await {
+                Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
+                    std::fs::remove_file(path)?;
+                    UnixListener::bind(path).map(Listener::Unix)
+                }
+                _ => Err(error),
+            }
+        }
+        bound => bound.map(Listener::Unix),
+    }
+}
+
+fn is_socket(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
+}
+
+/// So that a client whose machine has vanished does not stay for ever.
+fn keep_alive(socket: impl AsFd) -> io::Result<()> {
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_tcp_keepidle(&socket, KEEPALIVE)?;
+    Ok(())
+}
