@@ -194,3 +194,125 @@ pub enum LayoutError {
         bytes: u64,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::layouts;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn raid5(data: usize, devices: usize) -> Layout {
+        Layout::new(Scheme::Raid5 { data }, devices, 1).unwrap()
+    }
+
+    #[test]
+    fn units_lie_as_in_table_ii_of_the_parallel_raid_paper() {
+        let layout = raid5(4, 5);
+        let mut table = vec![vec![String::new(); 5]; 5];
+        for block in 0..20 {
+            let place = layout.locate(block);
+            table[place.block as usize][place.position] = block.to_string();
+        }
+        for stripe in 0..5 {
+            let place = layout.redundancy_unit(stripe, 0);
+            table[place.block as usize][place.position] = "P".to_string();
+        }
+        let rows: Vec<String> = table.iter().map(|row| row.join(" ")).collect();
+        assert_eq!(rows, ["0 1 2 3 P", "5 6 7 P 4", "10 11 P 8 9", "15 P 12 13 14", "P 16 17 18 19"]);
+    }
+
+    #[test]
+    fn four_groups_of_five_lie_side_by_side_on_twenty_devices() {
+        let (wide, narrow) = (raid5(4, 20), raid5(4, 5));
+        for block in 0..400 {
+            let (stripe, group) = (block / 4 / 4, block / 4 % 4);
+            let place = wide.locate(block);
+            let within_group = narrow.locate(stripe * 4 + block % 4);
+            assert_eq!((place.position as u64 / 5, place.block), (group, within_group.block));
+            assert_eq!(place.position % 5, within_group.position);
+        }
+    }
+
+    #[test]
+    fn raid0_deals_round_the_ring_without_rotation() {
+        let layout = Layout::new(Scheme::Raid0 { data: 3 }, 3, 1).unwrap();
+        let positions: Vec<usize> = (0..7).map(|block| layout.locate(block).position).collect();
+        assert_eq!(positions, [0, 1, 2, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn impossible_layouts_are_refused_with_advice() {
+        let scheme = Scheme::Raid5 { data: 4 };
+        for (result, advice) in [
+            (Layout::new(scheme, 4, 16), "raid5:4+1 needs 5 devices, and there are only 4"),
+            (Layout::new(scheme, PARTICIPANTS_MAX + 1, 16), "make several volumes"),
+            (Layout::new(scheme, 5, 0), "power of two"),
+            (Layout::new(scheme, 5, 3), "12288 bytes"),
+            (Layout::new(scheme, 5, 512), "1 MiB"),
+            (Layout::new(Scheme::Raid1 { copies: 0 }, 5, 16), "raid1:2"),
+        ] {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains(advice), "{error}");
+        }
+        assert!(Layout::new(scheme, PARTICIPANTS_MAX, Layout::UNIT_BLOCKS_MAX).is_ok());
+        assert!(Layout::new(scheme, 5, Layout::UNIT_BLOCKS_MIN).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn every_block_has_one_place_of_its_own(layout in layouts(), stripes in 1u64..40) {
+            let blocks = stripes * layout.stripe_blocks();
+            let component = layout.component_blocks(blocks);
+            let mut taken = BTreeSet::new();
+            let mut take = |place: Place| {
+                assert!(place.position < layout.devices() && place.block < component, "{place:?} is outside");
+                assert!(taken.insert(place), "{place:?} is taken twice");
+            };
+            for block in 0..blocks {
+                take(layout.locate(block));
+            }
+            for stripe in 0..stripes {
+                for unit in 0..layout.redundancy_units() {
+                    let Place { position, block } = layout.redundancy_unit(stripe, unit);
+                    (block..block + layout.unit_blocks()).for_each(|block| take(Place { position, block }));
+                }
+            }
+            // No component is longer than the one that has to be longest.
+            let units = taken.len() as u64 / layout.unit_blocks();
+            prop_assert_eq!(component, units.div_ceil(layout.devices() as u64) * layout.unit_blocks());
+        }
+
+        #[test]
+        fn the_units_of_a_stripe_lie_on_devices_of_their_own(layout in layouts(), stripe in 0u64..1 << 40) {
+            let data = (0..layout.data_units()).map(|unit| layout.data_unit(stripe, unit).position);
+            let redundancy = (0..layout.redundancy_units()).map(|unit| layout.redundancy_unit(stripe, unit).position);
+            let positions: BTreeSet<usize> = data.chain(redundancy).collect();
+            prop_assert_eq!(positions.len(), layout.scheme().width());
+            // They are neighbours on the ring, so that `ring_of` can keep failure domains apart.
+            let steps = positions.iter().filter(|p| !positions.contains(&((**p + 1) % layout.devices()))).count();
+            prop_assert!(steps <= 1);
+        }
+
+        #[test]
+        fn over_a_whole_turn_all_devices_bear_the_same_load(layout in layouts()) {
+            let stripes = (layout.devices() * layout.scheme().width()) as u64;
+            let mut data = vec![0; layout.devices()];
+            let mut redundancy = vec![0; layout.devices()];
+            for stripe in 0..stripes {
+                (0..layout.data_units()).for_each(|unit| data[layout.data_unit(stripe, unit).position] += 1);
+                (0..layout.redundancy_units())
+                    .for_each(|unit| redundancy[layout.redundancy_unit(stripe, unit).position] += 1);
+            }
+            prop_assert!(data.iter().all(|count| *count == data[0]), "{data:?}");
+            prop_assert!(redundancy.iter().all(|count| *count == redundancy[0]), "{redundancy:?}");
+        }
+
+        #[test]
+        fn the_usable_size_is_the_largest_that_fits(layout in layouts(), component in 0u64..1 << 40) {
+            let usable = layout.usable_blocks(component);
+            prop_assert!(layout.component_blocks(usable) <= component);
+            prop_assert!(layout.component_blocks(usable + 1) > component);
+        }
+    }
+}

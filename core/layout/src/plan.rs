@@ -3,6 +3,9 @@
 //! A plan first says what each device has to do ([`Share`]); then, given what the devices answered ([`Old`]), it works
 //! out the result. It holds no data in between and may be used again when its request is tried again.
 //!
+//! A plan is as long as its request has stripes. Front ends cut requests to `limits::TRANSACTION_BYTES_MAX`, those
+//! included that move no data (zeros, allocation): then no share has more than `limits::EXTENTS_MAX` ranges.
+//!
 //! These are the plans of a healthy array. With a device away, another [`Method`] is right for the bands that touch it
 //! (Table III of the paper: a lost unit that is updated makes a write large, lost parity is left out, …): that choice
 //! belongs where `write` chooses the method of a band, and `ReconstructPlan` is how a lost unit is read.
@@ -17,6 +20,8 @@ mod write;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::layouts;
 
 pub use band::{Method, Methods};
 pub use check::CheckPlan;

@@ -155,8 +155,8 @@ mod tests {
             ("raid5:4+2", "raid5:4+1"),
             ("raid5:x+1", "raid5:DATA+1"),
             ("raid5:1+1", "raid1:2"),
-            ("raid5:256+1", "at most 256"),
-            ("raid5:18446744073709551615+1", "at most 256"),
+            ("raid5:18446744073709551615+1", "narrower"),
+            ("raid1:18446744073709551615", "narrower"),
             ("raid1:1", "raid1:2"),
             ("raid1:0", "raid1:2"),
             ("raid0:0", "raid0:1"),
@@ -165,5 +165,14 @@ mod tests {
             let error = text.parse::<Scheme>().unwrap_err().to_string();
             assert!(error.contains(advice), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_stripe_is_no_wider_than_a_transaction() {
+        assert_eq!(Scheme::Raid5 { data: PARTICIPANTS_MAX - 1 }.check(), Ok(()));
+        assert_eq!(
+            Scheme::Raid5 { data: PARTICIPANTS_MAX }.check(),
+            Err(SchemeError::TooWide { most: PARTICIPANTS_MAX })
+        );
     }
 }

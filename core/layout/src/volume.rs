@@ -148,3 +148,75 @@ pub enum RingError {
         most: usize,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scheme;
+    use proptest::prelude::*;
+
+    fn volume() -> VolumeDescription {
+        VolumeDescription {
+            id: VolumeId(1),
+            bytes: 1 << 20,
+            layout: Layout::new(Scheme::Raid5 { data: 2 }, 3, 16).unwrap(),
+            devices: (0..3).map(DeviceId).collect(),
+            ordering: Ordering::Timestamp,
+        }
+    }
+
+    #[test]
+    fn a_sound_description_passes() {
+        assert_eq!(volume().check(), Ok(()));
+        assert_eq!((volume().stripes(), volume().component_blocks()), (8, 128));
+    }
+
+    #[test]
+    fn unsound_descriptions_are_refused() {
+        for bytes in [0, 4095, 4097, (1 << 20) + 512] {
+            assert_eq!(VolumeDescription { bytes, ..volume() }.check(), Err(VolumeError::Size { bytes }));
+        }
+        let two = VolumeDescription { devices: vec![DeviceId(0), DeviceId(1)], ..volume() };
+        assert_eq!(two.check(), Err(VolumeError::Ring { listed: 2, ring: 3 }));
+        let twice = VolumeDescription { devices: vec![DeviceId(0), DeviceId(1), DeviceId(0)], ..volume() };
+        assert_eq!(twice.check(), Err(VolumeError::Twice { device: DeviceId(0) }));
+    }
+
+    fn devices(domains: &[u8]) -> Vec<(DeviceId, u8)> {
+        domains.iter().enumerate().map(|(index, domain)| (DeviceId(index as u16), *domain)).collect()
+    }
+
+    #[test]
+    fn devices_of_different_domains_keep_their_order() {
+        assert_eq!(ring_of(&devices(&[9, 3, 7, 1]), 3), Ok((0..4).map(DeviceId).collect()));
+    }
+
+    #[test]
+    fn a_crowded_domain_is_named() {
+        let error = ring_of(&devices(&[0, 1, 2, 2, 3]), 3).unwrap_err();
+        assert!(error.to_string().starts_with("2 of 5 devices share the failure domain 2"), "{error}");
+        assert_eq!(ring_of::<u8>(&[], 3), Err(RingError::NoDevices));
+    }
+
+    proptest! {
+        #[test]
+        fn neighbours_on_a_ring_are_of_different_domains(
+            width in 1usize..6,
+            domains in prop::collection::vec(0u8..9, 1..30),
+        ) {
+            let devices = devices(&domains);
+            let largest = (0..9).map(|domain| domains.iter().filter(|d| **d == domain).count()).max().unwrap();
+            let Ok(ring) = ring_of(&devices, width) else {
+                // By the pigeonhole principle, only what is impossible is refused.
+                prop_assert!(largest * width > devices.len());
+                return Ok(());
+            };
+            prop_assert_eq!(ring.iter().collect::<BTreeSet<_>>().len(), devices.len());
+            for start in 0..ring.len() {
+                let near: BTreeSet<u8> =
+                    (0..width).map(|step| domains[ring[(start + step) % ring.len()].0 as usize]).collect();
+                prop_assert_eq!(near.len(), width, "{:?}", ring);
+            }
+        }
+    }
+}

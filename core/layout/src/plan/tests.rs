@@ -1,1 +1,380 @@
-//! Plans, carried out on arrays in memory and compared with a flat row of bytes.
+//! Plans, carried out on an array in memory and compared with a flat row of bytes.
+
+use super::{CheckPlan, Methods, New, Old, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan};
+use crate::{Layout, Place, Scheme};
+use braid_base::{BLOCK_BYTES, BlockRange};
+use braid_wire::{Content, Piece, Want};
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Layouts of every scheme, on rings as wide as a stripe and wider.
+pub(crate) fn layouts() -> impl Strategy<Value = Layout> {
+    let schemes = prop_oneof![
+        (1usize..6).prop_map(|data| Scheme::Raid0 { data }),
+        (2usize..5).prop_map(|copies| Scheme::Raid1 { copies }),
+        (2usize..8).prop_map(|data| Scheme::Raid5 { data }),
+    ];
+    (schemes, 0usize..9, 0u32..4)
+        .prop_map(|(scheme, more, shift)| Layout::new(scheme, scheme.width() + more, 1 << shift).unwrap())
+}
+
+/// Devices that do as they are told. A block that is not in its map is a hole.
+struct Array {
+    layout: Layout,
+    devices: Vec<BTreeMap<u64, Bytes>>,
+    /// Whether answers come block by block or in runs.
+    block_by_block: bool,
+}
+
+impl Array {
+    fn new(layout: Layout, block_by_block: bool) -> Array {
+        Array { layout, devices: vec![BTreeMap::new(); layout.devices()], block_by_block }
+    }
+
+    fn answer(&self, shares: &[Share], want: Want) -> Old {
+        let mut old = Old::new();
+        for Share { position, reads, .. } in shares {
+            let mut pieces: Vec<Piece> = Vec::new();
+            for block in reads.iter().flat_map(|range| range.blocks()) {
+                let (range, data) = (BlockRange::new(block, 1), self.devices[*position].get(&block));
+                match (pieces.last_mut(), want, data) {
+                    (Some(last), _, None)
+                        if last.content == Content::Hole && last.range.end() == block && !self.block_by_block =>
+                    {
+                        last.range.count += 1;
+                    }
+                    (_, _, None) => pieces.push(Piece { range, content: Content::Hole }),
+                    (_, Want::Allocation, Some(_)) => pieces.push(Piece { range, content: Content::Present }),
+                    (Some(Piece { range, content: Content::Data(before) }), _, Some(data))
+                        if range.end() == block && !self.block_by_block =>
+                    {
+                        *before = Bytes::from([&before[..], data].concat());
+                        range.count += 1;
+                    }
+                    (_, Want::Data, Some(data)) => pieces.push(Piece { range, content: Content::Data(data.clone()) }),
+                }
+            }
+            // Answers may come in any order.
+            pieces.reverse();
+            old.insert(*position, pieces);
+            assert!(old.covers(*position, reads, want));
+        }
+        old
+    }
+
+    /// Carries a write out, and checks that it keeps to its plan.
+    fn write(&mut self, offset: u64, length: u64, new: &New) {
+        let plan = WritePlan::new(&self.layout, offset, length);
+        assert_eq!(blocks_read(plan.shares()), textbook_reads(&self.layout, offset, length));
+        let written = plan.compute(new, &self.answer(plan.shares(), Want::Data));
+        let writing: Vec<&Share> = plan.shares().iter().filter(|share| !share.prewrites.is_empty()).collect();
+        assert_eq!(writing.len(), written.len());
+        for (share, (position, pieces)) in writing.into_iter().zip(written) {
+            assert_eq!(share.position, position);
+            let pre_written: Vec<u64> = share.prewrites.iter().flat_map(|range| range.blocks()).collect();
+            let blocks: Vec<u64> = pieces.iter().flat_map(|piece| piece.range.blocks()).collect();
+            assert_eq!(blocks, pre_written, "the pieces are the pre-writes, in order");
+            for Piece { range, content } in pieces {
+                for block in range.blocks() {
+                    let start = (block - range.start) as usize * BLOCK_BYTES;
+                    match &content {
+                        Content::Data(data) => {
+                            self.devices[position].insert(block, data.slice(start..start + BLOCK_BYTES))
+                        }
+                        Content::Hole => self.devices[position].remove(&block),
+                        Content::Present => panic!("nobody can write that"),
+                    };
+                }
+            }
+        }
+    }
+
+    fn read(&self, offset: u64, length: u64) -> Vec<u8> {
+        let plan = ReadPlan::new(&self.layout, offset, length);
+        assert!(plan.shares().iter().all(|share| share.prewrites.is_empty()));
+        plan.assemble(&self.answer(plan.shares(), Want::Data)).concat()
+    }
+
+    fn matches(&self, stripe: u64) -> bool {
+        let plan = CheckPlan::new(&self.layout, stripe);
+        plan.matches(&self.answer(plan.shares(), Want::Data))
+    }
+
+    fn byte(&self, place: Place, index: usize) -> u8 {
+        self.devices[place.position].get(&place.block).map_or(0, |block| block[index])
+    }
+}
+
+fn blocks_read(shares: &[Share]) -> u64 {
+    shares.iter().flat_map(|share| &share.reads).map(|range| range.count).sum()
+}
+
+/// What the books say, row by row: with u of k blocks updated, the smaller of u + 1 and k - u; and the old content of
+/// blocks updated in part where it is not among those.
+fn textbook_reads(layout: &Layout, offset: u64, length: u64) -> u64 {
+    let (k, unit) = (layout.data_units() as u64, layout.unit_blocks());
+    let mut rows: BTreeMap<(u64, u64), (u64, u64)> = BTreeMap::new();
+    let blocks = if length == 0 { 0..0 } else { offset / BLOCK..(offset + length).div_ceil(BLOCK) };
+    for block in blocks {
+        let partly = block * BLOCK < offset || (block + 1) * BLOCK > offset + length;
+        let (updated, parts) = rows.entry((block / layout.stripe_blocks(), block % unit)).or_default();
+        *updated += 1;
+        *parts += u64::from(partly);
+    }
+    let reads_of_row = |&(updated, parts): &(u64, u64)| match layout.redundancy_units() {
+        0 => parts,
+        _ if updated == k => parts,
+        _ => (updated + 1).min(k - updated + parts),
+    };
+    rows.values().map(reads_of_row).sum()
+}
+
+/// Bytes no two of which, nearby, are related.
+fn noise(seed: u64, length: u64) -> Bytes {
+    let mut rng = braid_base::Rng::new(seed);
+    (0..length.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(length as usize).collect::<Vec<u8>>().into()
+}
+
+#[derive(Clone, Debug)]
+struct Write {
+    offset: u64,
+    length: u64,
+    zeros: bool,
+}
+
+const VOLUME_BLOCKS: u64 = 90;
+
+/// Writes of whole blocks, or of any bytes.
+fn writes() -> impl Strategy<Value = Write> {
+    let bytes = VOLUME_BLOCKS * BLOCK;
+    let bytes_of_it = (0..bytes, prop_oneof![1..3 * BLOCK, 1..bytes], any::<bool>());
+    (bytes_of_it, any::<bool>()).prop_map(move |((offset, length, zeros), whole)| {
+        let (offset, length) =
+            if whole { (offset / BLOCK * BLOCK, length.next_multiple_of(BLOCK)) } else { (offset, length) };
+        Write { offset, length: length.min(bytes - offset), zeros }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_writes_leave_the_right_bytes_and_the_right_parity(
+        layout in layouts(),
+        writes in prop::collection::vec(writes(), 1..12),
+        block_by_block: bool,
+        (from, to) in (0..VOLUME_BLOCKS * BLOCK, 0..VOLUME_BLOCKS * BLOCK),
+    ) {
+        let mut array = Array::new(layout, block_by_block);
+        let mut model = vec![0; (VOLUME_BLOCKS * BLOCK) as usize];
+        let mut ever_written = BTreeSet::new();
+        for (seed, Write { offset, length, zeros }) in writes.into_iter().enumerate() {
+            let data = noise(seed as u64, length);
+            let new = if zeros { New::Zeros } else { New::Data(data.clone()) };
+            array.write(offset, length, &new);
+            let target = &mut model[offset as usize..(offset + length) as usize];
+            if zeros { target.fill(0) } else { target.copy_from_slice(&data) }
+            ever_written.extend(offset / BLOCK..(offset + length).div_ceil(BLOCK));
+        }
+        prop_assert!(array.read(0, VOLUME_BLOCKS * BLOCK) == model);
+        let (from, to) = (from.min(to), from.max(to));
+        prop_assert!(array.read(from, to - from) == model[from as usize..to as usize]);
+        prop_assert!((0..VOLUME_BLOCKS).all(|block| {
+            let Place { position, block: at } = layout.locate(block);
+            ever_written.contains(&block) || !array.devices[position].contains_key(&at)
+        }), "what was never written is a hole");
+
+        // Parity, added up by hand; a few bytes of each block tell.
+        for stripe in 0..layout.stripes(VOLUME_BLOCKS) {
+            for (row, index) in (0..layout.unit_blocks()).flat_map(|row| [0, 1, 511, 2048, 4095].map(|i| (row, i))) {
+                let at_row = |unit: Place| Place { block: unit.block + row, ..unit };
+                let sum = (0..layout.data_units())
+                    .fold(0, |sum, unit| sum ^ array.byte(at_row(layout.data_unit(stripe, unit)), index));
+                for unit in 0..layout.redundancy_units() {
+                    prop_assert_eq!(array.byte(at_row(layout.redundancy_unit(stripe, unit)), index), sum);
+                }
+            }
+            prop_assert!(array.matches(stripe));
+        }
+
+        // Every block can do without its device.
+        for block in (0..VOLUME_BLOCKS).filter(|_| layout.redundancy_units() > 0) {
+            let plan = ReconstructPlan::new(&layout, block * BLOCK, BLOCK).unwrap();
+            prop_assert!(plan.shares().iter().all(|share| share.position != layout.locate(block).position));
+            prop_assert_eq!(blocks_read(plan.shares()), layout.data_units() as u64);
+            let bytes = plan.compute(&array.answer(plan.shares(), Want::Data)).concat();
+            prop_assert!(bytes == model[(block * BLOCK) as usize..][..BLOCK_BYTES]);
+        }
+    }
+
+    #[test]
+    fn a_check_sees_a_single_wrong_byte(
+        layout in layouts().prop_filter("has redundancy", |layout| layout.redundancy_units() > 0),
+        (unit, row, index) in (any::<usize>(), any::<u64>(), 0..BLOCK_BYTES),
+    ) {
+        let mut array = Array::new(layout, false);
+        array.write(0, VOLUME_BLOCKS * BLOCK, &New::Data(noise(1, VOLUME_BLOCKS * BLOCK)));
+        let unit = unit % layout.scheme().width();
+        let place = match unit.checked_sub(layout.data_units()) {
+            None => layout.data_unit(0, unit),
+            Some(unit) => layout.redundancy_unit(0, unit),
+        };
+        let block = place.block + row % layout.unit_blocks();
+        let mut bytes = array.devices[place.position][&block].to_vec();
+        bytes[index] ^= 1;
+        array.devices[place.position].insert(block, bytes.into());
+        prop_assert!(!array.matches(0));
+        prop_assert!(array.matches(1));
+    }
+
+    #[test]
+    fn a_volume_that_is_zeroed_whole_takes_no_space(layout in layouts(), writes in prop::collection::vec(writes(), 1..4)) {
+        let mut array = Array::new(layout, false);
+        for Write { offset, length, .. } in writes {
+            array.write(offset, length, &New::Data(noise(offset, length)));
+        }
+        array.write(0, layout.stripes(VOLUME_BLOCKS) * layout.stripe_blocks() * BLOCK, &New::Zeros);
+        prop_assert!(array.devices.iter().all(BTreeMap::is_empty));
+    }
+
+    #[test]
+    fn allocation_tells_holes_from_data(layout in layouts(), writes in prop::collection::vec(writes(), 1..6), skip in 0..VOLUME_BLOCKS) {
+        let mut array = Array::new(layout, false);
+        for Write { offset, length, zeros } in writes {
+            array.write(offset, length, &if zeros { New::Zeros } else { New::Data(noise(offset, length)) });
+        }
+        let plan = ReadPlan::new(&layout, skip * BLOCK, (VOLUME_BLOCKS - skip) * BLOCK);
+        let runs = plan.allocation(&array.answer(plan.shares(), Want::Allocation));
+        prop_assert!(runs.windows(2).all(|pair| pair[0].1 != pair[1].1));
+        let told: Vec<bool> = runs.iter().flat_map(|(count, data)| vec![*data; *count as usize]).collect();
+        let holds_data = |block| {
+            let Place { position, block } = layout.locate(block);
+            array.devices[position].contains_key(&block)
+        };
+        prop_assert_eq!(told, (skip..VOLUME_BLOCKS).map(holds_data).collect::<Vec<bool>>());
+    }
+}
+
+fn raid5() -> Layout {
+    Layout::new(Scheme::Raid5 { data: 4 }, 5, 16).unwrap()
+}
+
+fn share(position: usize, prewrites: &[(u64, u64)], reads: &[(u64, u64)]) -> Share {
+    let ranges = |of: &[(u64, u64)]| of.iter().map(|(start, count)| BlockRange::new(*start, *count)).collect();
+    Share { position, prewrites: ranges(prewrites), reads: ranges(reads) }
+}
+
+#[test]
+fn a_small_write_reads_and_writes_one_block_and_its_parity() {
+    let plan = WritePlan::new(&raid5(), 3 * BLOCK, BLOCK);
+    assert_eq!(plan.shares(), [share(0, &[(3, 1)], &[(3, 1)]), share(4, &[(3, 1)], &[(3, 1)])]);
+    assert_eq!(plan.methods(), Methods { small: 1, ..Methods::default() });
+}
+
+#[test]
+fn full_stripes_are_written_without_reading_in_one_range_per_device() {
+    let plan = WritePlan::new(&raid5(), 0, 4 << 20);
+    let all: Vec<Share> = (0..5).map(|position| share(position, &[(0, 256)], &[])).collect();
+    assert_eq!(plan.shares(), all);
+    assert_eq!(plan.methods(), Methods { full: 16, ..Methods::default() });
+}
+
+#[test]
+fn half_a_stripe_is_a_large_write() {
+    let plan = WritePlan::new(&raid5(), 0, 32 * BLOCK);
+    let writing = |position| share(position, &[(0, 16)], &[]);
+    let reading = |position| share(position, &[], &[(0, 16)]);
+    assert_eq!(plan.shares(), [writing(0), writing(1), reading(2), reading(3), writing(4)]);
+    assert_eq!(plan.methods(), Methods { large: 1, ..Methods::default() });
+}
+
+#[test]
+fn a_write_across_units_has_a_method_for_each_band() {
+    // Unit 0 from row 12 on, units 1 and 2 whole, unit 3 up to row 4.
+    let plan = WritePlan::new(&raid5(), 12 * BLOCK, (4 + 16 + 16 + 4) * BLOCK);
+    assert_eq!(plan.methods(), Methods { large: 3, ..Methods::default() });
+    // Unit 0 from row 4 on, units 1 and 2 whole, unit 3 up to row 12: rows 4 to 11 are full.
+    let plan = WritePlan::new(&raid5(), 4 * BLOCK, (12 + 16 + 16 + 12) * BLOCK);
+    assert_eq!(plan.methods(), Methods { large: 2, full: 1, ..Methods::default() });
+    assert_eq!(plan.shares()[0], share(0, &[(4, 12)], &[(0, 4)]));
+    assert_eq!(plan.shares()[3], share(3, &[(0, 12)], &[(12, 4)]));
+    assert_eq!(plan.shares()[4], share(4, &[(0, 16)], &[]));
+}
+
+#[test]
+fn between_equally_many_reads_the_method_of_fewer_devices_is_taken() {
+    let layout = Layout::new(Scheme::Raid5 { data: 2 }, 3, 16).unwrap();
+    assert_eq!(WritePlan::new(&layout, 0, BLOCK).methods(), Methods { large: 1, ..Methods::default() });
+    assert_eq!(WritePlan::new(&layout, 0, 512).methods(), Methods { small: 1, ..Methods::default() });
+}
+
+#[test]
+fn nothing_to_do_is_no_plan() {
+    assert!(WritePlan::new(&raid5(), 4096, 0).shares().is_empty());
+    assert!(WritePlan::new(&raid5(), 4097, 0).compute(&New::Zeros, &Old::new()).is_empty());
+    let read = ReadPlan::new(&raid5(), 4097, 0);
+    assert!(read.shares().is_empty() && read.assemble(&Old::new()).is_empty());
+}
+
+#[test]
+fn users_bytes_are_shared_and_never_copied() {
+    let layout = Layout::new(Scheme::Raid1 { copies: 3 }, 3, 16).unwrap();
+    let data = noise(1, 40 * BLOCK);
+    let plan = WritePlan::new(&layout, 5 * BLOCK, 40 * BLOCK);
+    for (_, pieces) in plan.compute(&New::Data(data.clone()), &Old::new()) {
+        for piece in pieces {
+            let Content::Data(bytes) = piece.content else { panic!("data became a hole") };
+            assert!(data.as_ptr_range().contains(&bytes.as_ptr()));
+        }
+    }
+}
+
+#[test]
+fn a_device_that_lies_is_found_out_before_its_answer_is_used() {
+    let data = |blocks: u64| Content::Data(noise(1, blocks * BLOCK));
+    let covers = |pieces: Vec<(u64, u64, Content)>, want| {
+        let mut old = Old::new();
+        let piece = |(start, count, content)| Piece { range: BlockRange::new(start, count), content };
+        old.insert(1, pieces.into_iter().map(piece).collect());
+        assert!(!old.covers(0, &[BlockRange::new(10, 1)], want), "another device's answer is not this one's");
+        old.covers(1, &[BlockRange::new(10, 4), BlockRange::new(20, 1)], want)
+    };
+    let rest = (20, 1, Content::Hole);
+    assert!(covers(vec![rest.clone(), (10, 1, data(1)), (11, 3, Content::Hole)], Want::Data));
+    assert!(covers(vec![(0, 100, data(100))], Want::Data), "more than was asked for does no harm");
+    assert!(!covers(vec![(10, 4, data(4))], Want::Data), "a range is missing");
+    assert!(!covers(vec![(10, 1, data(1)), (12, 2, data(2)), rest.clone()], Want::Data), "a gap");
+    assert!(!covers(vec![(10, 3, data(3)), rest.clone()], Want::Data), "the end is missing");
+    assert!(!covers(vec![(11, 3, data(3)), rest.clone()], Want::Data), "the beginning is missing");
+    assert!(!covers(vec![(10, 4, data(3)), rest.clone()], Want::Data), "fewer bytes than blocks");
+    assert!(!covers(vec![(10, 4, Content::Present), rest.clone()], Want::Data), "no content");
+    assert!(covers(vec![(10, 4, Content::Present), rest.clone()], Want::Allocation));
+    assert!(!covers(vec![(10, u64::MAX, Content::Hole), (u64::MAX, 2, Content::Hole), rest], Want::Data), "overflow");
+}
+
+#[test]
+fn a_repeated_answer_does_no_harm() {
+    let piece = Piece { range: BlockRange::new(0, 2), content: Content::Data(noise(1, 2 * BLOCK)) };
+    let mut old = Old::new();
+    old.insert(0, vec![piece.clone(), piece.clone()]);
+    old.insert(0, vec![piece]);
+    assert_eq!(ReadPlan::new(&raid5(), 0, 2 * BLOCK).assemble(&old), [noise(1, 2 * BLOCK)]);
+}
+
+#[test]
+fn what_cannot_be_reconstructed_is_refused() {
+    let unit = 16 * BLOCK;
+    assert!(ReconstructPlan::new(&raid5(), unit, unit).is_ok());
+    for (offset, length) in [(1, BLOCK), (0, 100), (0, 0)] {
+        assert_eq!(ReconstructPlan::new(&raid5(), offset, length), Err(ReconstructError::NotBlocks));
+    }
+    assert_eq!(
+        ReconstructPlan::new(&raid5(), unit - BLOCK, 2 * BLOCK),
+        Err(ReconstructError::SeveralUnits { unit_bytes: unit })
+    );
+    let raid0 = Layout::new(Scheme::Raid0 { data: 4 }, 4, 16).unwrap();
+    assert_eq!(ReconstructPlan::new(&raid0, 0, BLOCK), Err(ReconstructError::NoRedundancy));
+}

@@ -56,6 +56,11 @@ impl WritePlan {
         &self.shares
     }
 
+    /// The volume's blocks that it touches.
+    pub fn blocks(&self) -> BlockRange {
+        self.span.blocks()
+    }
+
     /// How many bands of its stripes take which method.
     pub fn methods(&self) -> Methods {
         self.methods
