@@ -1,0 +1,226 @@
+//! What clients asked, when, and what they saw.
+//!
+//! Storage is seen as an array of *cells* of 16 bytes. A written cell holds its write's [`Tag`] and its own number, so
+//! that every cell that is read says who wrote it, and that it lies where it belongs; zeros are what was never written, or
+//! zeroed. Whatever else a read finds is [`Garbage`] and a failure by itself.
+
+use braid_base::Time;
+use bytes::Bytes;
+use std::fmt;
+
+/// Bytes of a cell. Reads and writes begin and end at multiples.
+pub const CELL_BYTES: usize = 16;
+
+/// Which write a value is of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Tag(pub u64);
+
+impl Tag {
+    /// Zeros, whoever wrote them.
+    pub const ZEROS: Tag = Tag(0);
+
+    /// What a write of this tag puts into `cells`.
+    pub fn fill(self, cells: Cells) -> Bytes {
+        let mut bytes = Vec::with_capacity(cells.count() as usize * CELL_BYTES);
+        for cell in cells.start..cells.end {
+            let words = if self == Tag::ZEROS { [0, 0] } else { [self.0, cell] };
+            words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        }
+        bytes.into()
+    }
+
+    /// What was read from `start` on, as runs of cells of one write each.
+    pub fn parse(start: u64, bytes: &[u8]) -> Result<Vec<Run>, Garbage> {
+        assert!(bytes.len().is_multiple_of(CELL_BYTES), "reads are of whole cells");
+        let mut runs: Vec<Run> = Vec::new();
+        for (cell, content) in (start..).zip(bytes.chunks_exact(CELL_BYTES)) {
+            let word = |at: usize| u64::from_le_bytes(content[at..at + 8].try_into().expect("eight bytes"));
+            let tag = match (word(0), word(8)) {
+                (0, 0) => Tag::ZEROS,
+                (tag, number) if tag != 0 && number == cell => Tag(tag),
+                (tag, number) => return Err(Garbage { cell, tag, number }),
+            };
+            match runs.last_mut() {
+                Some(run) if run.tag == tag => run.cells.end += 1,
+                _ => runs.push(Run { cells: Cells { start: cell, end: cell + 1 }, tag }),
+            }
+        }
+        Ok(runs)
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Tag::ZEROS { f.write_str("zeros") } else { write!(f, "#{}", self.0) }
+    }
+}
+
+/// A cell that no write can have made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cell {cell} holds what nobody wrote there: words {tag:#x}, {number:#x}")]
+pub struct Garbage {
+    /// Which.
+    pub cell: u64,
+    /// Its first word.
+    pub tag: u64,
+    /// Its second, which should be its number.
+    pub number: u64,
+}
+
+/// The cells from `start` up to, but without, `end`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Cells {
+    /// The first.
+    pub start: u64,
+    /// Behind the last.
+    pub end: u64,
+}
+
+impl Cells {
+    /// The cells of some bytes.
+    pub fn of_bytes(offset: u64, length: u64) -> Cells {
+        let cell = CELL_BYTES as u64;
+        assert!(offset.is_multiple_of(cell) && length.is_multiple_of(cell), "operations are of whole cells");
+        Cells { start: offset / cell, end: (offset + length) / cell }
+    }
+
+    /// How many.
+    pub fn count(self) -> u64 {
+        self.end - self.start
+    }
+
+    /// True if they share a cell.
+    pub fn overlap(self, other: Cells) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+}
+
+/// Cells with one value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Which.
+    pub cells: Cells,
+    /// Whose value.
+    pub tag: Tag,
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// It saw its runs.
+    Read,
+    /// It put them there.
+    Write,
+}
+
+/// A moment: where it stands among all others, and when that was.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Moment {
+    /// Counts all invocations and completions.
+    pub number: u64,
+    /// For people.
+    pub time: Time,
+}
+
+/// One operation of one client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Who.
+    pub client: String,
+    /// What.
+    pub action: Action,
+    /// What was written, or seen; of a read, nothing until it completes.
+    pub runs: Vec<Run>,
+    /// When it was asked for.
+    pub invoked: Moment,
+    /// When it succeeded. Until then it may or may not have happened.
+    pub completed: Option<Moment>,
+}
+
+/// Names an operation in its history.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct OperationId(usize);
+
+/// All operations of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    operations: Vec<Operation>,
+    moments: u64,
+}
+
+impl History {
+    /// A client asks for a write of `tag` to `cells`.
+    pub fn write(&mut self, client: impl fmt::Display, now: Time, cells: Cells, tag: Tag) -> OperationId {
+        self.invoke(client, now, Action::Write, vec![Run { cells, tag }])
+    }
+
+    /// A client asks for a read.
+    pub fn read(&mut self, client: impl fmt::Display, now: Time) -> OperationId {
+        self.invoke(client, now, Action::Read, Vec::new())
+    }
+
+    /// A write succeeded.
+    pub fn wrote(&mut self, id: OperationId, now: Time) {
+        let completed = self.moment(now);
+        self.operations[id.0].completed = Some(completed);
+    }
+
+    /// A read succeeded, and saw this. A write or read that fails is left as it is: nobody knows what became of it.
+    pub fn saw(&mut self, id: OperationId, now: Time, runs: Vec<Run>) {
+        self.operations[id.0].runs = runs;
+        self.wrote(id, now);
+    }
+
+    /// All of them, in the order in which they were asked for.
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    fn invoke(&mut self, client: impl fmt::Display, now: Time, action: Action, runs: Vec<Run>) -> OperationId {
+        let invoked = self.moment(now);
+        let client = client.to_string();
+        self.operations.push(Operation { client, action, runs, invoked, completed: None });
+        OperationId(self.operations.len() - 1)
+    }
+
+    fn moment(&mut self, time: Time) -> Moment {
+        self.moments += 1;
+        Moment { number: self.moments, time }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |moment: Moment| moment.time.0 as f64 / 1e9;
+        write!(f, "{:<8} {:>13.6} to ", self.client, seconds(self.invoked))?;
+        match self.completed {
+            Some(completed) => write!(f, "{:>13.6}", seconds(completed))?,
+            None => write!(f, "{:>13}", "unknown")?,
+        }
+        f.write_str(match self.action {
+            Action::Read => "  saw  ",
+            Action::Write => "  wrote",
+        })?;
+        for Run { cells, tag } in &self.runs {
+            write!(f, " {tag} in {}..{}", cells.start, cells.end)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_filled_is_parsed_and_anything_else_is_garbage() {
+        let cells = Cells { start: 3, end: 7 };
+        let mut bytes = Tag(9).fill(cells).to_vec();
+        bytes[16..32].fill(0);
+        let run = |start, end, tag| Run { cells: Cells { start, end }, tag };
+        assert_eq!(Tag::parse(3, &bytes), Ok(vec![run(3, 4, Tag(9)), run(4, 5, Tag::ZEROS), run(5, 7, Tag(9))]));
+        assert!(Tag::parse(4, &bytes).is_err(), "a cell in a wrong place");
+        bytes[0] = 0;
+        assert!(Tag::parse(3, &bytes).is_err(), "a cell of no write");
+    }
+}

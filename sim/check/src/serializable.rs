@@ -1,0 +1,385 @@
+//! Strict serializability of a history of multi-cell reads and writes: is there an order of the operations in which every
+//! read sees what the writes before it left, and every operation comes before all that were asked for after it had
+//! completed?
+//!
+//! The search is Wing and Gong's with Lowe's memory of dead ends: take operations one by one, each out of those that no
+//! untaken one must precede; step back when stuck. What makes it fast is that values name their writes:
+//!
+//! * a read that sees the present state is taken at once: it changes nothing, so this can't be wrong;
+//! * a write may not overwrite a value that an untaken read still wants and no untaken write can bring back;
+//! * a write whose own value nobody wants, over values nobody wants, is taken at once;
+//! * a state is its wanted values only, so different orders of unseen writes meet in one state.
+//!
+//! Operations that never completed may be taken at any later time or never. Those whose values nobody saw are dropped
+//! beforehand, which loses nothing: the order remains one without them.
+
+use crate::history::{Action, Cells, History, Operation, Tag};
+use braid_base::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Taken operations after which the search gives up.
+const STEPS_MAX: u64 = 5_000_000;
+
+/// What the search found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is such an order; found in so many steps.
+    Serializable {
+        /// Operations taken, those taken back included.
+        steps: u64,
+    },
+    /// There is none.
+    Not(Violation),
+    /// The search was given up: too many operations of unknown outcome at once.
+    Undecided,
+}
+
+/// A part of a history that no order explains, as small as it could be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The operation at whose completion the history became inexplicable.
+    pub culprit: Operation,
+    /// The operations that contradict each other, the culprit among them, in the order in which they were asked for.
+    pub witnesses: Vec<Operation>,
+}
+
+/// Decides whether a history is strictly serializable.
+pub fn check(history: &History) -> Verdict {
+    match search(history.operations()) {
+        Answer::Yes { steps } => Verdict::Serializable { steps },
+        Answer::GivenUp => Verdict::Undecided,
+        Answer::No => Verdict::Not(explain(history.operations())),
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "no order of these operations explains what was seen (cells are of 16 bytes):")?;
+        for operation in &self.witnesses {
+            let mark = if *operation == self.culprit { "  <- the first that can't be" } else { "" };
+            writeln!(f, "  {operation}{mark}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Finds the first completion that can't be, then leaves out whatever the contradiction does not need.
+fn explain(all: &[Operation]) -> Violation {
+    let mut completions: Vec<u64> = all.iter().filter_map(|op| op.completed).map(|at| at.number).collect();
+    completions.sort_unstable();
+    let at = completions.partition_point(|number| search(&until(all, *number)) != Answer::No);
+    let first_bad = completions[at.min(completions.len() - 1)];
+    let mut kept = until(all, first_bad);
+    let culprit = kept.iter().find(|op| op.completed.is_some_and(|at| at.number == first_bad));
+    let culprit = culprit.expect("it completed just then").clone();
+    let mut part = kept.len().div_ceil(2);
+    loop {
+        let before = kept.len();
+        let mut start = 0;
+        while start < kept.len() {
+            let without: Vec<Operation> = kept[..start].iter().chain(kept.iter().skip(start + part)).cloned().collect();
+            if without.contains(&culprit) && is_whole(&without) && search(&without) == Answer::No {
+                kept = without;
+            } else {
+                start += part;
+            }
+        }
+        match part {
+            // A write can go only once nobody is left who saw it: another round may find more.
+            1 if kept.len() == before => return Violation { culprit, witnesses: kept },
+            _ => part = part.div_ceil(2),
+        }
+    }
+}
+
+/// The history as it stood when `last` happened: later operations are not there, and what completed later is still open.
+fn until(all: &[Operation], last: u64) -> Vec<Operation> {
+    let mut part: Vec<Operation> = all.iter().filter(|op| op.invoked.number < last).cloned().collect();
+    for operation in &mut part {
+        operation.completed = operation.completed.filter(|at| at.number <= last);
+    }
+    part.retain(|op| op.action == Action::Write || op.completed.is_some());
+    part
+}
+
+/// True unless a write was left out whose value is still seen: its absence would be a contradiction of our own making.
+fn is_whole(operations: &[Operation]) -> bool {
+    let tags = |action| {
+        let of_kind = operations.iter().filter(move |op| op.action == action);
+        of_kind.flat_map(|op| op.runs.iter().map(|run| run.tag)).collect::<BTreeSet<Tag>>()
+    };
+    let written = tags(Action::Write);
+    tags(Action::Read).iter().all(|tag| *tag == Tag::ZEROS || written.contains(tag))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Yes { steps: u64 },
+    No,
+    GivenUp,
+}
+
+fn search(operations: &[Operation]) -> Answer {
+    match Search::new(operations) {
+        Some(search) => search.run(),
+        None => Answer::No,
+    }
+}
+
+/// A value that a cell, or rather a run of cells that no operation tells apart, may have; numbered over all runs.
+type Value = usize;
+
+struct Op {
+    writes: bool,
+    values: Vec<Value>,
+    invoked: u64,
+    /// `u64::MAX` if never.
+    completed: u64,
+    key: u128,
+}
+
+/// The search's state: which operations are taken, and what the cells hold.
+struct Search {
+    ops: Vec<Op>,
+    /// Untaken operations by invocation: a list threaded through the numbers, with its head at `ops.len()`.
+    next: Vec<usize>,
+    previous: Vec<usize>,
+    /// Untaken operations that completed: all must be taken.
+    left: usize,
+    /// To which run of cells a value belongs.
+    run_of: Vec<usize>,
+    keys: Vec<u128>,
+    /// Untaken reads that want a value.
+    wanted: Vec<u32>,
+    /// Untaken writes that bring it.
+    writers: Vec<u32>,
+    content: Vec<Value>,
+    /// A digest of the set of taken operations and of the wanted content.
+    digest: u128,
+    taken: Vec<usize>,
+    overwritten: Vec<Value>,
+    steps: u64,
+}
+
+/// A choice that can be taken back: what was taken before it, and what else might be taken.
+struct Choice {
+    taken: usize,
+    others: Vec<usize>,
+}
+
+impl Search {
+    /// None if a read saw what was never written, and the answer is known.
+    fn new(operations: &[Operation]) -> Option<Search> {
+        let seen: BTreeSet<Tag> = operations
+            .iter()
+            .filter(|op| op.action == Action::Read && op.completed.is_some())
+            .flat_map(|op| op.runs.iter().map(|run| run.tag))
+            .collect();
+        let kept: Vec<&Operation> = operations
+            .iter()
+            .filter(|op| op.completed.is_some() || (op.action == Action::Write && seen.contains(&op.runs[0].tag)))
+            .collect();
+        let mut cuts: Vec<u64> =
+            kept.iter().flat_map(|op| op.runs.iter().flat_map(|run| [run.cells.start, run.cells.end])).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+
+        let mut numbers: BTreeMap<(usize, Tag), Value> = BTreeMap::new();
+        let runs = cuts.len().saturating_sub(1);
+        let content: Vec<Value> = (0..runs).collect();
+        numbers.extend(content.iter().map(|run| ((*run, Tag::ZEROS), *run)));
+        let mut rng = Rng::new(0);
+        let mut key = || u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64());
+        let mut ops = Vec::new();
+        for operation in &kept {
+            let mut values = Vec::new();
+            for piece in &operation.runs {
+                for run in runs_within(&cuts, piece.cells) {
+                    let fresh = numbers.len();
+                    values.push(*numbers.entry((run, piece.tag)).or_insert(fresh));
+                }
+            }
+            ops.push(Op {
+                writes: operation.action == Action::Write,
+                values,
+                invoked: operation.invoked.number,
+                completed: operation.completed.map_or(u64::MAX, |at| at.number),
+                key: key(),
+            });
+        }
+        let mut run_of = vec![0; numbers.len()];
+        numbers.iter().for_each(|((run, _), value)| run_of[*value] = *run);
+        let (mut wanted, mut writers) = (vec![0; numbers.len()], vec![0; numbers.len()]);
+        for op in &ops {
+            let counts = if op.writes { &mut writers } else { &mut wanted };
+            op.values.iter().for_each(|value| counts[*value] += 1);
+        }
+        if (runs..numbers.len()).any(|value| wanted[value] > 0 && writers[value] == 0) {
+            return None;
+        }
+        let keys: Vec<u128> = numbers.iter().map(|_| key()).collect();
+        let digest = content.iter().filter(|value| wanted[**value] > 0).fold(0, |sum, value| sum ^ keys[*value]);
+        let head = ops.len();
+        Some(Search {
+            next: (0..=head).map(|op| if op == head { 0 } else { op + 1 }).collect(),
+            previous: (0..=head).map(|op| if op == 0 { head } else { op - 1 }).collect(),
+            left: ops.iter().filter(|op| op.completed != u64::MAX).count(),
+            ops,
+            run_of,
+            keys,
+            wanted,
+            writers,
+            content,
+            digest,
+            taken: Vec::new(),
+            overwritten: Vec::new(),
+            steps: 0,
+        })
+    }
+
+    fn run(mut self) -> Answer {
+        let mut dead_ends: BTreeSet<u128> = BTreeSet::new();
+        let mut choices: Vec<Choice> = Vec::new();
+        loop {
+            let mut candidates = self.take_the_obvious();
+            if self.left == 0 {
+                return Answer::Yes { steps: self.steps };
+            }
+            if self.steps > STEPS_MAX {
+                return Answer::GivenUp;
+            }
+            if dead_ends.insert(self.digest) {
+                // The one that completed first is tried first.
+                candidates.retain(|op| self.may_take(*op));
+                candidates.sort_by_key(|op| std::cmp::Reverse(self.ops[*op].completed));
+                choices.push(Choice { taken: self.taken.len(), others: candidates });
+            }
+            loop {
+                let Some(choice) = choices.last_mut() else { return Answer::No };
+                let (taken, other) = (choice.taken, choice.others.pop());
+                self.take_back(taken);
+                if let Some(op) = other {
+                    self.take(op);
+                    break;
+                }
+                choices.pop();
+            }
+        }
+    }
+
+    /// Takes everything that can be taken without loss; returns what might be taken next.
+    fn take_the_obvious(&mut self) -> Vec<usize> {
+        loop {
+            let candidates = self.candidates();
+            let before = self.taken.len();
+            for op in &candidates {
+                if self.is_obvious(*op) {
+                    self.take(*op);
+                }
+            }
+            if self.taken.len() == before {
+                return candidates;
+            }
+        }
+    }
+
+    /// The untaken operations that no other untaken one must precede.
+    fn candidates(&self) -> Vec<usize> {
+        let head = self.ops.len();
+        let mut first_completion = u64::MAX;
+        let mut candidates = Vec::new();
+        let mut at = self.next[head];
+        while at != head && self.ops[at].invoked < first_completion {
+            first_completion = first_completion.min(self.ops[at].completed);
+            candidates.push(at);
+            at = self.next[at];
+        }
+        candidates
+    }
+
+    fn is_obvious(&self, op: usize) -> bool {
+        let op = &self.ops[op];
+        op.values.iter().all(|value| {
+            let present = self.content[self.run_of[*value]];
+            match op.writes {
+                false => present == *value,
+                true => self.wanted[*value] == 0 && self.wanted[present] == 0,
+            }
+        })
+    }
+
+    fn may_take(&self, op: usize) -> bool {
+        let op = &self.ops[op];
+        op.writes
+            && op.values.iter().all(|value| {
+                let present = self.content[self.run_of[*value]];
+                present == *value || self.wanted[present] == 0 || self.writers[present] > 0
+            })
+    }
+
+    fn take(&mut self, number: usize) {
+        self.steps += 1;
+        let op = &self.ops[number];
+        self.digest ^= op.key;
+        for value in &op.values {
+            let present = self.content[self.run_of[*value]];
+            if op.writes {
+                self.writers[*value] -= 1;
+                self.digest ^= self.shown(present);
+                self.content[self.run_of[*value]] = *value;
+                self.digest ^= self.shown(*value);
+                self.overwritten.push(present);
+            } else {
+                self.digest ^= self.shown(present);
+                self.wanted[*value] -= 1;
+                self.digest ^= self.shown(present);
+            }
+        }
+        self.left -= usize::from(op.completed != u64::MAX);
+        let (previous, next) = (self.previous[number], self.next[number]);
+        self.next[previous] = next;
+        self.previous[next] = previous;
+        self.taken.push(number);
+    }
+
+    fn take_back(&mut self, until: usize) {
+        while self.taken.len() > until {
+            let number = self.taken.pop().expect("there are more");
+            let op = &self.ops[number];
+            self.digest ^= op.key;
+            for value in op.values.iter().rev() {
+                if op.writes {
+                    let before = self.overwritten.pop().expect("one for each value written");
+                    self.writers[*value] += 1;
+                    self.digest ^= self.shown(*value);
+                    self.content[self.run_of[*value]] = before;
+                    self.digest ^= self.shown(before);
+                } else {
+                    self.digest ^= self.shown(*value);
+                    self.wanted[*value] += 1;
+                    self.digest ^= self.shown(*value);
+                }
+            }
+            self.left += usize::from(op.completed != u64::MAX);
+            let (previous, next) = (self.previous[number], self.next[number]);
+            self.next[previous] = number;
+            self.previous[next] = number;
+        }
+    }
+
+    /// What a present value adds to the digest: nothing, unless somebody wants it.
+    fn shown(&self, value: Value) -> u128 {
+        if self.wanted[value] > 0 { self.keys[value] } else { 0 }
+    }
+}
+
+/// The runs between cuts that make up `cells`.
+fn runs_within(cuts: &[u64], cells: Cells) -> std::ops::Range<usize> {
+    let at = |cell| cuts.binary_search(&cell).expect("every operation's bounds are cuts");
+    at(cells.start)..at(cells.end)
+}
+
+#[cfg(test)]
+#[path = "serializable_tests.rs"]
+mod tests;

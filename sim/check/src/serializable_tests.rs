@@ -1,0 +1,255 @@
+//! Known bad histories, and small random ones against a checker that tries every order.
+
+use super::*;
+use crate::history::{History, OperationId, Run};
+use braid_base::{Rng, Time};
+use proptest::prelude::*;
+
+fn cells(start: u64, end: u64) -> Cells {
+    Cells { start, end }
+}
+
+fn run(start: u64, end: u64, tag: u64) -> Run {
+    Run { cells: cells(start, end), tag: Tag(tag) }
+}
+
+/// Histories written as stories: `write`, then `done`.
+#[derive(Default)]
+struct Story {
+    history: History,
+    clock: u64,
+}
+
+impl Story {
+    fn now(&mut self) -> Time {
+        self.clock += 1_000;
+        Time(self.clock)
+    }
+
+    fn begin(&mut self, client: &str, start: u64, end: u64, tag: u64) -> OperationId {
+        let now = self.now();
+        self.history.write(client, now, cells(start, end), Tag(tag))
+    }
+
+    fn end(&mut self, id: OperationId) {
+        let now = self.now();
+        self.history.wrote(id, now);
+    }
+
+    fn write(&mut self, client: &str, start: u64, end: u64, tag: u64) {
+        let id = self.begin(client, start, end, tag);
+        self.end(id);
+    }
+
+    fn read(&mut self, client: &str, seen: &[Run]) {
+        let now = self.now();
+        let id = self.history.read(client, now);
+        let now = self.now();
+        self.history.saw(id, now, seen.to_vec());
+    }
+
+    fn violation(&self) -> Violation {
+        match check(&self.history) {
+            Verdict::Not(violation) => violation,
+            other => panic!("expected a violation: {other:?}"),
+        }
+    }
+
+    fn is_fine(&self) {
+        assert!(matches!(check(&self.history), Verdict::Serializable { .. }), "{:?}", check(&self.history));
+    }
+}
+
+#[test]
+fn a_lost_write_is_found_and_told_in_three_lines() {
+    let mut story = Story::default();
+    for tag in 1..40 {
+        story.write("a", 10, 20, tag);
+        story.read("b", &[run(10, 20, tag)]);
+    }
+    story.write("a", 0, 4, 50);
+    story.read("b", &[run(0, 4, 0)]);
+    let violation = story.violation();
+    assert_eq!(violation.witnesses.len(), 2, "{violation}");
+    assert!(violation.to_string().contains("saw   zeros in 0..4  <- the first that can't be"), "{violation}");
+}
+
+#[test]
+fn a_stale_read_is_found() {
+    let mut story = Story::default();
+    story.write("a", 0, 4, 1);
+    story.write("a", 0, 4, 2);
+    story.is_fine();
+    story.read("b", &[run(0, 4, 1)]);
+    assert_eq!(story.violation().witnesses.len(), 3);
+}
+
+#[test]
+fn a_torn_read_is_found_though_the_write_had_not_completed() {
+    let mut story = Story::default();
+    let open = story.begin("a", 0, 4, 1);
+    story.read("b", &[run(0, 4, 1)]);
+    story.is_fine();
+    story.read("c", &[run(0, 2, 1), run(2, 4, 0)]);
+    story.end(open);
+    story.violation();
+}
+
+#[test]
+fn a_write_of_unknown_outcome_may_appear_late_but_never_disappears() {
+    let mut story = Story::default();
+    story.write("a", 0, 4, 1);
+    story.begin("b", 0, 4, 2);
+    story.read("c", &[run(0, 4, 1)]);
+    story.read("c", &[run(0, 4, 2)]);
+    story.is_fine();
+    story.read("c", &[run(0, 4, 1)]);
+    story.violation();
+}
+
+#[test]
+fn a_value_that_was_overwritten_never_comes_back() {
+    let mut story = Story::default();
+    let open = story.begin("a", 0, 4, 1);
+    story.write("b", 0, 4, 2);
+    story.read("c", &[run(0, 4, 1)]);
+    story.is_fine();
+    story.read("c", &[run(0, 4, 2)]);
+    story.end(open);
+    story.violation();
+}
+
+#[test]
+fn a_value_from_nowhere_is_found() {
+    let mut story = Story::default();
+    story.write("a", 0, 4, 1);
+    story.read("b", &[run(2, 6, 9)]);
+    story.violation();
+}
+
+#[test]
+fn two_readers_must_agree_on_the_order_of_two_writes() {
+    let mut story = Story::default();
+    let (one, two) = (story.begin("a", 0, 1, 1), story.begin("b", 1, 2, 2));
+    story.read("c", &[run(0, 1, 1), run(1, 2, 0)]);
+    story.is_fine();
+    story.read("d", &[run(0, 1, 0), run(1, 2, 2)]);
+    story.end(one);
+    story.end(two);
+    story.violation();
+}
+
+#[test]
+fn zeros_may_come_back_by_being_written() {
+    let mut story = Story::default();
+    story.write("a", 0, 4, 1);
+    story.write("a", 1, 3, 0);
+    story.read("b", &[run(0, 1, 1), run(1, 3, 0), run(3, 4, 1)]);
+    story.is_fine();
+}
+
+#[test]
+fn hundreds_of_concurrent_operations_are_decided_quickly() {
+    let mut rng = Rng::new(4);
+    let mut story = Story::default();
+    let mut state = [0u64; 64];
+    let mut open: Vec<(OperationId, Option<Vec<Run>>)> = Vec::new();
+    for tag in 1..3_000u64 {
+        let (start, length) = (rng.below(60), rng.between(1, 4));
+        let now = story.now();
+        if rng.chance(1, 2) {
+            let id = story.history.write("w", now, cells(start, start + length), Tag(tag));
+            state[start as usize..(start + length) as usize].fill(tag);
+            // One in fifty never hears what became of it.
+            if !rng.chance(1, 50) {
+                open.push((id, None));
+            }
+        } else {
+            let id = story.history.read("r", now);
+            let seen = (start..start + length).map(|cell| run(cell, cell + 1, state[cell as usize])).collect();
+            open.push((id, Some(seen)));
+        }
+        if open.len() > 24 {
+            let (id, seen) = open.swap_remove(rng.below(25) as usize);
+            let now = story.now();
+            match seen {
+                Some(seen) => story.history.saw(id, now, seen),
+                None => story.history.wrote(id, now),
+            }
+        }
+    }
+    let Verdict::Serializable { steps } = check(&story.history) else { panic!("it happened in this very order") };
+    assert!(steps < 1_000_000, "{steps}");
+}
+
+/// Every subset of what may not have happened, in every order.
+fn some_order_explains(operations: &[Operation]) -> bool {
+    fn extend(operations: &[Operation], taken: &mut Vec<usize>, state: &[u64; 3]) -> bool {
+        let left: Vec<usize> = (0..operations.len()).filter(|at| !taken.contains(at)).collect();
+        if left.iter().all(|at| operations[*at].completed.is_none()) {
+            return true;
+        }
+        left.iter().any(|at| {
+            let op = &operations[*at];
+            let too_early = left.iter().any(|other| operations[*other].completed.is_some_and(|end| end < op.invoked));
+            let mut after = *state;
+            let mut agrees = true;
+            for piece in &op.runs {
+                for cell in piece.cells.start..piece.cells.end {
+                    match op.action {
+                        Action::Read => agrees &= state[cell as usize] == piece.tag.0,
+                        Action::Write => after[cell as usize] = piece.tag.0,
+                    }
+                }
+            }
+            if too_early || (op.action == Action::Read && (op.completed.is_none() || !agrees)) {
+                return false;
+            }
+            taken.push(*at);
+            let found = extend(operations, taken, &after);
+            taken.pop();
+            found
+        })
+    }
+    extend(operations, &mut Vec::new(), &[0; 3])
+}
+
+/// Up to six overlapping operations on three cells; reads see likely values, right or wrong.
+fn small_history() -> impl Strategy<Value = History> {
+    let operation = (any::<bool>(), 0u64..3, 1u64..4, prop::collection::vec(0u64..5, 3), 0u64..14, 1u64..10, 0u8..8);
+    prop::collection::vec(operation, 1..7).prop_map(|list| {
+        let mut events: Vec<(u64, usize, bool)> = Vec::new();
+        for (at, (_, _, _, _, start, length, _)) in list.iter().enumerate() {
+            events.extend([(*start, at, false), (start + length, at, true)]);
+        }
+        events.sort();
+        let mut history = History::default();
+        let mut ids: BTreeMap<usize, OperationId> = BTreeMap::new();
+        for (time, at, ends) in events {
+            let (writes, first, count, values, _, _, luck) = &list[at];
+            let range = cells(*first, (first + count).min(3));
+            // Tags are unique to writes, but for zeros, which one in eight writes.
+            let tag = if *luck == 0 { Tag::ZEROS } else { Tag(at as u64 + 1) };
+            match (ends, writes) {
+                (false, true) => drop(ids.insert(at, history.write("w", Time(time), range, tag))),
+                (false, false) => drop(ids.insert(at, history.read("r", Time(time)))),
+                (true, _) if *luck == 7 => {}
+                (true, true) => history.wrote(ids[&at], Time(time)),
+                (true, false) => {
+                    let seen = (range.start..range.end).map(|cell| run(cell, cell + 1, values[cell as usize]));
+                    history.saw(ids[&at], Time(time), seen.collect());
+                }
+            }
+        }
+        history
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
+    #[test]
+    fn decides_as_the_checker_that_tries_every_order(history in small_history()) {
+        let found = matches!(check(&history), Verdict::Serializable { .. });
+        prop_assert_eq!(found, some_order_explains(history.operations()));
+    }
+}
