@@ -52,6 +52,11 @@ impl StampSource {
     pub fn learn(&mut self, seen: Stamp) {
         self.last = self.last.max(seen.clock);
     }
+
+    /// Comes back to the clock after it had jumped ahead: for stamps that no device accepted, so that none need be above them.
+    pub fn retreat(&mut self, clock: Clock) {
+        self.last = self.last.min(clock);
+    }
 }
 
 #[cfg(test)]

@@ -31,6 +31,11 @@ impl<K: Ord + Copy> Timers<K> {
         }
     }
 
+    /// When `key` is to be woken.
+    pub fn deadline_of(&self, key: K) -> Option<Time> {
+        self.by_key.get(&key).copied()
+    }
+
     /// The earliest deadline.
     pub fn next(&self) -> Option<(Time, K)> {
         self.by_time.first().copied()

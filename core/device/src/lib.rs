@@ -1,1 +1,34 @@
-//! x
+//! A storage device: keeps concurrent hosts apart by timestamp ordering (shared array, section 4.5), and makes every
+//! devwrite a durable intent until its transaction is decided (atomicity `implied`, `docs/invariants.md`).
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`device`] | the machine: who may speak, and where each message goes |
+//! | `ordering` | read, pre-write, write: the stamp checks of the paper's figure 4 |
+//! | `deciding` | commit, abort, resolve, forget, and what the store reports |
+//! | `manage` | objects, fences, counters |
+//! | [`stamps`] | `rts` and `wts` of blocks, and the floor of what is forgotten |
+//! | [`transactions`] | the states of transactions, and their claims on blocks |
+//! | [`waiting`] | requests that wait for lower stamps |
+//! | [`hosts`] | leases, and what is owed to each host |
+//!
+//! Where the paper leaves a choice, or this differs from it:
+//!
+//! * Writes wait for lower pre-writes and intents on their blocks, as in figure 4, instead of being applied on arrival
+//!   (section 4.5.2). So intents are made, and committed, in the order of their stamps on each block; no queued read
+//!   is rejected, and whoever waits in the queue is served. The price is buffering, bounded by
+//!   `limits::WAITING_BYTES_MAX`, in the rare case of a blind write behind a lower pre-write.
+//! * An intent raises `wts` at once, not at its commit. Its host may have answered its user by then, and a host whose
+//!   clock lags must not read the old content after that: histories are strictly serializable.
+//! * Stamps up to a bound are accepted only once that bound is durable. After a restart it is the floor.
+
+mod deciding;
+pub mod device;
+pub mod hosts;
+mod manage;
+mod ordering;
+pub mod stamps;
+pub mod transactions;
+pub mod waiting;
+
+pub use device::{Device, DeviceConfig, Service};

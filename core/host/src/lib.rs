@@ -1,1 +1,32 @@
-//! x
+//! A host: its own RAID controller. Turns hostreads and hostwrites into storage transactions on the devices (shared
+//! array, sections 2 and 4).
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`host`] | the machine: requests in, answers in, timers |
+//! | [`operation`] | what a front end asked for, over all its attempts |
+//! | `transaction` | one attempt: the phase machine of a storage transaction |
+//! | [`link`] | one device: what is to ride on the next request to it, and what it may forget |
+//! | `resolve` | finding out, and making known, how a dead host's transactions ended |
+//! | `manage` | tasks for one device |
+//!
+//! ```text
+//!                    all accepted        all written                    all confirmed
+//!   ─► Reading ───────────────► Writing ────────────► Committed (answered) ─────────► gone
+//!        │ refused                 │ refused
+//!        ▼                         ▼                       all know
+//!      Aborting ◄──────────────────┘    ─────────────────────────────► gone
+//!        and the operation tries again, as a new transaction above the stamp it lost to
+//! ```
+//!
+//! Degraded operation (a device that is out), epoch changes and atomicity `consistent` are to find their place in
+//! [`operation`] (another plan) and `transaction` (who has to answer before the user is).
+
+pub mod host;
+pub mod link;
+mod manage;
+pub mod operation;
+mod resolve;
+mod transaction;
+
+pub use host::{Host, HostConfig};

@@ -115,6 +115,12 @@ pub enum HostError {
     /// The volume is not known to this host.
     #[error("there is no such volume")]
     NoSuchVolume,
+    /// The array has no such device.
+    #[error("the array has no device {device}")]
+    NoSuchDevice {
+        /// As asked.
+        device: DeviceId,
+    },
     /// It reaches beyond the volume's end, or is longer than one transaction may be.
     #[error("the range is not within the volume")]
     OutOfRange,

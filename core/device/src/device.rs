@@ -1,0 +1,442 @@
+//! The device's machine: who may speak, and where each message goes.
+
+use crate::hosts::Hosts;
+use crate::stamps::Stamps;
+use crate::transactions::{State, Transaction, Transactions};
+use crate::waiting::{ReadRequest, WaitingQueue};
+use braid_base::limits::{self, Settings};
+use braid_base::{Clock, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time, TransactionId};
+use braid_machine::{Effects, Ignored, Input, Machine};
+use braid_store::{FenceTable, Intent, Recovered, Store, StoreConfig, StoreError, StoreEvent};
+use braid_wire::{Answer, Command, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Want};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How a device is to run.
+#[derive(Clone, Debug)]
+pub struct DeviceConfig {
+    /// Whose it is, and how large.
+    pub store: StoreConfig,
+    /// The epoch that rules. It does not change yet: membership comes with degraded operation.
+    pub epoch: Epoch,
+    /// Waits and spans.
+    pub settings: Settings,
+}
+
+/// A storage device.
+pub struct Device {
+    pub(crate) config: DeviceConfig,
+    pub(crate) service: Service,
+    pub(crate) store: Store,
+    pub(crate) stamps: Stamps,
+    pub(crate) reservation: Reservation,
+    pub(crate) transactions: Transactions,
+    pub(crate) waiting: WaitingQueue,
+    /// Transactions that no host looks after any more, and somebody should resolve.
+    pub(crate) orphans: BTreeSet<TransactionId>,
+    pub(crate) hosts: Hosts,
+    pub(crate) fence: FenceTable,
+    /// What the store is doing for whom, by its ticket.
+    pub(crate) tickets: BTreeMap<u64, Ticket>,
+    next_ticket: u64,
+    next_patrol: Option<Time>,
+    pub(crate) counters: Counters,
+}
+
+/// Whether the device serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Not started.
+    Off,
+    /// Its store is recovering.
+    Recovering,
+    /// It serves.
+    Serving,
+    /// It can't.
+    Unusable(StoreError),
+}
+
+/// Clock readings up to which stamps may be accepted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reservation {
+    /// Durably reserved.
+    pub durable: Clock,
+    /// On its way to the disk.
+    pub asked: Option<Clock>,
+    /// Requests whose stamps need more than is durable.
+    pub deferred: Vec<(Generation, Command)>,
+}
+
+/// What to do when the store is done with something.
+#[derive(Clone, Debug)]
+pub(crate) enum Ticket {
+    /// Send the content to the reader.
+    Read { transaction: TransactionId, step: Step },
+    /// More stamps may be accepted.
+    Reserve,
+    /// Answer a task.
+    Manage { host: Generation, ticket: u64 },
+}
+
+/// Whether a command may pass.
+enum Gate {
+    Open,
+    Shut,
+    NotYet,
+}
+
+/// Counts of events since the start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counters {
+    pub messages_received: u64,
+    pub messages_sent: u64,
+    pub reads: u64,
+    pub prewrites: u64,
+    pub writes: u64,
+    pub commits: u64,
+    pub aborts: u64,
+    pub resolves: u64,
+    pub refused_too_late: u64,
+    pub refused_other: u64,
+    pub waits: u64,
+    pub ignored: u64,
+    pub leases_expired: u64,
+}
+
+/// How often silent hosts are looked for, as a part of the lease.
+const PATROLS_PER_LEASE: u32 = 4;
+
+impl Device {
+    /// A device that is off.
+    pub fn new(config: DeviceConfig) -> Device {
+        Device {
+            service: Service::Off,
+            store: Store::new(config.store),
+            stamps: Stamps::new(Stamp::ZERO, config.settings.stamps_kept, Time(0)),
+            reservation: Reservation::default(),
+            transactions: Transactions::default(),
+            waiting: WaitingQueue::default(),
+            orphans: BTreeSet::new(),
+            hosts: Hosts::default(),
+            fence: FenceTable::default(),
+            tickets: BTreeMap::new(),
+            next_ticket: 0,
+            next_patrol: None,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Whether it serves.
+    pub fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// Its store, to look at.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Its transactions, to look at.
+    pub fn transactions(&self) -> &Transactions {
+        &self.transactions
+    }
+
+    /// How many requests wait in it for others.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
+        let (NodeId::Host(host), Message::Request(request)) = (from, message) else {
+            return self.ignore(Ignored::NotForUs, out);
+        };
+        if self.service != Service::Serving {
+            return self.ignore(Ignored::NotStarted, out);
+        }
+        if request.host != host {
+            return self.ignore(Ignored::NotForUs, out);
+        }
+        if let Err(rejection) = self.admit(now, &request) {
+            return self.answer(host, Reply::Rejected { rejection }, out);
+        }
+        // What rides on the request takes effect before it.
+        for sequence in request.commits {
+            self.on_commit_ride(now, TransactionId { host, sequence }, out);
+        }
+        self.on_settled(now, host, request.settled, out);
+        self.on_command(now, host, request.command, out);
+    }
+
+    fn admit(&mut self, now: Now, request: &Request) -> Result<(), Rejection> {
+        if self.fence.refuses(request.host) {
+            return Err(Rejection::Fenced);
+        }
+        if request.epoch != self.config.epoch {
+            return Err(Rejection::WrongEpoch { current: self.config.epoch });
+        }
+        let known = self.hosts.get(request.host).is_some();
+        self.hosts.heard(request.host, now.time).ok_or(Rejection::TooManyHosts)?;
+        if !known {
+            // Back from a silence, it looks after its transactions again.
+            self.orphans.retain(|id| id.host != request.host);
+        }
+        Ok(())
+    }
+
+    fn on_command(&mut self, now: Now, host: Generation, command: Command, out: &mut Effects) {
+        match self.gate(now, host, &command, out) {
+            Gate::Open => {}
+            Gate::Shut => return,
+            // One that finds no room to wait is dropped, and will be sent again.
+            Gate::NotYet if self.reservation.deferred.len() < limits::WAITING_MAX => {
+                return self.reservation.deferred.push((host, command));
+            }
+            Gate::NotYet => return self.ignore(Ignored::InProgress, out),
+        }
+        match command {
+            Command::Heartbeat => self.on_heartbeat(host, out),
+            Command::Read { transaction, stamp, object, extents, want } => {
+                self.on_read(now, transaction, stamp, ReadRequest { object, extents, want }, out);
+            }
+            Command::Prewrite { transaction, stamp, object, prewrites, reads } => {
+                let reads = ReadRequest { object, extents: reads, want: Want::Data };
+                self.on_prewrite(now, transaction, stamp, prewrites, reads, out);
+            }
+            Command::Write { transaction, stamp, object, participants, linkage, mode, pieces } => {
+                let epoch = self.config.epoch;
+                let intent = Intent { transaction, stamp, epoch, participants, linkage, object, pieces };
+                self.on_write(now, intent, mode, out);
+            }
+            Command::Decide { transaction, stamp, outcome } => {
+                self.on_decide(now, host, transaction, stamp, outcome, out);
+            }
+            Command::Resolve { transaction, stamp } => self.on_resolve(now, host, transaction, stamp, out),
+            Command::Forget { transaction } => self.on_forget(host, transaction, out),
+            Command::Manage { ticket, task } => self.on_task(now, host, ticket, task, out),
+        }
+    }
+
+    /// Lets a command pass if it belongs to a transaction that is not over, its stamp is near the clock, and it is durable
+    /// that stamps as high as this one may have been accepted. What is under way already passes at once.
+    fn gate(&mut self, now: Now, host: Generation, command: &Command, out: &mut Effects) -> Gate {
+        let (transaction, stamp, object) = match command {
+            Command::Read { transaction, stamp, object, .. }
+            | Command::Prewrite { transaction, stamp, object, .. }
+            | Command::Write { transaction, stamp, object, .. } => {
+                let settled = self.hosts.get(host).map_or(0, |session| session.settled);
+                if transaction.host != host || transaction.sequence < settled {
+                    self.ignore(Ignored::Settled, out);
+                    return Gate::Shut;
+                }
+                (*transaction, *stamp, Some(*object))
+            }
+            Command::Resolve { transaction, stamp } => (*transaction, *stamp, None),
+            _ => return Gate::Open,
+        };
+        let unordered = object
+            .and_then(|object| self.store.object(object))
+            .is_some_and(|description| description.ordering == Ordering::None);
+        if unordered || self.transactions.get(transaction).is_some() {
+            return Gate::Open;
+        }
+        if stamp.clock > now.clock.ahead(self.config.settings.stamp_ahead_max) {
+            let refusal = Refusal::TooFarAhead { clock: now.clock };
+            match command {
+                Command::Read { .. } => self.refuse(transaction, Step::Read, refusal, out),
+                Command::Prewrite { .. } => self.refuse(transaction, Step::Prewrite, refusal, out),
+                // To refuse these means a promise, which would have to be reserved: not for such a stamp.
+                _ => self.ignore(Ignored::NotForUs, out),
+            }
+            return Gate::Shut;
+        }
+        self.reserve_ahead(now, stamp, out);
+        if stamp.clock <= self.reservation.durable { Gate::Open } else { Gate::NotYet }
+    }
+
+    /// Reserves more stamps in time, so that requests seldom wait for that.
+    fn reserve_ahead(&mut self, now: Now, stamp: Stamp, out: &mut Effects) {
+        let ahead = self.config.settings.stamp_reservation;
+        let running_low = stamp.clock.ahead(ahead / 2) > self.reservation.durable;
+        if running_low && self.reservation.asked.is_none() {
+            // Near the clock, so that restarts in a row don't carry the floor far ahead of it; and near the stamp, so that
+            // a device's clock that is wrong once does not.
+            let until = stamp.clock.ahead(ahead).min(now.clock.ahead(ahead).max(stamp.clock.ahead(ahead / 10)));
+            let ticket = self.ticket(Ticket::Reserve);
+            self.reservation.asked = Some(until);
+            self.store.reserve_stamps(ticket, until, out);
+        }
+    }
+
+    /// More stamps are reserved: on with what waited for that.
+    pub(crate) fn on_reserved(&mut self, now: Now, out: &mut Effects) {
+        let until = self.reservation.asked.take().expect("one reservation at a time");
+        self.reservation.durable = self.reservation.durable.max(until);
+        for (host, command) in std::mem::take(&mut self.reservation.deferred) {
+            if self.hosts.get(host).is_some() && !self.fence.refuses(host) {
+                self.on_command(now, host, command, out);
+            }
+        }
+    }
+
+    fn on_heartbeat(&mut self, host: Generation, out: &mut Effects) {
+        let of = |id: &TransactionId| {
+            let transaction = self.transactions.get(*id)?;
+            let participants = transaction.participants.clone();
+            Some(Orphan { transaction: *id, stamp: transaction.stamp, participants })
+        };
+        let orphans = self.orphans.iter().filter_map(of).take(limits::ORPHANS_PER_ANSWER_MAX).collect();
+        self.answer(host, Reply::Heartbeat { orphans }, out);
+    }
+
+    /// Ends the leases of hosts that have been silent for too long: what they only announced is dropped, what they left
+    /// undecided is for others to resolve.
+    fn patrol(&mut self, now: Now, out: &mut Effects) {
+        let lease = self.config.settings.host_lease;
+        self.next_patrol = Some(now.time.after(lease / PATROLS_PER_LEASE));
+        for host in self.hosts.silent(now.time, lease) {
+            self.counters.leases_expired += 1;
+            self.expire(now, host, out);
+        }
+    }
+
+    pub(crate) fn expire(&mut self, now: Now, host: Generation, out: &mut Effects) {
+        self.hosts.remove(host);
+        self.reservation.deferred.retain(|(who, _)| *who != host);
+        for id in self.waiting.of_host_below(host, u64::MAX) {
+            self.waiting.take(id);
+        }
+        for id in self.transactions.of_host_below(host, u64::MAX) {
+            match self.transactions.get(id).map(|transaction| transaction.state) {
+                Some(State::Prewritten) => self.refuse_for_ever(now, id, out),
+                Some(_) => self.keep_or_forget(id),
+                None => {}
+            }
+        }
+    }
+
+    fn on_recovered(&mut self, now: Now, recovered: Recovered) {
+        self.fence = recovered.fence;
+        self.reservation.durable = recovered.stamps_reserved;
+        let floor = Stamp::last_of(recovered.stamps_reserved);
+        self.stamps = Stamps::new(floor, self.config.settings.stamps_kept, now.time);
+        for intent in recovered.intents {
+            let transaction = Transaction::new(intent.stamp, intent.object, intent.ranges, State::Prepared);
+            self.take_in(now, intent.transaction, Transaction { participants: intent.participants, ..transaction });
+        }
+        for commit in recovered.commits {
+            let transaction = Transaction::new(commit.stamp, ObjectId(0), Vec::new(), State::Committed);
+            self.take_in(now, commit.transaction, Transaction { participants: commit.participants, ..transaction });
+        }
+        self.service = Service::Serving;
+    }
+
+    /// Takes in a transaction from before a restart. Its host has a lease's time to speak for it.
+    fn take_in(&mut self, now: Now, id: TransactionId, transaction: Transaction) {
+        self.transactions.insert(id, transaction);
+        if self.fence.refuses(id.host) || self.hosts.heard(id.host, now.time).is_none() {
+            self.orphans.insert(id);
+        }
+    }
+
+    fn on_store_events(&mut self, now: Now, out: &mut Effects) {
+        while let Some(event) = self.store.pop_event() {
+            match event {
+                StoreEvent::Ready(recovered) => self.on_recovered(now, recovered),
+                StoreEvent::Unusable(error) => self.service = Service::Unusable(error),
+                StoreEvent::Read { ticket, result } => self.on_content(ticket, result, out),
+                StoreEvent::Prepared { transaction, result } => self.on_prepared(now, transaction, result, out),
+                StoreEvent::Applied { transaction, result } => self.on_applied(now, transaction, result, out),
+                StoreEvent::Committed { transaction } => self.on_committed(now, transaction, out),
+                StoreEvent::Aborted { transaction } => self.on_aborted(now, transaction, out),
+                StoreEvent::Done { ticket, result } => match self.tickets.remove(&ticket) {
+                    Some(Ticket::Reserve) => self.on_reserved(now, out),
+                    Some(Ticket::Manage { host, ticket }) => self.on_task_done(host, ticket, result, out),
+                    other => panic!("the store is done with {other:?}, which it was not asked for"),
+                },
+            }
+        }
+    }
+
+    pub(crate) fn ticket(&mut self, ticket: Ticket) -> u64 {
+        self.next_ticket += 1;
+        self.tickets.insert(self.next_ticket, ticket);
+        self.next_ticket
+    }
+
+    /// Answers a host, and tells it by the way which of its commits are durable.
+    pub(crate) fn answer(&mut self, host: Generation, reply: Reply, out: &mut Effects) {
+        let mut confirmed = Vec::new();
+        if let Some(session) = self.hosts.get_mut(host) {
+            let count = session.confirmed.len().min(limits::COMMITS_PER_REQUEST_MAX);
+            confirmed.extend(session.confirmed.drain(..count));
+        }
+        self.counters.messages_sent += 1;
+        let answer = Answer { epoch: self.config.epoch, confirmed, reply };
+        out.send(NodeId::Host(host), Message::Answer(answer));
+    }
+
+    pub(crate) fn refuse(&mut self, transaction: TransactionId, step: Step, refusal: Refusal, out: &mut Effects) {
+        match refusal {
+            Refusal::TooLate { .. } => self.counters.refused_too_late += 1,
+            _ => self.counters.refused_other += 1,
+        }
+        self.answer(transaction.host, Reply::Refused { transaction, step, refusal }, out);
+    }
+
+    pub(crate) fn ignore(&mut self, why: Ignored, out: &mut Effects) {
+        self.counters.ignored += 1;
+        out.ignore(why);
+    }
+}
+
+impl Machine for Device {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        match input {
+            Input::Start => {
+                assert_eq!(self.service, Service::Off, "a device is started once");
+                self.service = Service::Recovering;
+                self.store.start(out);
+            }
+            Input::Message { from, message } => {
+                self.counters.messages_received += 1;
+                self.on_message(now, from, message, out);
+            }
+            Input::DiskDone { tag, result } => self.store.on_disk_done(now, tag, result, out),
+            Input::Request { .. } => panic!("a device takes no requests of front ends"),
+            Input::Wake => {}
+        }
+        if self.store.deadline().is_some_and(|deadline| deadline <= now.time) {
+            self.store.wake(now, out);
+        }
+        if self.service == Service::Serving && self.next_patrol.is_none_or(|patrol| patrol <= now.time) {
+            self.patrol(now, out);
+        }
+        self.on_store_events(now, out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let patrol = self.next_patrol.filter(|_| !self.hosts.is_empty());
+        [self.store.deadline(), patrol].into_iter().flatten().min()
+    }
+
+    fn invariants(&self) {
+        if self.service != Service::Serving {
+            return;
+        }
+        self.store.invariants();
+        self.transactions.invariants();
+        assert!(
+            self.stamps.highest_ever() <= Stamp::last_of(self.reservation.durable),
+            "an accepted stamp is durably reserved"
+        );
+        for id in &self.orphans {
+            assert!(self.transactions.get(*id).is_some(), "an orphan is a transaction: {id}");
+        }
+        for id in self.waiting.in_order() {
+            let waiting = self.waiting.get(id).expect("just listed");
+            let (object, ranges) = waiting.blocks();
+            let blockers = self.transactions.blockers(id, waiting.stamp, object, &ranges);
+            assert!(!blockers.is_empty(), "whoever waits, waits for somebody: {id}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Objects, fences and counters.
+
+use crate::device::{Device, Ticket};
+use braid_base::{Generation, Now};
+use braid_machine::{Effects, Ignored};
+use braid_store::FenceTable;
+use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Reply, Task};
+
+impl Device {
+    pub(crate) fn on_task(&mut self, now: Now, host: Generation, ticket: u64, task: Task, out: &mut Effects) {
+        let pending =
+            |held: &Ticket| matches!(held, Ticket::Manage { host: h, ticket: t } if *h == host && *t == ticket);
+        if self.tickets.values().any(pending) {
+            return self.ignore(Ignored::InProgress, out);
+        }
+        let result = match task {
+            Task::CreateObject { object, blocks, ordering } => {
+                let description = ObjectDescription { object, blocks, ordering };
+                match self.store.object(object) {
+                    Some(existing) if *existing == description => Ok(Managed::Done),
+                    Some(_) => Err(Failure::ObjectExists),
+                    None => {
+                        let own = self.ticket(Ticket::Manage { host, ticket });
+                        return self.store.create_object(own, description, out);
+                    }
+                }
+            }
+            Task::RemoveObject { object } => match self.store.object(object) {
+                // Removed before, and asked again.
+                None => Ok(Managed::Done),
+                Some(_) if self.transactions.claims_any(object) => Err(Failure::InUse),
+                Some(_) => {
+                    let own = self.ticket(Ticket::Manage { host, ticket });
+                    return self.store.remove_object(own, object, out);
+                }
+            },
+            Task::ListObjects => Ok(Managed::Objects(self.store.objects().copied().collect())),
+            Task::Flush => {
+                let own = self.ticket(Ticket::Manage { host, ticket });
+                return self.store.flush(own, out);
+            }
+            Task::Fence { below, except, also } => {
+                self.keep_out(now, below, except, also, out);
+                let own = self.ticket(Ticket::Manage { host, ticket });
+                return self.store.set_fence(own, self.fence.clone(), out);
+            }
+            Task::Inspect => Ok(Managed::Inspected(self.inspect())),
+        };
+        self.answer(host, Reply::Managed { ticket, result }, out);
+    }
+
+    /// The store has done what a task needed.
+    pub(crate) fn on_task_done(
+        &mut self,
+        host: Generation,
+        ticket: u64,
+        result: Result<(), Failure>,
+        out: &mut Effects,
+    ) {
+        let result = result.map(|()| Managed::Done);
+        self.answer(host, Reply::Managed { ticket, result }, out);
+    }
+
+    /// Extends the fence, which never shrinks: who is out stays out. In force at once; answered once durable.
+    fn keep_out(
+        &mut self,
+        now: Now,
+        below: Generation,
+        except: Vec<Generation>,
+        also: Vec<Generation>,
+        out: &mut Effects,
+    ) {
+        let old = std::mem::take(&mut self.fence);
+        let named = FenceTable { below, except: except.into_iter().collect(), also: also.into_iter().collect() };
+        let below = old.below.max(named.below);
+        let spared = old.except.union(&named.except).copied();
+        let spared = spared.filter(|host| *host < below && !old.refuses(*host) && !named.refuses(*host));
+        let also = old.also.union(&named.also).copied().filter(|host| *host >= below);
+        self.fence = FenceTable { below, except: spared.collect(), also: also.collect() };
+        let out_now: Vec<_> =
+            self.hosts.iter().map(|(host, _)| *host).filter(|host| self.fence.refuses(*host)).collect();
+        for host in out_now {
+            self.expire(now, host, out);
+        }
+    }
+
+    fn inspect(&self) -> Inspection {
+        let counters = &self.counters;
+        let own: [(&str, u64); 18] = [
+            ("messages_received", counters.messages_received),
+            ("messages_sent", counters.messages_sent),
+            ("reads", counters.reads),
+            ("prewrites", counters.prewrites),
+            ("writes", counters.writes),
+            ("commits", counters.commits),
+            ("aborts", counters.aborts),
+            ("resolves", counters.resolves),
+            ("refused_too_late", counters.refused_too_late),
+            ("refused_other", counters.refused_other),
+            ("waits", counters.waits),
+            ("ignored", counters.ignored),
+            ("leases_expired", counters.leases_expired),
+            ("hosts", self.hosts.len() as u64),
+            ("transactions", self.transactions.iter().count() as u64),
+            ("undecided", self.transactions.iter().filter(|(_, held)| held.state.undecided()).count() as u64),
+            ("waiting", self.waiting.len() as u64),
+            ("orphans", self.orphans.len() as u64),
+        ];
+        let all = own.into_iter().chain(self.store.counters());
+        Inspection { counters: all.map(|(name, value)| (name.to_string(), value)).collect() }
+    }
+}

@@ -1,0 +1,353 @@
+//! Read, pre-write and write: timestamp ordering (shared array, figure 4 and section 4.5.1).
+//!
+//! A request with stamp `s` on blocks whose stamps are `rts` and `wts`:
+//!
+//! | request | refused if | waits for | then |
+//! | --- | --- | --- | --- |
+//! | read | `s <= wts` | undecided transactions below `s` | raises `rts`; answers the content |
+//! | pre-write | `s <= rts` or `s <= wts` | nothing | claims the blocks |
+//! | read-and-pre-write | either | its read half: as a read | both |
+//! | write | its pre-write is not live | undecided transactions below `s` | raises `wts`; becomes an intent |
+//!
+//! Equal stamps are duplicates, and those that still matter are recognized by their transaction.
+
+use crate::device::{Device, Ticket};
+use crate::stamps::Access;
+use crate::transactions::{Asked, State, Transaction};
+use crate::waiting::{ReadRequest, Waiting, WaitingRequest};
+use braid_base::limits;
+use braid_base::{BLOCK_BYTES, BlockRange, Now, ObjectId, Stamp, TransactionId};
+use braid_machine::{Effects, Ignored};
+use braid_store::Intent;
+use braid_wire::{Content, Failure, Ordering, Outcome, Piece, Refusal, Reply, Step, Vote, Want, WriteMode};
+
+impl Device {
+    pub(crate) fn on_read(&mut self, now: Now, id: TransactionId, stamp: Stamp, read: ReadRequest, out: &mut Effects) {
+        if self.waiting.get(id).is_some() {
+            return self.ignore(Ignored::InProgress, out);
+        }
+        match self.check_ranges(read.object, &read.extents, read.want == Want::Data) {
+            Err(failure) => self.fail(id, Step::Read, failure, out),
+            Ok(Ordering::None) => self.serve(id, Step::Read, read, out),
+            Ok(Ordering::Timestamp) => self.read_in_order(now, id, stamp, Step::Read, read, out),
+        }
+    }
+
+    pub(crate) fn on_prewrite(
+        &mut self,
+        now: Now,
+        id: TransactionId,
+        stamp: Stamp,
+        prewrites: Vec<BlockRange>,
+        reads: ReadRequest,
+        out: &mut Effects,
+    ) {
+        if let Some(transaction) = self.transactions.get(id) {
+            // Sent again: answered again, unless that is under way, or the transaction has gone on since.
+            return match transaction.state {
+                State::Prewritten if self.waiting.get(id).is_some() => self.ignore(Ignored::InProgress, out),
+                State::Prewritten if reads.extents.is_empty() => {
+                    self.answer(id.host, Reply::Accepted { transaction: id }, out);
+                }
+                State::Prewritten => self.read_in_order(now, id, stamp, Step::Prewrite, reads, out),
+                State::Aborted => self.refuse(id, Step::Prewrite, Refusal::NoPrewrite, out),
+                _ => self.ignore(Ignored::InProgress, out),
+            };
+        }
+        let object = reads.object;
+        match self.check_prewrite(&prewrites, &reads) {
+            Err(failure) => return self.fail(id, Step::Prewrite, failure, out),
+            Ok(Ordering::None) => return self.fail(id, Step::Prewrite, Failure::WrongOrdering, out),
+            Ok(Ordering::Timestamp) => {}
+        }
+        let seen = self.stamps.seen_by_write(object, &prewrites).max(self.stamps.seen_by_read(object, &reads.extents));
+        if stamp <= seen {
+            return self.refuse(id, Step::Prewrite, Refusal::TooLate { seen }, out);
+        }
+        if self.transactions.is_full() {
+            return self.refuse(id, Step::Prewrite, Refusal::Busy, out);
+        }
+        self.counters.prewrites += 1;
+        self.transactions.insert(id, Transaction::new(stamp, object, prewrites, State::Prewritten));
+        if reads.extents.is_empty() {
+            self.answer(id.host, Reply::Accepted { transaction: id }, out);
+        } else {
+            self.read_in_order(now, id, stamp, Step::Prewrite, reads, out);
+        }
+    }
+
+    pub(crate) fn on_write(&mut self, now: Now, intent: Intent, mode: WriteMode, out: &mut Effects) {
+        let id = intent.transaction;
+        let Some(transaction) = self.transactions.get(id) else {
+            return match mode {
+                WriteMode::Immediate => self.apply(now, intent, out),
+                WriteMode::Intent => self.refuse_stray_write(now, &intent, out),
+            };
+        };
+        match transaction.state {
+            State::Prewritten if self.waiting.get(id).is_some() => self.ignore(Ignored::InProgress, out),
+            State::Prewritten => {
+                if mode == WriteMode::Immediate || !is_as_prewritten(transaction, &intent) {
+                    self.refuse_for_ever(now, id, out);
+                    return self.fail(id, Step::Write, Failure::Malformed, out);
+                }
+                self.write_in_order(now, intent, out);
+            }
+            State::Prepared | State::Committing | State::Committed | State::Applied => {
+                self.answer(id.host, Reply::Written { transaction: id }, out);
+            }
+            State::Aborting | State::Aborted => self.refuse(id, Step::Write, Refusal::NoPrewrite, out),
+            State::Preparing { .. } | State::Applying => self.ignore(Ignored::InProgress, out),
+        }
+    }
+
+    /// A read, or the read half of a read-and-pre-write, which has its pre-write already.
+    fn read_in_order(
+        &mut self,
+        now: Now,
+        id: TransactionId,
+        stamp: Stamp,
+        step: Step,
+        read: ReadRequest,
+        out: &mut Effects,
+    ) {
+        let seen = self.stamps.seen_by_read(read.object, &read.extents);
+        if stamp <= seen {
+            self.refuse_for_ever(now, id, out);
+            return self.refuse(id, step, Refusal::TooLate { seen }, out);
+        }
+        let blockers = self.transactions.blockers(id, stamp, read.object, &read.extents);
+        if blockers.is_empty() {
+            self.stamps.raise(now.time, read.object, &read.extents, Access::Read, stamp);
+            return self.serve(id, step, read, out);
+        }
+        if self.wait(id, stamp, WaitingRequest::Read(read), &blockers, out) {
+            return;
+        }
+        self.refuse_for_ever(now, id, out);
+        self.refuse(id, step, Refusal::Busy, out);
+    }
+
+    fn write_in_order(&mut self, now: Now, intent: Intent, out: &mut Effects) {
+        let (id, stamp) = (intent.transaction, intent.stamp);
+        let ranges = self.transactions.get(id).expect("it was pre-written").ranges.clone();
+        let blockers = self.transactions.blockers(id, stamp, intent.object, &ranges);
+        if !blockers.is_empty() {
+            if !self.wait(id, stamp, WaitingRequest::Write(intent), &blockers, out) {
+                self.refuse_for_ever(now, id, out);
+                self.refuse(id, Step::Write, Refusal::Busy, out);
+            }
+            return;
+        }
+        self.counters.writes += 1;
+        self.stamps.raise(now.time, intent.object, &ranges, Access::Write, stamp);
+        self.transactions.advance(id, State::Preparing { abort: false });
+        let transaction = self.transactions.get_mut(id).expect("it was pre-written");
+        transaction.participants.clone_from(&intent.participants);
+        self.store.prepare(now, intent, out);
+    }
+
+    /// Puts a request aside until `blockers` are decided, and tells their hosts that somebody waits.
+    fn wait(
+        &mut self,
+        id: TransactionId,
+        stamp: Stamp,
+        request: WaitingRequest,
+        blockers: &[TransactionId],
+        out: &mut Effects,
+    ) -> bool {
+        if !self.waiting.push(id, Waiting { stamp, request }) {
+            return false;
+        }
+        self.counters.waits += 1;
+        for blocker in blockers {
+            let transaction = self.transactions.get_mut(*blocker).expect("a blocker is known");
+            let first = !std::mem::replace(&mut transaction.wanted, true);
+            if first && transaction.state == State::Prepared {
+                self.answer(blocker.host, Reply::Blocked { transaction: *blocker }, out);
+            }
+        }
+        true
+    }
+
+    /// Claims were released: on with whoever waited for them, in the order of stamps.
+    pub(crate) fn resume_waiting(&mut self, now: Now, out: &mut Effects) {
+        for id in self.waiting.in_order() {
+            // Gone, if an earlier one of this round ended it.
+            let Some(waiting) = self.waiting.get(id) else { continue };
+            let (object, ranges) = waiting.blocks();
+            if !self.transactions.blockers(id, waiting.stamp, object, &ranges).is_empty() {
+                continue;
+            }
+            let waiting = self.waiting.take(id).expect("just seen");
+            match waiting.request {
+                WaitingRequest::Read(read) => {
+                    let step = if self.transactions.get(id).is_some() { Step::Prewrite } else { Step::Read };
+                    self.read_in_order(now, id, waiting.stamp, step, read, out);
+                }
+                WaitingRequest::Write(intent) => self.write_in_order(now, intent, out),
+            }
+        }
+    }
+
+    fn serve(&mut self, id: TransactionId, step: Step, read: ReadRequest, out: &mut Effects) {
+        self.counters.reads += 1;
+        match read.want {
+            Want::Allocation => {
+                let mut pieces = self.store.allocation(read.object, &read.extents);
+                // What does not fit into one answer is asked for again.
+                pieces.truncate(limits::EXTENTS_MAX);
+                self.answer(id.host, Reply::Data { transaction: id, pieces }, out);
+            }
+            Want::Data => {
+                let ticket = self.ticket(Ticket::Read { transaction: id, step });
+                self.store.read(ticket, read.object, &read.extents, out);
+            }
+        }
+    }
+
+    /// The store has read what [`Device::serve`] asked for.
+    pub(crate) fn on_content(&mut self, ticket: u64, result: Result<Vec<Piece>, Failure>, out: &mut Effects) {
+        let Some(Ticket::Read { transaction, step }) = self.tickets.remove(&ticket) else {
+            panic!("the store has read for a ticket that it was not given: {ticket}");
+        };
+        match result {
+            Ok(pieces) => self.answer(transaction.host, Reply::Data { transaction, pieces }, out),
+            Err(failure) => self.fail(transaction, step, failure, out),
+        }
+    }
+
+    /// An immediate write, of an object without ordering.
+    fn apply(&mut self, now: Now, intent: Intent, out: &mut Effects) {
+        let id = intent.transaction;
+        let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
+        match self.check_ranges(intent.object, &ranges, false) {
+            Ok(Ordering::None) if has_content(&intent.pieces) && are_disjoint(&ranges) => {}
+            Ok(Ordering::None) => return self.fail(id, Step::Write, Failure::Malformed, out),
+            Ok(Ordering::Timestamp) => return self.fail(id, Step::Write, Failure::WrongOrdering, out),
+            Err(failure) => return self.fail(id, Step::Write, failure, out),
+        }
+        if self.transactions.is_full() {
+            return self.refuse(id, Step::Write, Refusal::Busy, out);
+        }
+        self.counters.writes += 1;
+        self.transactions.insert(id, Transaction::new(intent.stamp, intent.object, Vec::new(), State::Applying));
+        self.store.apply(now, intent, out);
+    }
+
+    /// A write without a live pre-write is refused, and its stamp left behind on its blocks: should a copy of its pre-write
+    /// still be on its way, that comes too late. So the host may take this refusal for final.
+    fn refuse_stray_write(&mut self, now: Now, intent: &Intent, out: &mut Effects) {
+        let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
+        if self.check_ranges(intent.object, &ranges, false).is_ok() {
+            self.stamps.raise(now.time, intent.object, &ranges, Access::Read, intent.stamp);
+        }
+        self.refuse(intent.transaction, Step::Write, Refusal::NoPrewrite, out);
+    }
+
+    /// Drops a pre-write that has no intent, and whatever waits with it; its stamp stays on its blocks, so that a late copy is
+    /// refused. Kept as aborted until it is settled. Does nothing for what was never pre-written here.
+    pub(crate) fn refuse_for_ever(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
+        self.waiting.take(id);
+        let Some(transaction) = self.transactions.get(id) else { return };
+        assert_eq!(transaction.state, State::Prewritten, "only what has no intent is simply dropped: {id}");
+        let (object, stamp, ranges) = (transaction.object, transaction.stamp, transaction.ranges.clone());
+        self.stamps.raise(now.time, object, &ranges, Access::Read, stamp);
+        self.advance(now, id, State::Aborted, out);
+    }
+
+    /// Moves a transaction on, tells those who asked, lets those go ahead who waited for it, and forgets it if nobody is
+    /// left who could ask.
+    pub(crate) fn advance(&mut self, now: Now, id: TransactionId, to: State, out: &mut Effects) {
+        let released = self.transactions.advance(id, to);
+        let transaction = self.transactions.get_mut(id).expect("just moved on");
+        for (host, asked) in std::mem::take(&mut transaction.askers) {
+            let reply = match (asked, to) {
+                (Asked::Vote, State::Prepared) => Reply::Vote { transaction: id, vote: Vote::Prepared },
+                (Asked::Vote, State::Aborted) => Reply::Vote { transaction: id, vote: Vote::NeverPrepared },
+                (Asked::Decision, State::Committed) => Reply::Decided { transaction: id, outcome: Outcome::Commit },
+                (Asked::Decision, State::Aborted) => Reply::Decided { transaction: id, outcome: Outcome::Abort },
+                _ => {
+                    self.transactions.get_mut(id).expect("just moved on").askers.push((host, asked));
+                    continue;
+                }
+            };
+            self.answer(host, reply, out);
+        }
+        self.keep_or_forget(id);
+        if released && !self.waiting.is_empty() {
+            self.resume_waiting(now, out);
+        }
+    }
+
+    /// A transaction whose host is gone, or has declared it over, is forgotten if it left nothing, and otherwise an orphan.
+    pub(crate) fn keep_or_forget(&mut self, id: TransactionId) {
+        let looked_after = self.hosts.get(id.host).is_some_and(|session| id.sequence >= session.settled);
+        let state = self.transactions.get(id).expect("it was just moved on").state;
+        match state {
+            State::Aborted | State::Applied if !looked_after => self.drop_decided(id),
+            State::Prepared | State::Committed if !looked_after => {
+                self.orphans.insert(id);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn fail(&mut self, transaction: TransactionId, step: Step, failure: Failure, out: &mut Effects) {
+        self.answer(transaction.host, Reply::Failed { transaction, step, failure }, out);
+    }
+
+    /// The object's ordering, if the ranges are within it and, where content moves, not too much.
+    fn check_ranges(&self, object: ObjectId, ranges: &[BlockRange], moves: bool) -> Result<Ordering, Failure> {
+        let description = self.store.object(object).ok_or(Failure::NoSuchObject)?;
+        let whole = BlockRange::new(0, description.blocks);
+        if ranges.is_empty() || ranges.len() > limits::EXTENTS_MAX || ranges.iter().any(|range| range.is_empty()) {
+            return Err(Failure::Malformed);
+        }
+        if !ranges.iter().all(|range| whole.contains(*range)) {
+            return Err(Failure::OutOfRange);
+        }
+        let blocks: u64 = ranges.iter().map(|range| range.count).sum();
+        if moves && blocks > (limits::TRANSACTION_BYTES_MAX / BLOCK_BYTES) as u64 {
+            return Err(Failure::Malformed);
+        }
+        Ok(description.ordering)
+    }
+
+    fn check_prewrite(&self, prewrites: &[BlockRange], reads: &ReadRequest) -> Result<Ordering, Failure> {
+        if !reads.extents.is_empty() {
+            self.check_ranges(reads.object, &reads.extents, true)?;
+        }
+        let ordering = self.check_ranges(reads.object, prewrites, false)?;
+        if are_disjoint(prewrites) { Ok(ordering) } else { Err(Failure::Malformed) }
+    }
+}
+
+/// True if the intent writes exactly the blocks that were pre-written, at the same stamp.
+fn is_as_prewritten(transaction: &Transaction, intent: &Intent) -> bool {
+    let mut written: Vec<BlockRange> = Vec::new();
+    for piece in &intent.pieces {
+        match written.last_mut() {
+            Some(last) if last.end() == piece.range.start => last.count += piece.range.count,
+            _ => written.push(piece.range),
+        }
+    }
+    let mut claimed: Vec<BlockRange> = Vec::new();
+    for range in &transaction.ranges {
+        match claimed.last_mut() {
+            Some(last) if last.end() == range.start => last.count += range.count,
+            _ => claimed.push(*range),
+        }
+    }
+    let same_place = transaction.object == intent.object && transaction.stamp == intent.stamp;
+    same_place && written == claimed && has_content(&intent.pieces) && !intent.participants.is_empty()
+}
+
+fn has_content(pieces: &[Piece]) -> bool {
+    pieces.iter().all(|piece| piece.content != Content::Present)
+}
+
+/// True if the ranges are sorted and share no block.
+fn are_disjoint(ranges: &[BlockRange]) -> bool {
+    ranges.windows(2).all(|pair| pair[0].end() <= pair[1].start)
+}

@@ -1,0 +1,109 @@
+//! Requests that wait for transactions with lower stamps to be decided, in the order of their stamps.
+
+use braid_base::{BlockRange, Generation, ObjectId, Stamp, TransactionId, limits};
+use braid_store::Intent;
+use braid_wire::{Content, Want};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A request put aside.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// Where it stands in the order.
+    pub stamp: Stamp,
+    /// What it is.
+    pub request: WaitingRequest,
+}
+
+/// What waits.
+#[derive(Clone, Debug)]
+pub enum WaitingRequest {
+    /// A read, or the read half of a read-and-pre-write.
+    Read(ReadRequest),
+    /// A write with its data.
+    Write(Intent),
+}
+
+impl Waiting {
+    /// The blocks that it is about.
+    pub fn blocks(&self) -> (ObjectId, Vec<BlockRange>) {
+        match &self.request {
+            WaitingRequest::Read(read) => (read.object, read.extents.clone()),
+            WaitingRequest::Write(intent) => (intent.object, intent.pieces.iter().map(|piece| piece.range).collect()),
+        }
+    }
+}
+
+/// The parts of a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// Which object.
+    pub object: ObjectId,
+    /// Which blocks.
+    pub extents: Vec<BlockRange>,
+    /// What of them.
+    pub want: Want,
+}
+
+/// The queue. A transaction waits with one request at a time.
+#[derive(Clone, Debug, Default)]
+pub struct WaitingQueue {
+    by_transaction: BTreeMap<TransactionId, Waiting>,
+    by_stamp: BTreeSet<(Stamp, TransactionId)>,
+    bytes: usize,
+}
+
+impl WaitingQueue {
+    /// Puts a request aside; gives false if there is no room.
+    pub fn push(&mut self, id: TransactionId, waiting: Waiting) -> bool {
+        let bytes = bytes_of(&waiting);
+        if self.by_transaction.len() >= limits::WAITING_MAX || self.bytes + bytes > limits::WAITING_BYTES_MAX {
+            return false;
+        }
+        self.bytes += bytes;
+        self.by_stamp.insert((waiting.stamp, id));
+        let before = self.by_transaction.insert(id, waiting);
+        assert!(before.is_none(), "a transaction waits with one request at a time");
+        true
+    }
+
+    /// Takes a transaction's request out.
+    pub fn take(&mut self, id: TransactionId) -> Option<Waiting> {
+        let waiting = self.by_transaction.remove(&id)?;
+        self.by_stamp.remove(&(waiting.stamp, id));
+        self.bytes -= bytes_of(&waiting);
+        Some(waiting)
+    }
+
+    /// A transaction's request.
+    pub fn get(&self, id: TransactionId) -> Option<&Waiting> {
+        self.by_transaction.get(&id)
+    }
+
+    /// Who waits, by stamp.
+    pub fn in_order(&self) -> Vec<TransactionId> {
+        self.by_stamp.iter().map(|(_, id)| *id).collect()
+    }
+
+    /// The transactions of `host` that wait, with sequences below `end`.
+    pub fn of_host_below(&self, host: Generation, end: u64) -> Vec<TransactionId> {
+        let first = TransactionId { host, sequence: 0 };
+        let last = TransactionId { host, sequence: end };
+        self.by_transaction.range(first..last).map(|(id, _)| *id).collect()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.by_transaction.len()
+    }
+
+    /// True if nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.by_transaction.is_empty()
+    }
+}
+
+fn bytes_of(waiting: &Waiting) -> usize {
+    let WaitingRequest::Write(intent) = &waiting.request else { return 0 };
+    let data = |content: &Content| if let Content::Data(bytes) = content { bytes.len() } else { 0 };
+    intent.pieces.iter().map(|piece| data(&piece.content)).sum()
+}

@@ -1,0 +1,332 @@
+//! The host's machine: requests of front ends in, answers of devices in, timers.
+
+use crate::link::Link;
+use crate::manage::PendingTask;
+use crate::operation::{Operation, Work};
+use crate::resolve::Resolution;
+use crate::transaction::Transaction;
+use braid_base::limits::{self, Settings};
+use braid_base::{DeviceId, Epoch, Generation, NodeId, Now, Rng, StampSource, Time, Timers, TransactionId, VolumeId};
+use braid_layout::VolumeDescription;
+use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId};
+use braid_wire::{Answer, Command, Message, Rejection, Reply};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// How a host is to run.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Fresh from the control plane, used by no other host ever.
+    pub generation: Generation,
+    /// The epoch that rules.
+    pub epoch: Epoch,
+    /// All devices of the array.
+    pub devices: Vec<DeviceId>,
+    /// The volumes known at the start; more can be adopted.
+    pub volumes: Vec<VolumeDescription>,
+    /// Waits and spans.
+    pub settings: Settings,
+    /// For the dice of the back-off.
+    pub seed: u64,
+}
+
+/// A host.
+pub struct Host {
+    pub(crate) config: HostConfig,
+    pub(crate) stamps: StampSource,
+    pub(crate) rng: Rng,
+    volumes: BTreeMap<VolumeId, Rc<VolumeDescription>>,
+    pub(crate) links: BTreeMap<DeviceId, Link>,
+    pub(crate) operations: BTreeMap<OpId, Operation>,
+    pub(crate) transactions: BTreeMap<u64, Transaction>,
+    pub(crate) resolutions: BTreeMap<TransactionId, Resolution>,
+    pub(crate) tasks: BTreeMap<u64, PendingTask>,
+    pub(crate) timers: Timers<Timer>,
+    /// Transactions and tasks are numbered from one counter.
+    pub(crate) next_sequence: u64,
+    /// Who told us that we are fenced: nothing is served any more.
+    fenced_by: Option<DeviceId>,
+    pub(crate) counters: HostCounters,
+}
+
+/// Why the host wakes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Timer {
+    /// An operation's time is up.
+    Expire(OpId),
+    /// An operation has backed off long enough.
+    Retry(OpId),
+    /// Devices have not answered a transaction.
+    Resend(u64),
+    /// Commits have waited long enough for a request to ride on.
+    Linger(DeviceId),
+    /// It is time to be heard again.
+    Heartbeat(DeviceId),
+    /// Devices have not answered a resolution.
+    Resolve(TransactionId),
+    /// A device has not answered a task.
+    Task(u64),
+}
+
+/// Counts of events since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCounters {
+    /// Requests sent to devices, heartbeats included.
+    pub requests_sent: u64,
+    /// Answers that came.
+    pub answers: u64,
+    /// Requests sent again for want of an answer.
+    pub resent: u64,
+    /// Heartbeats sent only because commits had no request to ride on.
+    pub commit_carriers: u64,
+    /// Attempts that were refused and tried again.
+    pub retries: u64,
+    /// Storage transactions that committed.
+    pub committed: u64,
+    /// Storage transactions that were aborted.
+    pub aborted: u64,
+    /// Transactions of dead hosts that were resolved.
+    pub resolved: u64,
+    /// Bands written whole, without reading (see `braid_layout::Method`).
+    pub full_bands: u64,
+    /// Bands written by reading the units not updated.
+    pub large_bands: u64,
+    /// Bands written by reading old data and old parity.
+    pub small_bands: u64,
+}
+
+impl Host {
+    /// A host that has not started.
+    pub fn new(config: HostConfig) -> Host {
+        let volumes = config.volumes.iter().map(|volume| (volume.id, Rc::new(volume.clone()))).collect();
+        Host {
+            stamps: StampSource::new(config.generation),
+            rng: Rng::new(config.seed),
+            volumes,
+            links: config.devices.iter().map(|device| (*device, Link::default())).collect(),
+            operations: BTreeMap::new(),
+            transactions: BTreeMap::new(),
+            resolutions: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            timers: Timers::default(),
+            next_sequence: 1,
+            fenced_by: None,
+            counters: HostCounters::default(),
+            config,
+        }
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> HostCounters {
+        self.counters
+    }
+
+    /// True if nothing is under way: no operation, no transaction that is not over, no resolution.
+    pub fn is_idle(&self) -> bool {
+        self.operations.is_empty() && self.transactions.is_empty() && self.resolutions.is_empty()
+    }
+
+    /// When each device was last heard.
+    pub fn last_heard(&self) -> impl Iterator<Item = (DeviceId, Option<Time>)> + '_ {
+        self.links.iter().map(|(device, link)| (*device, link.last_heard))
+    }
+
+    fn on_start(&mut self, now: Now, out: &mut Effects) {
+        for device in self.config.devices.clone() {
+            self.on_heartbeat_timer(now, device, out);
+        }
+    }
+
+    fn on_request(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut Effects) {
+        let volume = match &request {
+            HostRequest::AdoptVolume { volume } => {
+                return out.reply(op, self.adopt(volume.clone()));
+            }
+            HostRequest::DropVolume { volume } => {
+                self.volumes.remove(volume);
+                return out.reply(op, Ok(HostSuccess::Done));
+            }
+            HostRequest::Manage { device, task } => {
+                return self.start_task(now, op, *device, task.clone(), out);
+            }
+            // Every write is durable when it is answered.
+            HostRequest::Flush { .. } => return out.reply(op, Ok(HostSuccess::Done)),
+            HostRequest::Read { volume, .. }
+            | HostRequest::Write { volume, .. }
+            | HostRequest::Zero { volume, .. }
+            | HostRequest::Allocation { volume, .. }
+            | HostRequest::Check { volume, .. }
+            | HostRequest::Reconstruct { volume, .. } => *volume,
+        };
+        if let Some(device) = self.fenced_by {
+            return out.reply(op, Err(HostError::Rejected { device, rejection: Rejection::Fenced }));
+        }
+        let Some(volume) = self.volumes.get(&volume).cloned() else {
+            return out.reply(op, Err(HostError::NoSuchVolume));
+        };
+        let full =
+            self.operations.len() >= limits::OPERATIONS_MAX || self.transactions.len() >= limits::HOST_TRANSACTIONS_MAX;
+        if full {
+            return out.reply(op, Err(HostError::Busy));
+        }
+        let work = match Work::plan(&volume, request).expect("the others were dealt with above") {
+            Ok(work) => Rc::new(work),
+            Err(error) => return out.reply(op, Err(error)),
+        };
+        if work.shares().is_empty() {
+            return out.reply(op, Ok(work.result(&braid_layout::Old::new())));
+        }
+        let operation = Operation { op, volume, work, since: now.time, refusals: 0, attempt: None };
+        let before = self.operations.insert(op, operation);
+        assert!(before.is_none(), "a front end numbers its requests");
+        self.timers.set(Timer::Expire(op), now.time.after(self.config.settings.request_timeout));
+        self.attempt(now, op, out);
+    }
+
+    fn adopt(&mut self, volume: VolumeDescription) -> HostOutcome {
+        let known = |device: &DeviceId| self.links.contains_key(device);
+        if volume.check().is_err() || !volume.devices.iter().all(known) {
+            return Err(HostError::NoSuchVolume);
+        }
+        self.volumes.insert(volume.id, Rc::new(volume));
+        Ok(HostSuccess::Done)
+    }
+
+    fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
+        let (NodeId::Device(device), Message::Answer(answer)) = (from, message) else {
+            return out.ignore(Ignored::NotForUs);
+        };
+        let Some(link) = self.links.get_mut(&device) else { return out.ignore(Ignored::NotForUs) };
+        link.last_heard = Some(now.time);
+        self.counters.answers += 1;
+        let Answer { epoch, confirmed, reply } = answer;
+        if let Reply::Rejected { rejection } = reply {
+            return self.on_rejected(now, device, rejection, out);
+        }
+        if epoch != self.config.epoch {
+            return out.ignore(Ignored::OtherEpoch);
+        }
+        for sequence in confirmed {
+            self.on_confirmed(device, sequence);
+        }
+        match reply {
+            Reply::Heartbeat { orphans } => self.on_orphans(now, orphans, out),
+            Reply::Data { transaction, pieces } => self.on_data(now, device, transaction, pieces, out),
+            Reply::Accepted { transaction } => self.on_data(now, device, transaction, Vec::new(), out),
+            Reply::Written { transaction } => self.on_written(now, device, transaction, out),
+            Reply::Refused { transaction, step, refusal } => {
+                self.on_refused(now, device, transaction, step, refusal, out);
+            }
+            Reply::Failed { transaction, step, failure } => {
+                self.on_failed(now, device, transaction, step, failure, out);
+            }
+            Reply::Blocked { transaction } => self.on_blocked(now, transaction, out),
+            Reply::Decided { transaction, outcome } => self.on_decided(now, device, transaction, outcome, out),
+            Reply::Vote { transaction, vote } => self.on_vote(now, device, transaction, vote, out),
+            Reply::Forgotten { transaction } => self.on_forgotten(device, transaction),
+            Reply::Managed { ticket, result } => self.on_managed(device, ticket, result, out),
+            Reply::Rejected { .. } => unreachable!("dealt with above"),
+        }
+    }
+
+    /// A device does not serve us. Fenced is for ever; the rest is told to those who wait for this device.
+    fn on_rejected(&mut self, now: Now, device: DeviceId, rejection: Rejection, out: &mut Effects) {
+        let waits = |operation: &&Operation| {
+            rejection == Rejection::Fenced
+                || operation.attempt.is_some_and(|sequence| self.transactions[&sequence].awaits(device))
+        };
+        let affected: Vec<_> = self.operations.values().filter(waits).map(|operation| operation.op).collect();
+        if rejection == Rejection::Fenced {
+            self.fenced_by = Some(device);
+        }
+        for op in affected {
+            self.give_up(now, op, HostError::Rejected { device, rejection }, out);
+        }
+    }
+
+    fn on_wake(&mut self, now: Now, out: &mut Effects) {
+        while let Some(timer) = self.timers.pop_due(now.time) {
+            match timer {
+                Timer::Expire(op) => self.on_expired(now, op, out),
+                Timer::Retry(op) => self.attempt(now, op, out),
+                Timer::Resend(sequence) => self.resend(now, sequence, out),
+                Timer::Linger(device) => {
+                    if self.links[&device].has_any_queued() {
+                        self.counters.commit_carriers += 1;
+                        self.send(now, device, Command::Heartbeat, out);
+                    }
+                }
+                Timer::Heartbeat(device) => self.on_heartbeat_timer(now, device, out),
+                Timer::Resolve(transaction) => self.resend_resolution(now, transaction, out),
+                Timer::Task(ticket) => self.resend_task(now, ticket, out),
+            }
+        }
+    }
+
+    /// Sent at its time whatever else is: it also brings news of what dead hosts left behind.
+    fn on_heartbeat_timer(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
+        let link = self.links.get_mut(&device).expect("timers are for known devices");
+        link.requeue_unconfirmed(now.time, 2 * self.config.settings.heartbeat);
+        self.send(now, device, Command::Heartbeat, out);
+        self.timers.set(Timer::Heartbeat(device), now.time.after(self.config.settings.heartbeat));
+    }
+
+    /// Sends a command, and whatever is to ride on it.
+    pub(crate) fn send(&mut self, now: Now, device: DeviceId, command: Command, out: &mut Effects) {
+        let link = self.links.get_mut(&device).expect("commands go to known devices");
+        let (host, epoch) = (self.config.generation, self.config.epoch);
+        let message = link.request(now.time, host, epoch, self.next_sequence, command);
+        if !link.has_any_queued() {
+            self.timers.cancel(Timer::Linger(device));
+        }
+        self.counters.requests_sent += 1;
+        out.send(NodeId::Device(device), message);
+    }
+
+    /// Answers an operation. Its transaction, if one is under way, goes on without it.
+    pub(crate) fn finish(&mut self, op: OpId, outcome: HostOutcome, out: &mut Effects) {
+        let operation = self.operations.remove(&op).expect("an operation is answered once");
+        if let Some(transaction) = operation.attempt.and_then(|sequence| self.transactions.get_mut(&sequence)) {
+            transaction.op = None;
+        }
+        self.timers.cancel(Timer::Expire(op));
+        self.timers.cancel(Timer::Retry(op));
+        out.reply(op, outcome);
+    }
+}
+
+impl Machine for Host {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        match input {
+            Input::Start => self.on_start(now, out),
+            Input::Message { from, message } => self.on_message(now, from, message, out),
+            Input::Request { op, request } => self.on_request(now, op, request, out),
+            Input::DiskDone { .. } => panic!("a host has no disk"),
+            Input::Wake => {}
+        }
+        self.on_wake(now, out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.timers.next().map(|(time, _)| time)
+    }
+
+    fn invariants(&self) {
+        for (op, operation) in &self.operations {
+            match operation.attempt {
+                Some(sequence) => {
+                    let transaction = self.transactions.get(&sequence).expect("an attempt is a transaction");
+                    assert_eq!(transaction.op, Some(*op), "an operation and its attempt know each other");
+                }
+                None => assert!(
+                    self.timers.deadline_of(Timer::Retry(*op)).is_some(),
+                    "an operation without an attempt is going to try again"
+                ),
+            }
+            assert!(self.timers.deadline_of(Timer::Expire(*op)).is_some(), "every wait has a deadline");
+        }
+        for (sequence, transaction) in &self.transactions {
+            transaction.invariants(*sequence);
+        }
+    }
+}

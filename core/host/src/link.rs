@@ -1,0 +1,115 @@
+//! One device, as a host sees it: what is to ride on the next request, what the device may forget, and when it was last
+//! spoken to.
+
+use braid_base::limits;
+use braid_base::{Epoch, Generation, Time};
+use braid_wire::{Command, Message, Request};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The way to one device.
+#[derive(Clone, Debug, Default)]
+pub struct Link {
+    /// Commits that the device has not been told of.
+    queued: BTreeSet<u64>,
+    /// Commits that it was told of, and when; it has not confirmed them.
+    told: BTreeMap<u64, Time>,
+    /// Transactions in which the device takes part and that are not over.
+    unsettled: BTreeSet<u64>,
+    /// Requests sent, for counters.
+    pub requests: u64,
+    /// When the device was last heard.
+    pub last_heard: Option<Time>,
+}
+
+impl Link {
+    /// The device takes part in this transaction.
+    pub fn begin(&mut self, sequence: u64) {
+        self.unsettled.insert(sequence);
+    }
+
+    /// This transaction is over.
+    pub fn settle(&mut self, sequence: u64) {
+        self.unsettled.remove(&sequence);
+    }
+
+    /// The device is to be told of this commit.
+    pub fn queue_commit(&mut self, sequence: u64) {
+        self.queued.insert(sequence);
+    }
+
+    /// True if the device has yet to be told of this commit.
+    pub fn has_queued(&self, sequence: u64) -> bool {
+        self.queued.contains(&sequence)
+    }
+
+    /// True if there is anything to tell it.
+    pub fn has_any_queued(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    /// The device has confirmed this commit.
+    pub fn confirmed(&mut self, sequence: u64) {
+        self.queued.remove(&sequence);
+        self.told.remove(&sequence);
+    }
+
+    /// Tells the device again of commits that it has not confirmed for `wait`.
+    pub fn requeue_unconfirmed(&mut self, now: Time, wait: Duration) {
+        let stale = |told: &Time| now.since(*told) >= wait;
+        let again: Vec<_> = self.told.iter().filter(|(_, told)| stale(told)).map(|(sequence, _)| *sequence).collect();
+        for sequence in again {
+            self.told.remove(&sequence);
+            self.queued.insert(sequence);
+        }
+    }
+
+    /// Wraps a command for the device, with what rides on it. `next` is the sequence of the host's next transaction.
+    pub fn request(&mut self, now: Time, host: Generation, epoch: Epoch, next: u64, command: Command) -> Message {
+        let mut commits = Vec::new();
+        while commits.len() < limits::COMMITS_PER_REQUEST_MAX
+            && let Some(sequence) = self.queued.pop_first()
+        {
+            self.told.insert(sequence, now);
+            commits.push(sequence);
+        }
+        self.requests += 1;
+        let settled = self.unsettled.first().copied().unwrap_or(next);
+        Message::Request(Request { host, epoch, settled, commits, command })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ride(link: &mut Link, now: u64) -> (u64, Vec<u64>) {
+        match link.request(Time(now), Generation(1), Epoch(1), 100, Command::Heartbeat) {
+            Message::Request(request) => (request.settled, request.commits),
+            Message::Answer(_) => unreachable!("it makes requests"),
+        }
+    }
+
+    #[test]
+    fn a_commit_rides_once_and_again_only_when_unconfirmed() {
+        let mut link = Link::default();
+        link.queue_commit(7);
+        link.queue_commit(9);
+        assert_eq!(ride(&mut link, 0).1, [7, 9]);
+        assert!(ride(&mut link, 1).1.is_empty());
+        link.confirmed(7);
+        link.requeue_unconfirmed(Time(10), Duration::from_nanos(5));
+        assert_eq!(ride(&mut link, 10).1, [9]);
+    }
+
+    #[test]
+    fn settled_is_the_oldest_transaction_that_is_not_over() {
+        let mut link = Link::default();
+        assert_eq!(ride(&mut link, 0).0, 100, "with none under way, all so far are over");
+        link.begin(4);
+        link.begin(6);
+        assert_eq!(ride(&mut link, 0).0, 4);
+        link.settle(4);
+        assert_eq!(ride(&mut link, 0).0, 6);
+    }
+}

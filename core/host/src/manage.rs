@@ -1,0 +1,67 @@
+//! Tasks for one device: objects, fences, counters. Sent until they are answered or their time is up.
+
+use crate::host::{Host, Timer};
+use braid_base::{DeviceId, Now, Time, limits};
+use braid_machine::{Effects, HostError, HostSuccess, OpId};
+use braid_wire::{Command, Failure, Managed, Task};
+use std::time::Duration;
+
+/// A task that a device has not answered.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingTask {
+    op: OpId,
+    device: DeviceId,
+    task: Task,
+    since: Time,
+    resend_after: Duration,
+}
+
+impl Host {
+    pub(crate) fn start_task(&mut self, now: Now, op: OpId, device: DeviceId, task: Task, out: &mut Effects) {
+        if !self.links.contains_key(&device) {
+            return out.reply(op, Err(HostError::NoSuchDevice { device }));
+        }
+        if self.tasks.len() >= limits::OPERATIONS_MAX {
+            return out.reply(op, Err(HostError::Busy));
+        }
+        let ticket = self.next_sequence;
+        self.next_sequence += 1;
+        let resend_after = self.config.settings.resend_min;
+        self.tasks.insert(ticket, PendingTask { op, device, task, since: now.time, resend_after });
+        self.send_task(now, ticket, out);
+    }
+
+    pub(crate) fn on_managed(
+        &mut self,
+        device: DeviceId,
+        ticket: u64,
+        result: Result<Managed, Failure>,
+        out: &mut Effects,
+    ) {
+        let Some(task) = self.tasks.remove(&ticket) else { return };
+        self.timers.cancel(Timer::Task(ticket));
+        let outcome = result.map(HostSuccess::Managed).map_err(|failure| HostError::Device { device, failure });
+        out.reply(task.op, outcome);
+    }
+
+    pub(crate) fn resend_task(&mut self, now: Now, ticket: u64, out: &mut Effects) {
+        let task = &self.tasks[&ticket];
+        let waited = now.time.since(task.since);
+        if waited < self.config.settings.request_timeout {
+            self.counters.resent += 1;
+            return self.send_task(now, ticket, out);
+        }
+        let task = self.tasks.remove(&ticket).expect("just seen");
+        out.reply(task.op, Err(HostError::TimedOut { devices: vec![task.device], waited }));
+    }
+
+    fn send_task(&mut self, now: Now, ticket: u64, out: &mut Effects) {
+        let most = self.config.settings.resend_max;
+        let task = self.tasks.get_mut(&ticket).expect("it is pending");
+        let wait = task.resend_after;
+        task.resend_after = (wait * 2).min(most);
+        let (device, task) = (task.device, task.task.clone());
+        self.timers.set(Timer::Task(ticket), now.time.after(wait));
+        self.send(now, device, Command::Manage { ticket, task }, out);
+    }
+}
