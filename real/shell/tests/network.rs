@@ -1,0 +1,335 @@
+//! Machines over real sockets: what arrives, what is refused, what is mended.
+
+mod toy;
+
+use braid_base::{ArrayId, DeviceId, Generation, NodeId};
+use braid_machine::HostError;
+use braid_shell::{Address, EngineChoice};
+use braid_wire::frame::HEADER_BYTES;
+use braid_wire::{Command, Frame, Message, Request, Task};
+use bytes::Bytes;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use toy::{ARRAY, Folder, Running, echo, read, start_device, start_host, write};
+
+const LONG: Duration = Duration::from_secs(20);
+const MIB: u64 = 1 << 20;
+
+#[tokio::test]
+async fn what_is_written_over_tcp_is_read_back() {
+    written_is_read_back(Address::loopback(0), "tcp").await;
+}
+
+#[tokio::test]
+async fn what_is_written_over_a_unix_socket_is_read_back() {
+    let folder = Folder::new("unix-socket");
+    let path = folder.0.join("socket");
+    // One that a killed process left behind does not matter.
+    drop(std::os::unix::net::UnixListener::bind(&path));
+    assert!(path.exists());
+    written_is_read_back(Address::Unix(path.clone()), "unix").await;
+    assert!(!path.exists(), "the socket's file goes with its listener");
+}
+
+async fn written_is_read_back(address: Address, name: &str) {
+    let folder = Folder::new(&format!("read-back-{name}"));
+    let (address, device) = start_device(3, &folder.file("disk", 256 * MIB), &address, EngineChoice::Automatic).await;
+    let (client, _addresses, host) = start_host(ARRAY, 1, [(3, address)]);
+    let mut calls = Vec::new();
+    for index in 0..64_u64 {
+        let client = client.clone();
+        calls.push(tokio::spawn(async move {
+            let length = if index % 16 == 0 { 3 * MIB as usize } else { 4096 * (1 + index as usize % 5) };
+            let (offset, data) = (index * 4 * MIB, Bytes::from(vec![index as u8 + 1; length]));
+            write(&client, 3, offset, data.clone()).await.expect("written");
+            assert_eq!(read(&client, 3, offset, length).await, Ok(data));
+        }));
+    }
+    for call in calls {
+        timeout(LONG, call).await.expect("in time").expect("right");
+    }
+    host.stop().await;
+    assert_eq!(echo(&client, 3).await, Err(HostError::Stopped));
+    device.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_finds_its_device_again_after_a_restart_at_another_address() {
+    let folder = Folder::new("restart");
+    let file = folder.file("disk", MIB);
+    let (address, device) = start_device(0, &file, &Address::loopback(0), EngineChoice::Automatic).await;
+    let (client, addresses, host) = start_host(ARRAY, 1, [(0, address.clone())]);
+    assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    device.stop().await;
+
+    // In the same place: by trying again.
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { echo(&client, 0).await }
+    });
+    let (_, device) = start_device(0, &file, &address, EngineChoice::Automatic).await;
+    assert!(timeout(LONG, waiting).await.expect("in time").expect("no panic").is_ok());
+    device.stop().await;
+
+    // In another place: by being told.
+    let (elsewhere, device) = start_device(0, &file, &Address::loopback(0), EngineChoice::Automatic).await;
+    addresses.send_replace([(DeviceId(0), elsewhere)].into());
+    assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    host.stop().await;
+    device.stop().await;
+}
+
+#[tokio::test]
+async fn a_device_answers_each_host_on_its_own_connection() {
+    let folder = Folder::new("hosts");
+    let (address, device) =
+        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let hosts: Vec<_> = (1..=5).map(|generation| start_host(ARRAY, generation, [(0, address.clone())])).collect();
+    for round in 0..20 {
+        for (client, _, _) in &hosts {
+            assert!(timeout(LONG, echo(client, 0)).await.expect("in time").is_ok(), "round {round}");
+        }
+    }
+    for (_, _, host) in hosts {
+        host.stop().await;
+    }
+    device.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_device_can_not_accept_ends_that_connection_and_no_other() {
+    let folder = Folder::new("garbage");
+    let (address, device) =
+        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address.clone())]);
+    assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+
+    let good = frame(ARRAY, NodeId::Device(DeviceId(0)));
+    let damaged = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    let two_speakers = {
+        let mut bytes = good.clone();
+        bytes.extend(frame_of(ARRAY, NodeId::Host(Generation(78)), NodeId::Device(DeviceId(0))));
+        bytes
+    };
+    let refused = [
+        b"GET / HTTP/1.1\r\nHost: braid\r\n\r\n".to_vec(),
+        vec![0; 100_000],
+        damaged(4, 99),
+        damaged(12, 255).into_iter().chain([0; 400]).collect(),
+        damaged(15, 255),
+        damaged(70, 255),
+        frame(ArrayId([8; 16]), NodeId::Device(DeviceId(0))),
+        frame(ARRAY, NodeId::Device(DeviceId(1))),
+        two_speakers,
+    ];
+    for (index, bytes) in refused.iter().enumerate() {
+        assert!(closed_after(&address, bytes).await, "case {index}");
+        assert_eq!(device.counters.value("connections_refused"), index as u64 + 1, "case {index}");
+    }
+    assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    host.stop().await;
+    device.stop().await;
+}
+
+#[tokio::test]
+async fn half_a_frame_and_silence_hold_up_nobody() {
+    let folder = Folder::new("half");
+    let (address, device) =
+        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let good = frame(ARRAY, NodeId::Device(DeviceId(0)));
+    let mut stalled = Vec::new();
+    for length in [1, 3, HEADER_BYTES - 1, HEADER_BYTES, good.len() - 1] {
+        let mut stream = connect(&address).await;
+        stream.write_all(&good[..length]).await.expect("sent");
+        stalled.push(stream);
+    }
+    let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address.clone())]);
+    for _ in 0..50 {
+        assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    }
+    // Said to its end, however slowly, it is heard.
+    let mut slow = stalled.pop().expect("the last");
+    slow.write_all(&good[good.len() - 1..]).await.expect("sent");
+    let mut header = [0; HEADER_BYTES];
+    timeout(LONG, slow.read_exact(&mut header)).await.expect("in time").expect("an answer");
+    host.stop().await;
+    device.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_stalls_in_mid_frame_is_given_up() {
+    let folder = Folder::new("stall");
+    let (address, device) =
+        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Threads).await;
+    let good = frame(ARRAY, NodeId::Device(DeviceId(0)));
+    assert!(closed_after(&address, &good[..80]).await);
+    device.stop().await;
+}
+
+#[tokio::test]
+async fn a_device_of_another_array_is_not_listened_to() {
+    let folder = Folder::new("array");
+    let (address, device) =
+        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (stranger, _addresses, host) = start_host(ArrayId([8; 16]), 1, [(0, address)]);
+    let call = tokio::spawn(async move { echo(&stranger, 0).await });
+    wait_until(|| device.counters.value("connections_refused") >= 3).await;
+    assert!(!call.is_finished());
+    assert_eq!(device.counters.value("frames_received"), 0);
+    call.abort();
+    host.stop_at_once();
+    device.stop().await;
+}
+
+/// One host reads nothing of what it asks for: the device drops answers to it at last, and serves the other as ever.
+#[tokio::test]
+async fn a_reader_that_stalls_does_not_stall_others() {
+    let folder = Folder::new("stalled-reader");
+    let (address, device) =
+        start_device(0, &folder.file("disk", 8 * MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address.clone())]);
+
+    let mut stalled = connect(&address).await;
+    let large_read = read_frame(77, 0, 1024);
+    while device.counters.value("dropped_full") == 0 {
+        timeout(LONG, stalled.write_all(&large_read)).await.expect("in time").expect("a device reads on");
+        assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    }
+    for _ in 0..100 {
+        assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    }
+    drop(stalled);
+    host.stop().await;
+    device.stop().await;
+}
+
+/// A device that takes a connection and reads nothing from it does not hold up what goes to others.
+#[tokio::test]
+async fn a_device_that_reads_nothing_does_not_stall_requests_to_others() {
+    let folder = Folder::new("deaf-device");
+    let (address, device) =
+        start_device(0, &folder.file("disk", 8 * MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let deaf = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let deaf_address = Address::loopback(deaf.local_addr().expect("bound").port());
+    let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address), (1, deaf_address)]);
+    let (_held, _) = timeout(LONG, deaf.accept()).await.expect("in time").expect("the host connects");
+
+    let data = Bytes::from(vec![1; 2 << 20]);
+    let writes: Vec<_> = (0..8)
+        .map(|_| {
+            let (client, data) = (client.clone(), data.clone());
+            tokio::spawn(async move { write(&client, 1, 0, data).await })
+        })
+        .collect();
+    wait_until(|| host.counters.value("dropped_full") > 0).await;
+    for _ in 0..100 {
+        assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    }
+    assert!(writes.iter().all(|write| !write.is_finished()));
+    host.stop_at_once();
+    device.stop().await;
+}
+
+#[tokio::test]
+async fn a_stopped_device_has_finished_what_its_disk_had_begun() {
+    let folder = Folder::new("stop");
+    let file = folder.file("disk", 16 * MIB);
+    let (address, device) = start_device(0, &file, &Address::loopback(0), EngineChoice::Automatic).await;
+    let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
+    let writes: Vec<_> = (0..16)
+        .map(|index| {
+            let client = client.clone();
+            let data = Bytes::from(vec![index as u8 + 1; 1 << 20]);
+            tokio::spawn(async move { write(&client, 0, index << 20, data).await })
+        })
+        .collect();
+    wait_until(|| device.counters.value("disk_commands") >= 16).await;
+    device.stop().await;
+    let content = std::fs::read(&file).expect("the file");
+    for index in 0..16 {
+        assert!(content[index << 20..(index + 1) << 20].iter().all(|byte| *byte == index as u8 + 1), "{index}");
+    }
+    host.stop_at_once();
+    drop(writes);
+}
+
+#[tokio::test]
+async fn a_socket_in_use_is_left_alone() {
+    let folder = Folder::new("in-use");
+    let address = Address::Unix(folder.0.join("socket"));
+    let (_, device) = start_device(0, &folder.file("disk", MIB), &address, EngineChoice::Automatic).await;
+    let second = braid_shell::Listener::bind(&address).await;
+    assert_eq!(second.expect_err("in use").kind(), std::io::ErrorKind::AddrInUse);
+    let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
+    assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    host.stop().await;
+    device.stop().await;
+}
+
+/// A request for an echo from host 77.
+fn frame(array: ArrayId, to: NodeId) -> Vec<u8> {
+    frame_of(array, NodeId::Host(Generation(77)), to)
+}
+
+fn frame_of(array: ArrayId, from: NodeId, to: NodeId) -> Vec<u8> {
+    encode(array, from, to, Command::Manage { ticket: 1, task: Task::Flush })
+}
+
+fn read_frame(host: u32, start: u64, count: u64) -> Vec<u8> {
+    let host = Generation(host);
+    let command = Command::Read {
+        transaction: braid_base::TransactionId { host, sequence: 1 },
+        stamp: braid_base::Stamp::default(),
+        object: braid_base::ObjectId(1),
+        extents: vec![braid_base::BlockRange { start, count }],
+        want: braid_wire::Want::Data,
+    };
+    encode(ARRAY, NodeId::Host(host), NodeId::Device(DeviceId(0)), command)
+}
+
+fn encode(array: ArrayId, from: NodeId, to: NodeId, command: Command) -> Vec<u8> {
+    let (host, epoch) = (Generation(77), braid_base::Epoch(1));
+    let message = Message::Request(Request { host, epoch, settled: 0, commits: Vec::new(), command });
+    Frame { array, from, to, message }.encode().to_bytes().to_vec()
+}
+
+async fn connect(address: &Address) -> TcpStream {
+    let Address::Tcp { host, port } = address else { panic!("a TCP address") };
+    TcpStream::connect((host.as_str(), *port)).await.expect("connected")
+}
+
+/// Sends the bytes; true if the other side then closes the connection.
+async fn closed_after(address: &Address, bytes: &[u8]) -> bool {
+    let mut stream = connect(address).await;
+    // It may be closed before all is sent.
+    let _ = stream.write_all(bytes).await;
+    let mut rest = Vec::new();
+    timeout(LONG, stream.read_to_end(&mut rest)).await.is_ok()
+}
+
+/// Lets everything else run until it is so.
+async fn wait_until(so: impl Fn() -> bool) {
+    let waiting = async {
+        while !so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LONG, waiting).await.expect("in time");
+}
+
+trait StopAtOnce {
+    fn stop_at_once(self);
+}
+
+impl StopAtOnce for Running {
+    /// Without waiting for its requests, as a killed process would.
+    fn stop_at_once(self) {
+        drop(self);
+    }
+}

@@ -1,0 +1,278 @@
+//! The smallest machines that use all of the shell: a device that keeps blocks without any order, and a host that asks
+//! it and asks again until it is answered.
+
+#![allow(dead_code, missing_docs)]
+
+use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time};
+use braid_base::{TransactionId, VolumeId};
+use braid_machine::{
+    DiskCommand, DiskResult, DiskTag, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId,
+};
+use braid_shell::{
+    Address, Counters, DeviceAddresses, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, run_device,
+    run_host,
+};
+use braid_wire::{
+    Answer, Command, Content, Failure, Linkage, Managed, Message, Piece, Reply, Request, Step, Task, Want, WriteMode,
+};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+pub const ARRAY: ArrayId = ArrayId([7; 16]);
+const RESEND: Duration = Duration::from_millis(20);
+
+/// Reads and writes blocks where they are asked for.
+#[derive(Default)]
+pub struct ToyDevice {
+    last_tag: u64,
+    at_work: BTreeMap<DiskTag, (NodeId, TransactionId, BlockRange)>,
+}
+
+impl Machine for ToyDevice {
+    fn step(&mut self, _now: Now, input: Input, out: &mut Effects) {
+        match input {
+            Input::Message { from, message: Message::Request(request) } => match request.command {
+                Command::Read { transaction, extents, .. } => {
+                    let range = extents[0];
+                    let length = range.count as usize * BLOCK_BYTES;
+                    let command = DiskCommand::Read { offset: range.start * BLOCK_BYTES as u64, length };
+                    out.disk(self.work(from, transaction, range), command);
+                }
+                Command::Write { transaction, pieces, .. } => {
+                    let range = pieces[0].range;
+                    let Content::Data(data) = &pieces[0].content else { panic!("the toy host writes data") };
+                    let offset = range.start * BLOCK_BYTES as u64;
+                    let command = DiskCommand::Write { offset, data: vec![data.clone()], durable: true };
+                    out.disk(self.work(from, transaction, range), command);
+                }
+                Command::Manage { ticket, .. } => {
+                    answer(out, from, Reply::Managed { ticket, result: Ok(Managed::Done) });
+                }
+                _ => {}
+            },
+            Input::DiskDone { tag, result } => {
+                let (host, transaction, range) = self.at_work.remove(&tag).expect("a command ends once");
+                let reply = match result {
+                    DiskResult::Read(Ok(data)) => {
+                        Reply::Data { transaction, pieces: vec![Piece { range, content: Content::Data(data) }] }
+                    }
+                    DiskResult::Done(Ok(())) => Reply::Written { transaction },
+                    DiskResult::Read(Err(_)) | DiskResult::Done(Err(_)) => {
+                        Reply::Failed { transaction, step: Step::Read, failure: Failure::Disk }
+                    }
+                };
+                answer(out, host, reply);
+            }
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn invariants(&self) {}
+}
+
+impl ToyDevice {
+    fn work(&mut self, host: NodeId, transaction: TransactionId, range: BlockRange) -> DiskTag {
+        self.last_tag += 1;
+        self.at_work.insert(DiskTag(self.last_tag), (host, transaction, range));
+        DiskTag(self.last_tag)
+    }
+}
+
+fn answer(out: &mut Effects, to: NodeId, reply: Reply) {
+    out.send(to, Message::Answer(Answer { epoch: Epoch(1), confirmed: Vec::new(), reply }));
+}
+
+/// Passes each request to the device that its volume's number names.
+pub struct ToyHost {
+    generation: Generation,
+    asked: BTreeMap<u64, (NodeId, Command)>,
+    resend_at: Option<Time>,
+}
+
+impl ToyHost {
+    pub fn new(generation: Generation) -> ToyHost {
+        ToyHost { generation, asked: BTreeMap::new(), resend_at: None }
+    }
+
+    fn command(&self, op: OpId, request: HostRequest) -> (DeviceId, Command) {
+        let transaction = TransactionId { host: self.generation, sequence: op.0 };
+        let stamp = Stamp::default();
+        let object = ObjectId(1);
+        let blocks = |offset: u64, length: usize| BlockRange {
+            start: offset / BLOCK_BYTES as u64,
+            count: (length / BLOCK_BYTES) as u64,
+        };
+        match request {
+            HostRequest::Read { volume, offset, length } => {
+                let extents = vec![blocks(offset, length)];
+                let command = Command::Read { transaction, stamp, object, extents, want: Want::Data };
+                (DeviceId(volume.0 as u16), command)
+            }
+            HostRequest::Write { volume, offset, data } => {
+                let range = blocks(offset, data.len());
+                let command = Command::Write {
+                    transaction,
+                    stamp,
+                    object,
+                    participants: Vec::new(),
+                    linkage: Linkage { first: 0, last: 0 },
+                    mode: WriteMode::Immediate,
+                    pieces: vec![Piece { range, content: Content::Data(data) }],
+                };
+                (DeviceId(volume.0 as u16), command)
+            }
+            HostRequest::Manage { device, task } => (device, Command::Manage { ticket: op.0, task }),
+            other => panic!("the toy host knows no {other:?}"),
+        }
+    }
+
+    fn ask(&self, to: NodeId, command: Command, out: &mut Effects) {
+        let (host, epoch) = (self.generation, Epoch(1));
+        out.send(to, Message::Request(Request { host, epoch, settled: 0, commits: Vec::new(), command }));
+    }
+}
+
+impl Machine for ToyHost {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        match input {
+            Input::Request { op, request } => {
+                let (device, command) = self.command(op, request);
+                self.asked.insert(op.0, (NodeId::Device(device), command.clone()));
+                self.ask(NodeId::Device(device), command, out);
+                self.resend_at.get_or_insert(now.time.after(RESEND));
+            }
+            Input::Message { message: Message::Answer(answer), .. } => {
+                let (op, outcome) = match answer.reply {
+                    Reply::Data { transaction, pieces } => {
+                        let Content::Data(data) = pieces[0].content.clone() else {
+                            panic!("the toy device sends data")
+                        };
+                        (transaction.sequence, Ok(HostSuccess::Data(vec![data])))
+                    }
+                    Reply::Written { transaction } => (transaction.sequence, Ok(HostSuccess::Done)),
+                    Reply::Managed { ticket, .. } => (ticket, Ok(HostSuccess::Done)),
+                    Reply::Failed { transaction, .. } => (transaction.sequence, Err(HostError::OutOfRange)),
+                    other => panic!("the toy device says no {other:?}"),
+                };
+                if self.asked.remove(&op).is_some() {
+                    out.reply(OpId(op), outcome);
+                }
+            }
+            Input::Wake => {
+                assert!(self.resend_at.is_some_and(|at| at <= now.time), "a wake comes at the deadline, not before");
+                for (to, command) in self.asked.values() {
+                    self.ask(*to, command.clone(), out);
+                }
+                self.resend_at = (!self.asked.is_empty()).then(|| now.time.after(RESEND));
+            }
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.resend_at
+    }
+
+    fn invariants(&self) {
+        assert!(self.asked.is_empty() || self.resend_at.is_some(), "what is asked is asked again");
+    }
+}
+
+/// A machine at work, until it is stopped.
+pub struct Running {
+    pub counters: Arc<Counters>,
+    stop: oneshot::Sender<()>,
+    task: tokio::task::JoinHandle<io::Result<()>>,
+}
+
+impl Running {
+    /// Stops it and waits for its end.
+    pub async fn stop(self) {
+        let _ = self.stop.send(());
+        self.task.await.expect("the machine did not panic").expect("the system let it work");
+    }
+}
+
+/// Starts a toy device; answers where it listens.
+pub async fn start_device(id: u16, file: &Path, address: &Address, engine: EngineChoice) -> (Address, Running) {
+    let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
+    let listener = Listener::bind(address).await.expect("a place to listen at");
+    let address = listener.address().clone();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let counters = Arc::new(Counters::default());
+    let us = Node { array: ARRAY, id: NodeId::Device(DeviceId(id)) };
+    let running = run_device(ToyDevice::default(), us, disk, engine, listener, counters.clone(), async {
+        let _ = stopped.await;
+    });
+    (address, Running { counters, stop, task: tokio::spawn(running) })
+}
+
+/// Starts a toy host that knows these devices.
+pub fn start_host(
+    array: ArrayId,
+    generation: u32,
+    devices: impl IntoIterator<Item = (u16, Address)>,
+) -> (HostClient, watch::Sender<DeviceAddresses>, Running) {
+    let devices = devices.into_iter().map(|(id, address)| (DeviceId(id), address)).collect();
+    let (addresses, devices) = watch::channel(devices);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let counters = Arc::new(Counters::default());
+    let us = Node { array, id: NodeId::Host(Generation(generation)) };
+    let machine = ToyHost::new(Generation(generation));
+    let (client, running) = run_host(machine, us, devices, counters.clone(), async {
+        let _ = stopped.await;
+    });
+    (client, addresses, Running { counters, stop, task: tokio::spawn(running) })
+}
+
+/// Reads from a device's disk.
+pub async fn read(client: &HostClient, device: u16, offset: u64, length: usize) -> Result<Bytes, HostError> {
+    match client.call(HostRequest::Read { volume: VolumeId(device.into()), offset, length }).await? {
+        HostSuccess::Data(data) => Ok(data[0].clone()),
+        other => panic!("a read brings data, not {other:?}"),
+    }
+}
+
+/// Writes to a device's disk.
+pub async fn write(client: &HostClient, device: u16, offset: u64, data: Bytes) -> HostOutcome {
+    client.call(HostRequest::Write { volume: VolumeId(device.into()), offset, data }).await
+}
+
+/// Goes to the device and back without touching its disk.
+pub async fn echo(client: &HostClient, device: u16) -> HostOutcome {
+    client.call(HostRequest::Manage { device: DeviceId(device), task: Task::Flush }).await
+}
+
+/// A folder of its own that goes away.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("braid-shell-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    /// A sparse file of so many bytes.
+    pub fn file(&self, name: &str, bytes: u64) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("a file");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
