@@ -7,7 +7,7 @@
 //! ```text
 //!              unit 0   unit 1   unit 2   unit 3
 //!   row 0..1     .        x        x        x       large
-//!   row 1..3     .        x        x        .       large (or small: see `Method`)
+//!   row 1..3     .        x        x        .       large
 //!   row 3..4     x        x        x        .       large
 //! ```
 
