@@ -220,7 +220,7 @@ impl Host {
             Reply::Failed { transaction, step, failure } => {
                 self.on_failed(now, device, transaction, step, failure, out);
             }
-            Reply::Blocked { transaction } => self.on_blocked(now, transaction, out),
+            Reply::Blocked { transaction } => self.on_blocked(now, device, transaction, out),
             Reply::Decided { transaction, outcome } => self.on_decided(now, device, transaction, outcome, out),
             Reply::Vote { transaction, vote } => self.on_vote(now, device, transaction, vote, out),
             Reply::Forgotten { transaction } => self.on_forgotten(device, transaction),

@@ -316,11 +316,15 @@ impl Host {
     }
 
     /// Somebody waits for this decision: it is told at once, not when a request happens to go that way.
-    pub(crate) fn on_blocked(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
+    pub(crate) fn on_blocked(&mut self, now: Now, device: DeviceId, id: TransactionId, out: &mut Effects) {
         let Some(transaction) = self.own(id) else { return out.ignore(Ignored::NotAwaited) };
         transaction.wanted = true;
         if let Phase::Committed { unconfirmed } = &transaction.phase {
             let unconfirmed = unconfirmed.clone();
+            if unconfirmed.contains(&device) {
+                // It may have been told before, and have lost that in a restart.
+                self.links.get_mut(&device).expect("it just spoke").queue_commit(id.sequence);
+            }
             self.hurry(now, id.sequence, &unconfirmed, out);
         }
     }

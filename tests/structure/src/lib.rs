@@ -1,1 +1,1 @@
-//! Tests of the repository itself: direction of dependencies, tidiness.
+//! Tests of the repository itself: which crate may use which, and that the tree is tidy.
