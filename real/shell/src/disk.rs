@@ -6,6 +6,8 @@
 
 mod engine;
 mod ring;
+#[cfg(test)]
+mod tests;
 mod threads;
 
 pub(crate) use engine::Engine;

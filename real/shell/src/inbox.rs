@@ -93,3 +93,86 @@ impl Inbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{BlockRange, DeviceId, Epoch, Generation};
+    use braid_wire::{Answer, Content, Piece, Reply};
+    use bytes::{BufMut, Bytes};
+    use proptest::prelude::*;
+
+    const US: Node = Node { array: ArrayId([1; 16]), id: NodeId::Host(Generation(4)) };
+    const PEER: NodeId = NodeId::Device(DeviceId(2));
+
+    fn message(blocks: usize, salt: u8) -> Message {
+        let range = BlockRange::new(u64::from(salt), blocks as u64);
+        let content = Content::Data(Bytes::from(vec![salt; blocks * 4096]));
+        let transaction = braid_base::TransactionId { host: Generation(4), sequence: 1 };
+        let reply = Reply::Data { transaction, pieces: vec![Piece { range, content }] };
+        Message::Answer(Answer { epoch: Epoch(1), confirmed: Vec::new(), reply })
+    }
+
+    fn encode(message: Message) -> Bytes {
+        Frame { array: US.array, from: PEER, to: US.id, message }.encode().to_bytes()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// However the network cuts the stream, the frames come out as they went in, and no buffer grows beyond the
+        /// frame that it is for.
+        #[test]
+        fn frames_come_out_as_they_went_in(
+            sizes in prop::collection::vec((0..40_usize, any::<u8>()), 1..20),
+            cuts in prop::collection::vec(1..30_000_usize, 1..20),
+        ) {
+            let sent: Vec<Message> = sizes.iter().map(|(blocks, salt)| message(*blocks, *salt)).collect();
+            let stream: Vec<u8> = sent.iter().flat_map(|message| encode(message.clone())).collect();
+            let mut inbox = Inbox::new(US, None);
+            let mut came = Vec::new();
+            let mut rest = &stream[..];
+            for cut in cuts.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let room = inbox.room();
+                let free = room.capacity() - room.len();
+                prop_assert!(free > 0 && free <= 40 * 4096 + RECEIVE_BYTES);
+                let count = (*cut).min(free).min(rest.len());
+                room.put_slice(&rest[..count]);
+                rest = &rest[count..];
+                while let Some(message) = inbox.next().expect("valid") {
+                    came.push(message);
+                }
+            }
+            prop_assert_eq!(came, sent);
+            prop_assert_eq!(inbox.peer(), Some(PEER));
+            prop_assert!(!inbox.is_waiting());
+        }
+
+        /// Whatever is done to one byte of a frame, it is refused or it waits for more; it is never taken.
+        #[test]
+        fn a_damaged_frame_is_never_taken(at in any::<prop::sample::Index>(), flip in 1..=255_u8) {
+            let mut bytes = encode(message(2, 9)).to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] ^= flip;
+            let mut inbox = Inbox::new(US, Some(PEER));
+            inbox.room().extend_from_slice(&bytes);
+            prop_assert!(!matches!(inbox.next(), Ok(Some(_))));
+        }
+
+        /// Bytes from anywhere are refused or wait for more, and set little aside.
+        #[test]
+        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300), honest in 0..64_usize) {
+            let good = encode(message(1, 1));
+            let bytes = [&good[..honest], &bytes[..]].concat();
+            let mut inbox = Inbox::new(US, None);
+            inbox.room().extend_from_slice(&bytes);
+            if let Ok(None) = inbox.next() {
+                let room = inbox.room();
+                prop_assert!(room.capacity() <= braid_base::limits::FRAME_BYTES_MAX + 2 * RECEIVE_BYTES);
+            }
+        }
+    }
+}

@@ -62,3 +62,60 @@ impl Outbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame(head: Vec<u8>, payload: Vec<Vec<u8>>) -> EncodedFrame {
+        EncodedFrame { head: head.into(), payload: payload.into_iter().map(Bytes::from).collect() }
+    }
+
+    proptest! {
+        /// However much the socket takes at a time, and however often nothing, the bytes leave in their order.
+        #[test]
+        fn bytes_leave_in_order(
+            frames in prop::collection::vec((1..50_usize, prop::collection::vec(0..3000_usize, 0..4)), 0..200),
+            takes in prop::collection::vec(0..9000_usize, 1..50),
+        ) {
+            let mut outbox = Outbox::default();
+            let mut expected = Vec::new();
+            for (index, (head, payload)) in frames.into_iter().enumerate() {
+                let fill = |length| vec![index as u8; length];
+                let frame = frame(fill(head), payload.into_iter().map(fill).collect());
+                expected.extend_from_slice(&frame.to_bytes());
+                prop_assert!(outbox.push(frame));
+            }
+            let mut left = Vec::new();
+            let mut takes = takes.into_iter().chain([9000]).cycle();
+            loop {
+                let flushed = outbox.flush(|slices| {
+                    let all: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+                    match takes.next().expect("without end").min(all.len()) {
+                        0 => Err(io::ErrorKind::WouldBlock.into()),
+                        count => {
+                            left.extend_from_slice(&all[..count]);
+                            Ok(count)
+                        }
+                    }
+                });
+                if flushed.is_ok() {
+                    break;
+                }
+            }
+            prop_assert_eq!(left, expected);
+            prop_assert_eq!(outbox.bytes, 0);
+        }
+    }
+
+    #[test]
+    fn a_full_outbox_refuses_and_has_room_again_when_flushed() {
+        let mut outbox = Outbox::default();
+        let large = || frame(vec![1], vec![vec![0; 4 << 20]]);
+        let taken = (0..100).take_while(|_| outbox.push(large())).count();
+        assert_eq!(taken, OUTBOX_BYTES_MAX / ((4 << 20) + 1));
+        outbox.flush(|slices| Ok(slices.iter().map(|slice| slice.len()).sum())).expect("flushed");
+        assert!(outbox.push(large()));
+    }
+}
