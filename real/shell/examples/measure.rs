@@ -36,7 +36,8 @@ fn main() {
 }
 
 fn fill(file: &Path) {
-    let disk = Disk::open(file, &DiskOptions { create: Some(BLOCKS * 4096), ..DiskOptions::default() }).expect("a disk");
+    let disk =
+        Disk::open(file, &DiskOptions { create: Some(BLOCKS * 4096), ..DiskOptions::default() }).expect("a disk");
     println!("{}: direct I/O: {}", file.display(), disk.is_direct());
     let data = vec![Bytes::from(vec![1; 1 << 20])];
     for offset in (0..BLOCKS * 4096).step_by(1 << 20) {
@@ -91,8 +92,7 @@ fn disk_alone(file: &Path, engine: EngineChoice, in_flight: u64, write: bool, du
     let count = if in_flight == 1 || durable { 10_000 } else { 200_000 };
     let (done, stop) = oneshot::channel();
     let buffer = braid_base::AlignedBuffer::zeroed(4096).freeze();
-    let mill =
-        Mill { seed: 1, left: count, in_flight, write: write.then_some(buffer), durable, done: Some(done) };
+    let mill = Mill { seed: 1, left: count, in_flight, write: write.then_some(buffer), durable, done: Some(done) };
     let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
     let counters = Arc::new(Counters::default());
     let measure = Measure::start();
