@@ -2,6 +2,7 @@
 
 use super::{CheckPlan, Methods, New, Old, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan};
 use crate::{Layout, Place, Scheme};
+use braid_base::limits::{EXTENTS_MAX, TRANSACTION_BYTES_MAX};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece, Want};
 use bytes::Bytes;
@@ -211,6 +212,14 @@ proptest! {
     }
 
     #[test]
+    fn the_longest_request_fits_the_messages(layout in layouts(), offset in 0u64..1 << 40) {
+        let plan = WritePlan::new(&layout, offset, TRANSACTION_BYTES_MAX as u64);
+        for share in plan.shares() {
+            prop_assert!(share.prewrites.len() + share.reads.len() <= EXTENTS_MAX);
+        }
+    }
+
+    #[test]
     fn a_check_sees_a_single_wrong_byte(
         layout in layouts().prop_filter("has redundancy", |layout| layout.redundancy_units() > 0),
         (unit, row, index) in (any::<usize>(), any::<u64>(), 0..BLOCK_BYTES),
@@ -330,6 +339,46 @@ fn users_bytes_are_shared_and_never_copied() {
             assert!(data.as_ptr_range().contains(&bytes.as_ptr()));
         }
     }
+}
+
+#[test]
+fn the_parity_of_one_unit_among_holes_shares_its_bytes() {
+    let data = noise(1, 20 * BLOCK);
+    let plan = WritePlan::new(&raid5(), 0, 20 * BLOCK);
+    let hole = |range: &BlockRange| Piece { range: *range, content: Content::Hole };
+    let mut old = Old::new();
+    for share in plan.shares() {
+        old.insert(share.position, share.reads.iter().map(hole).collect());
+    }
+    let (position, parity) = plan.compute(&New::Data(data.clone()), &old).pop().unwrap();
+    assert_eq!(position, 4);
+    // Rows 0 to 3 are updated in two units, and must be added up; the others only in unit 0.
+    let shared = |piece: &Piece| match &piece.content {
+        Content::Data(bytes) => data.as_ptr_range().contains(&bytes.as_ptr()),
+        _ => false,
+    };
+    let pieces: Vec<(BlockRange, bool)> = parity.iter().map(|piece| (piece.range, shared(piece))).collect();
+    assert_eq!(pieces, [(BlockRange::new(0, 4), false), (BlockRange::new(4, 12), true)]);
+}
+
+#[test]
+fn neighbours_with_data_are_not_added_up_for_nothing() {
+    let data = noise(1, 4 * BLOCK);
+    let halves = [
+        (BlockRange::new(0, 2), data.slice(..2 * BLOCK_BYTES)),
+        (BlockRange::new(2, 2), data.slice(2 * BLOCK_BYTES..)),
+    ];
+    let pieces = super::parity::xor(BlockRange::new(0, 5), halves.to_vec());
+    let piece = |(range, data): &(BlockRange, Bytes)| Piece { range: *range, content: Content::Data(data.clone()) };
+    let hole = Piece { range: BlockRange::new(4, 1), content: Content::Hole };
+    assert_eq!(pieces, [piece(&halves[0]), piece(&halves[1]), hole]);
+}
+
+#[test]
+fn a_hole_zeroed_in_part_stays_a_hole() {
+    let mut array = Array::new(raid5(), false);
+    array.write(100, 5 * BLOCK, &New::Zeros);
+    assert!(array.devices.iter().all(BTreeMap::is_empty));
 }
 
 #[test]

@@ -107,12 +107,10 @@ impl WritePlan {
     /// The new parity of a band. (Of RAID 1, whose bands are all full, the copies.)
     fn parity(&self, touched: &Touched, band: &Band, updates: &[NewPiece], old: &Old) -> Vec<Piece> {
         let mut sources: Vec<Source> = Vec::new();
-        for NewPiece { unit, piece } in updates {
-            if band.units.contains(unit) && piece.range.overlaps(band.rows) {
-                let piece = clip(piece, band.rows);
-                if let Content::Data(data) = piece.content {
-                    sources.push((piece.range, data));
-                }
+        for NewPiece { piece, .. } in updates.iter().filter(|update| update.piece.range.overlaps(band.rows)) {
+            let Piece { range, content } = clip(piece, band.rows);
+            if let Content::Data(data) = content {
+                sources.push((range, data));
             }
         }
         let stripe = touched.stripe;
