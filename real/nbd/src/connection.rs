@@ -10,7 +10,7 @@ use crate::request::{Command, Garbage, Request, Requests};
 use crate::server::Settings;
 use crate::{Backend, Error, ErrorNumber, Volume};
 use bytes::BytesMut;
-use futures_util::stream::{FuturesUnordered, Stream};
+use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -20,6 +20,8 @@ use tokio::sync::watch;
 
 /// How much is read at once.
 const READ_BYTES: usize = 256 << 10;
+/// With less room than this, a new buffer is better than another short read.
+const ROOM_MIN: usize = 16 << 10;
 /// How many buffers one write sends at most.
 const SLICES: usize = 256;
 
@@ -80,14 +82,17 @@ where
         let _ = stop.wait_for(|stop| *stop).await;
     });
     let mut stopped = false;
-    poll_fn(|cx| {
+    let end = poll_fn(|cx| {
         if !stopped && stopping.as_mut().poll(cx).is_ready() {
             stopped = true;
             transmission.refuse_what_came()?;
         }
         transmission.poll(cx)
     })
-    .await
+    .await;
+    // The volume goes on with what it has begun even if nobody is left to hear of it, so it counts until it has ended.
+    while transmission.in_flight.next().await.is_some() {}
+    end
 }
 
 /// Speaks the handshake. No session: the client left.
@@ -226,7 +231,10 @@ where
         if !self.reading || !self.has_room() {
             return Ok(false);
         }
-        self.input.reserve(self.requests.missing(&self.input).max(READ_BYTES));
+        let missing = self.requests.missing(&self.input);
+        if self.input.capacity() - self.input.len() < missing.max(ROOM_MIN) {
+            self.input.reserve(missing.max(READ_BYTES));
+        }
         let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(cx)? else {
             return Ok(false);
         };

@@ -6,10 +6,9 @@
 //! ```
 //!
 //! The codec (`handshake`, `request`, `reply`) is pure: bytes in, values out, and back. `connection` is the one place where
-//! it meets a socket. What is served is behind the [`Backend`] trait, so that tests serve memory. `docs/nbd.md` says
-//! which parts of the protocol are spoken.
+//! it meets a socket. What is served is behind the [`Backend`] trait, so that tests serve memory; [`HostBackend`]
+//! serves the array. `docs/nbd.md` says which parts of the protocol are spoken.
 
-mod address;
 mod backend;
 mod connection;
 pub mod fuzz;
@@ -20,8 +19,11 @@ mod request;
 mod server;
 #[cfg(test)]
 mod tests;
+mod uri;
+mod volume;
 
-pub use address::{Address, AddressError};
 pub use backend::{Backend, Error, ErrorNumber, Export, Space, Volume};
 pub use protocol::REQUEST_BYTES_MAX;
 pub use server::{BindError, Server, Settings};
+pub use uri::uri;
+pub use volume::{HostBackend, HostVolume, ServedVolume};

@@ -1,7 +1,8 @@
 //! The listener: one task for each client, and an end that leaves nobody in the middle of a request.
 
+use crate::Backend;
 use crate::connection::serve_client;
-use crate::{Address, Backend};
+use braid_shell::Address;
 use rustix::net::sockopt;
 use std::future::Future;
 use std::io;

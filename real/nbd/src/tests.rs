@@ -48,11 +48,10 @@ fn info(export: &str, asked: &[u16]) -> Vec<u8> {
     data
 }
 
+type OptionReplies = Vec<(u32, u32, Vec<u8>)>;
+
 /// Sends flags and options; returns the answers as (option, reply, data), and how it ended.
-fn converse(
-    exports: &[Export],
-    options: &[Vec<u8>],
-) -> (Vec<(u32, u32, Vec<u8>)>, Result<Option<Progress>, HandshakeError>) {
+fn converse(exports: &[Export], options: &[Vec<u8>]) -> (OptionReplies, Result<Option<Progress>, HandshakeError>) {
     let mut input = BytesMut::from(&3u32.to_be_bytes()[..]);
     options.iter().for_each(|option| input.extend_from_slice(option));
     let (mut handshake, mut out) = (Handshake::default(), BytesMut::new());

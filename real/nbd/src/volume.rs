@@ -1,0 +1,251 @@
+//! Volumes of the array, served by a host: cuts what clients ask into storage transactions.
+//!
+//! A piece is made of whole stripes wherever it can be, so that its parity need not be read. Several pieces of a
+//! request are under way at once; all are awaited even if one fails, since the client may write there again once it has
+//! its answer.
+
+use crate::{Backend, Error, ErrorNumber, Export, Space, Volume};
+use braid_base::{BLOCK_BYTES, BlockRange, limits};
+use braid_layout::VolumeDescription;
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
+use braid_shell::HostClient;
+use braid_wire::Failure;
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use std::sync::{Arc, LazyLock};
+use tokio::sync::{Semaphore, watch};
+
+/// Pieces of one request under way at once.
+const PIECES_AT_ONCE: usize = 8;
+/// The longest range that one transaction zeroes.
+const ZERO_BYTES_MAX: u64 = 64 << 20;
+/// A device answers for so many blocks with one extent each, if need be.
+const ALLOCATION_BYTES: u64 = (limits::EXTENTS_MAX * BLOCK_BYTES) as u64;
+/// The longest range whose allocation is told at once; clients ask on.
+const ALLOCATION_BYTES_MAX: u64 = 64 * ALLOCATION_BYTES;
+/// All requests in flight share the host's table, and 256 MiB: a piece counts once for each 64 KiB that it has begun.
+const BYTES_PER_PLACE: u64 = 64 << 10;
+
+static ZEROS: LazyLock<Bytes> = LazyLock::new(|| vec![0; limits::TRANSACTION_BYTES_MAX].into());
+
+/// Serves the volumes of one host.
+#[derive(Clone, Debug)]
+pub struct HostBackend {
+    host: HostClient,
+    served: watch::Receiver<Vec<ServedVolume>>,
+    places: Arc<Semaphore>,
+}
+
+/// A volume that is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedVolume {
+    /// What clients call it.
+    pub name: String,
+    /// A line for people.
+    pub description: String,
+    /// How it lies on the devices. The host must have taken it in.
+    pub volume: VolumeDescription,
+}
+
+impl HostBackend {
+    /// Serves what `served` says at each moment; clients that have a volume open keep it.
+    pub fn new(host: HostClient, served: watch::Receiver<Vec<ServedVolume>>) -> HostBackend {
+        HostBackend { host, served, places: Arc::new(Semaphore::new(limits::OPERATIONS_MAX)) }
+    }
+}
+
+impl Backend for HostBackend {
+    type Volume = HostVolume;
+
+    async fn exports(&self) -> Vec<Export> {
+        let export = |served: &ServedVolume| Export {
+            name: served.name.clone(),
+            bytes: served.volume.bytes,
+            description: served.description.clone(),
+        };
+        self.served.borrow().iter().map(export).collect()
+    }
+
+    async fn open(&self, name: &str) -> Option<HostVolume> {
+        let volume = self.served.borrow().iter().find(|served| served.name == name)?.volume.clone();
+        Some(HostVolume { host: self.host.clone(), volume, places: self.places.clone() })
+    }
+}
+
+/// A volume that a client has open.
+#[derive(Debug)]
+pub struct HostVolume {
+    host: HostClient,
+    volume: VolumeDescription,
+    places: Arc<Semaphore>,
+}
+
+impl Volume for HostVolume {
+    async fn read(&self, offset: u64, length: usize) -> Result<Vec<Bytes>, Error> {
+        let volume = self.volume.id;
+        let brought = self
+            .each_piece(offset, length as u64, self.transaction_bytes(), |offset, length| HostRequest::Read {
+                volume,
+                offset,
+                length: length as usize,
+            })
+            .await?;
+        let data = brought.into_iter().flat_map(|success| match success {
+            HostSuccess::Data(buffers) => buffers,
+            other => unreachable!("a host answers a read with data, not {other:?}"),
+        });
+        Ok(data.collect())
+    }
+
+    async fn write(&self, offset: u64, data: Bytes) -> Result<(), Error> {
+        let volume = self.volume.id;
+        self.each_piece(offset, data.len() as u64, self.transaction_bytes(), |at, length| {
+            let start = (at - offset) as usize;
+            HostRequest::Write { volume, offset: at, data: data.slice(start..start + length as usize) }
+        })
+        .await
+        .map(|_| ())
+    }
+
+    async fn zero(&self, offset: u64, length: u64, space: Space) -> Result<(), Error> {
+        let volume = self.volume.id;
+        let zeroed = match space {
+            Space::GiveBack => {
+                self.each_piece(offset, length, self.zero_bytes(), |offset, length| HostRequest::Zero {
+                    volume,
+                    offset,
+                    length,
+                })
+                .await
+            }
+            Space::Keep => {
+                self.each_piece(offset, length, self.transaction_bytes(), |offset, length| HostRequest::Write {
+                    volume,
+                    offset,
+                    data: ZEROS.slice(..length as usize),
+                })
+                .await
+            }
+        };
+        zeroed.map(|_| ())
+    }
+
+    async fn trim(&self, offset: u64, length: u64) -> Result<(), Error> {
+        let block = BLOCK_BYTES as u64;
+        let start = offset.next_multiple_of(block);
+        let end = (offset + length) / block * block;
+        if start >= end { Ok(()) } else { self.zero(start, end - start, Space::GiveBack).await }
+    }
+
+    async fn flush(&self) -> Result<(), Error> {
+        self.call(HostRequest::Flush { volume: self.volume.id }, 0).await.map(|_| ()).map_err(error)
+    }
+
+    async fn allocation(&self, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, Error> {
+        let (block, volume) = (BLOCK_BYTES as u64, self.volume.id);
+        let start = offset / block * block;
+        let end = (offset + length).next_multiple_of(block).min(start + ALLOCATION_BYTES_MAX);
+        let told = self
+            .each_piece(start, end - start, ALLOCATION_BYTES, |offset, length| HostRequest::Allocation {
+                volume,
+                range: BlockRange::new(offset / block, length / block),
+            })
+            .await?;
+        let runs = told.into_iter().flat_map(|success| match success {
+            HostSuccess::Allocation(runs) => runs,
+            other => unreachable!("a host answers with runs of blocks, not {other:?}"),
+        });
+        let mut runs: Vec<(u64, bool)> = runs.map(|(blocks, allocated)| (blocks * block, allocated)).collect();
+        if let Some(first) = runs.first_mut() {
+            // The request began within this run's first block.
+            first.0 -= offset - start;
+        }
+        Ok(runs)
+    }
+}
+
+impl HostVolume {
+    /// Asks for each piece of a range; what the host says, in order.
+    async fn each_piece(
+        &self,
+        offset: u64,
+        length: u64,
+        most: u64,
+        request: impl Fn(u64, u64) -> HostRequest,
+    ) -> Result<Vec<HostSuccess>, Error> {
+        if offset % most + length <= most {
+            // The common case, without the machinery for many.
+            return self.call(request(offset, length), length).await.map(|success| vec![success]).map_err(error);
+        }
+        let calls = pieces(offset, length, most).map(|(offset, length)| self.call(request(offset, length), length));
+        let outcomes: Vec<HostOutcome> = stream::iter(calls).buffered(PIECES_AT_ONCE).collect().await;
+        outcomes.into_iter().collect::<Result<_, _>>().map_err(error)
+    }
+
+    async fn call(&self, request: HostRequest, length: u64) -> HostOutcome {
+        let most = limits::TRANSACTION_BYTES_MAX as u64;
+        let places = length.min(most).div_ceil(BYTES_PER_PLACE).max(1);
+        let _places = self.places.acquire_many(places as u32).await.expect("nobody closes it");
+        self.host.call(request).await
+    }
+
+    fn transaction_bytes(&self) -> u64 {
+        whole_stripes(limits::TRANSACTION_BYTES_MAX as u64, self.stripe_bytes())
+    }
+
+    /// A device's part has at most one extent in each stripe.
+    fn zero_bytes(&self) -> u64 {
+        let stripe = self.stripe_bytes();
+        whole_stripes(ZERO_BYTES_MAX.min(stripe * (limits::EXTENTS_MAX as u64 - 1)), stripe)
+    }
+
+    fn stripe_bytes(&self) -> u64 {
+        self.volume.layout.stripe_blocks() * BLOCK_BYTES as u64
+    }
+}
+
+/// The longest piece of whole stripes, or, if not even one fits, the longest piece.
+fn whole_stripes(most: u64, stripe: u64) -> u64 {
+    if stripe <= most { most / stripe * stripe } else { most }
+}
+
+/// Cuts a range at the multiples of `most`.
+fn pieces(offset: u64, length: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end = offset + length;
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        let start = at;
+        at = end.min((start / most + 1) * most);
+        (start < end).then(|| (start, at - start))
+    })
+}
+
+fn error(error: HostError) -> Error {
+    let number = match &error {
+        HostError::Device { failure: Failure::NoSpace, .. } => ErrorNumber::NoSpace,
+        HostError::OutOfRange => ErrorNumber::Invalid,
+        HostError::Busy => ErrorNumber::NoMemory,
+        HostError::Stopped | HostError::Rejected { .. } => ErrorNumber::Shutdown,
+        _ => ErrorNumber::Io,
+    };
+    Error::new(number, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_cover_the_range_and_end_at_multiples(offset in 0..1000u64, length in 0..1000u64, most in 1..100u64) {
+            let pieces: Vec<_> = pieces(offset, length, most).collect();
+            let covered: Vec<u64> = pieces.iter().flat_map(|&(start, count)| start..start + count).collect();
+            prop_assert_eq!(covered, (offset..offset + length).collect::<Vec<_>>());
+            for (index, &(start, count)) in pieces.iter().enumerate() {
+                prop_assert!(count <= most);
+                prop_assert!(index + 1 == pieces.len() || (start + count).is_multiple_of(most));
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What clients may do to the server, and to each other.
+
+use crate::memory::Memory;
+use crate::running::{Running, scratch};
+use crate::wire::{Client, DISC, READ, WRITE, header};
+use braid_nbd::{BindError, Server, Settings};
+use braid_shell::Address;
+use std::time::Duration;
+
+fn start() -> Running<Memory> {
+    Running::start(Settings::default())
+}
+
+/// Waits until so many requests wait at the gate.
+fn await_waiting(server: &Running<Memory>, count: usize) {
+    let mut waiting = server.backend.waiting.subscribe();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(waiting.wait_for(|waiting| *waiting == count)).unwrap();
+}
+
+fn assert_works(client: &mut Client) {
+    client.send(&[header(WRITE, 1, 4095, 3), vec![1, 2, 3]].concat());
+    assert_eq!(client.reply(), (1, 0));
+    client.request(READ, 2, 4094, 5);
+    assert_eq!(client.reply(), (2, 0));
+    assert_eq!(client.take(5), [0, 1, 2, 3, 0]);
+}
+
+#[test]
+fn garbage_ends_its_own_connection_only() {
+    let server = start();
+    let mut good = Client::open(&server.address, "disk");
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], &[0xff; 64], b"\0\0\0\x03GET / HTTP/1.1\r\n\r\n"] {
+        let mut bad = Client::connect(&server.address);
+        bad.send(garbage);
+        assert_eq!(bad.rest().len(), 18, "after its greeting the server says nothing");
+    }
+    let mut bad = Client::open(&server.address, "disk");
+    bad.send(&[0x77; 64]);
+    assert!(bad.rest().is_empty());
+    assert_works(&mut good);
+}
+
+#[test]
+fn a_client_that_stalls_in_the_handshake_is_hung_up_on() {
+    let server = Running::start(Settings { handshake_timeout: Duration::from_millis(20), ..Settings::default() });
+    let mut good = Client::open(&server.address, "disk");
+    let mut bad = Client::connect(&server.address);
+    bad.send(b"\0\0\0\x03IHAVE");
+    assert_eq!(bad.rest().len(), 18);
+    assert_works(&mut good);
+}
+
+#[test]
+fn half_a_write_is_no_write() {
+    let server = start();
+    let mut bad = Client::open(&server.address, "disk");
+    bad.send(&[header(WRITE, 1, 0, 100_000), vec![0x55; 50_000]].concat());
+    bad.finish();
+    assert!(bad.rest().is_empty());
+    let mut good = Client::open(&server.address, "disk");
+    good.request(READ, 1, 0, 100_000);
+    assert_eq!(good.reply(), (1, 0));
+    assert_eq!(good.take(100_000), vec![0; 100_000]);
+}
+
+#[test]
+fn a_request_that_waits_holds_up_no_other() {
+    let server = start();
+    let mut slow = Client::open(&server.address, "stuck");
+    slow.request(READ, 1, 0, 512);
+    await_waiting(&server, 1);
+    assert_works(&mut Client::open(&server.address, "disk"));
+    // Nor on the same connection: this one is refused, and so answered first.
+    slow.request(READ, 2, u64::MAX, 512);
+    assert_eq!(slow.reply(), (2, 22));
+    server.backend.gate.send_replace(true);
+    assert_eq!(slow.reply(), (1, 0));
+}
+
+#[test]
+fn no_more_is_read_from_a_client_than_it_may_have_in_flight() {
+    for settings in
+        [Settings { requests_max: 4, ..Settings::default() }, Settings { bytes_max: 4 << 10, ..Settings::default() }]
+    {
+        let server = Running::start(settings);
+        let mut client = Client::open(&server.address, "stuck");
+        let requests: Vec<u8> = (0..1000).flat_map(|cookie| header(READ, cookie, 0, 1024)).collect();
+        client.send(&requests);
+        await_waiting(&server, 4);
+        server.backend.gate.send_replace(true);
+        let mut cookies: Vec<u64> = (0..1000)
+            .map(|_| {
+                let (cookie, error) = client.reply();
+                assert_eq!(error, 0);
+                client.take(1024);
+                cookie
+            })
+            .collect();
+        cookies.sort();
+        assert_eq!(cookies, (0..1000).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_client_that_leaves_gets_what_it_had_asked_for() {
+    let server = start();
+    let mut leaving = Client::open(&server.address, "stuck");
+    leaving.request(READ, 1, 0, 512);
+    leaving.request(DISC, 2, 0, 0);
+    let mut finishing = Client::open(&server.address, "stuck");
+    finishing.request(READ, 1, 0, 512);
+    finishing.finish();
+    await_waiting(&server, 2);
+    server.backend.gate.send_replace(true);
+    assert_eq!(leaving.rest().len(), 16 + 512);
+    assert_eq!(finishing.rest().len(), 16 + 512);
+}
+
+#[test]
+fn a_client_that_vanishes_leaves_its_requests_to_end() {
+    let mut server = start();
+    let mut vanishing = Client::open(&server.address, "stuck");
+    vanishing.send(&[header(WRITE, 1, 0, 3), vec![1, 2, 3]].concat());
+    await_waiting(&server, 1);
+    drop(vanishing);
+    let mut other = Client::open(&server.address, "stuck");
+    other.request(READ, 1, 0, 3);
+    await_waiting(&server, 2);
+    server.backend.gate.send_replace(true);
+    assert_eq!(other.reply(), (1, 0));
+    drop(other);
+    await_waiting(&server, 0);
+    server.stop();
+    server.join();
+}
+
+#[test]
+fn a_stop_finishes_what_is_in_flight() {
+    let mut server = start();
+    let mut busy = Client::open(&server.address, "stuck");
+    let mut idle = Client::open(&server.address, "disk");
+    let mut choosing = Client::connect(&server.address);
+    assert_works(&mut idle);
+    busy.send(&[header(WRITE, 1, 0, 3), vec![1, 2, 3]].concat());
+    await_waiting(&server, 1);
+    server.stop();
+    assert!(idle.rest().is_empty());
+    assert!(choosing.rest().len() <= 18);
+    server.backend.gate.send_replace(true);
+    assert_eq!(busy.reply(), (1, 0));
+    assert!(busy.rest().is_empty());
+    server.join();
+}
+
+#[test]
+fn a_stop_waits_for_nobody_for_ever() {
+    let mut server = Running::start(Settings { stop_timeout: Duration::from_millis(20), ..Settings::default() });
+    let mut busy = Client::open(&server.address, "stuck");
+    busy.request(READ, 1, 0, 512);
+    await_waiting(&server, 1);
+    server.stop();
+    assert!(busy.rest().is_empty());
+    server.join();
+}
+
+#[test]
+fn clients_beyond_the_most_are_hung_up_on() {
+    let server = Running::start(Settings { clients_max: 1, ..Settings::default() });
+    let mut first = Client::open(&server.address, "disk");
+    assert!(Client::connect(&server.address).rest().is_empty());
+    assert_works(&mut first);
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_refused_and_a_dead_servers_socket_replaced() {
+    let path = scratch("socket");
+    // A socket that nobody listens on any more.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let unix = Address::Unix(path.clone());
+    let _first = Server::bind(&unix, Settings::default()).await.unwrap();
+    let second = Server::bind(&unix, Settings::default()).await;
+    assert!(matches!(second, Err(BindError::InUse { .. })), "{second:?}");
+
+    let first = Server::bind(&Address::loopback(0), Settings::default()).await.unwrap();
+    let second = Server::bind(first.address(), Settings::default()).await;
+    assert!(matches!(second, Err(BindError::InUse { .. })), "{second:?}");
+
+    let file = scratch("file");
+    std::fs::write(&file, "precious").unwrap();
+    let refused = Server::bind(&Address::Unix(file.clone()), Settings::default()).await;
+    assert!(refused.is_err() && std::fs::read(&file).unwrap() == b"precious");
+}
+
+#[test]
+fn a_stopped_server_leaves_no_socket_behind() {
+    let mut server = Running::start_unix();
+    let Address::Unix(path) = server.address.clone() else { panic!("it listens on a Unix socket") };
+    assert!(path.exists());
+    server.stop();
+    server.join();
+    assert!(!path.exists());
+}

@@ -1,0 +1,8 @@
+//! The server, real sockets, and real clients.
+
+mod behaviour;
+mod clients;
+mod host;
+mod memory;
+mod running;
+mod wire;

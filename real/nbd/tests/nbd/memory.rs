@@ -1,0 +1,129 @@
+//! Exports in memory: one that works, one of an odd size, one that fails, one that waits to be let go.
+
+use braid_nbd::{Backend, Error, ErrorNumber, Export, Space, Volume};
+use bytes::Bytes;
+use std::sync::{Arc, Mutex};
+use tokio::sync::watch;
+
+pub const DISK_BYTES: u64 = 96 << 20;
+pub const ODD_BYTES: u64 = 10_007;
+const BLOCK: u64 = 4096;
+
+pub struct Memory {
+    disks: Vec<(Export, Disk)>,
+    pub gate: watch::Sender<bool>,
+    /// How many requests wait at the gate.
+    pub waiting: watch::Sender<usize>,
+}
+
+#[derive(Clone)]
+pub struct Disk {
+    content: Arc<Mutex<Content>>,
+    mood: Mood,
+}
+
+struct Content {
+    bytes: Vec<u8>,
+    allocated: Vec<bool>,
+}
+
+#[derive(Clone)]
+enum Mood {
+    Fine,
+    Broken,
+    Stuck { gate: watch::Sender<bool>, waiting: watch::Sender<usize> },
+}
+
+impl Memory {
+    pub fn new() -> Memory {
+        let (gate, waiting) = (watch::channel(false).0, watch::channel(0).0);
+        let stuck = Mood::Stuck { gate: gate.clone(), waiting: waiting.clone() };
+        let disks = vec![
+            disk("disk", DISK_BYTES, Mood::Fine),
+            disk("odd", ODD_BYTES, Mood::Fine),
+            disk("broken", DISK_BYTES, Mood::Broken),
+            disk("stuck", DISK_BYTES, stuck),
+        ];
+        Memory { disks, gate, waiting }
+    }
+}
+
+fn disk(name: &str, bytes: u64, mood: Mood) -> (Export, Disk) {
+    let export = Export { name: name.into(), bytes, description: format!("the {name} export") };
+    let allocated = vec![false; bytes.div_ceil(BLOCK) as usize];
+    let content = Arc::new(Mutex::new(Content { bytes: vec![0; bytes as usize], allocated }));
+    (export, Disk { content, mood })
+}
+
+impl Backend for Memory {
+    type Volume = Disk;
+
+    async fn exports(&self) -> Vec<Export> {
+        self.disks.iter().map(|(export, _)| export.clone()).collect()
+    }
+
+    async fn open(&self, name: &str) -> Option<Disk> {
+        self.disks.iter().find(|(export, _)| export.name == name).map(|(_, disk)| disk.clone())
+    }
+}
+
+impl Disk {
+    async fn content(&self) -> Result<std::sync::MutexGuard<'_, Content>, Error> {
+        match &self.mood {
+            Mood::Fine => {}
+            Mood::Broken => return Err(Error::new(ErrorNumber::Io, "the disk is broken")),
+            Mood::Stuck { gate, waiting } => {
+                waiting.send_modify(|waiting| *waiting += 1);
+                gate.subscribe().wait_for(|open| *open).await.expect("the sender is ours");
+                waiting.send_modify(|waiting| *waiting -= 1);
+            }
+        }
+        Ok(self.content.lock().unwrap())
+    }
+}
+
+impl Content {
+    fn blocks(&mut self, offset: u64, length: u64) -> &mut [bool] {
+        &mut self.allocated[(offset / BLOCK) as usize..(offset + length).div_ceil(BLOCK) as usize]
+    }
+}
+
+impl Volume for Disk {
+    async fn read(&self, offset: u64, length: usize) -> Result<Vec<Bytes>, Error> {
+        let bytes = &self.content().await?.bytes[offset as usize..offset as usize + length];
+        Ok(bytes.chunks(1 << 20).map(Bytes::copy_from_slice).collect())
+    }
+
+    async fn write(&self, offset: u64, data: Bytes) -> Result<(), Error> {
+        let mut content = self.content().await?;
+        content.bytes[offset as usize..offset as usize + data.len()].copy_from_slice(&data);
+        content.blocks(offset, data.len() as u64).fill(true);
+        Ok(())
+    }
+
+    async fn zero(&self, offset: u64, length: u64, space: Space) -> Result<(), Error> {
+        let mut content = self.content().await?;
+        content.bytes[offset as usize..(offset + length) as usize].fill(0);
+        if space == Space::Keep {
+            content.blocks(offset, length).fill(true);
+        } else if offset.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK) {
+            content.blocks(offset, length).fill(false);
+        }
+        Ok(())
+    }
+
+    async fn trim(&self, offset: u64, length: u64) -> Result<(), Error> {
+        self.zero(offset, length, Space::GiveBack).await
+    }
+
+    async fn flush(&self) -> Result<(), Error> {
+        self.content().await.map(|_| ())
+    }
+
+    async fn allocation(&self, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, Error> {
+        let mut content = self.content().await?;
+        let mut runs: Vec<(u64, bool)> = content.blocks(offset, length).iter().map(|is| (BLOCK, *is)).collect();
+        runs[0].0 -= offset % BLOCK;
+        Ok(runs)
+    }
+}
