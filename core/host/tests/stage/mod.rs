@@ -1,0 +1,164 @@
+//! A host on a stage: the test plays the devices, and hears every word.
+
+use braid_base::limits::Settings;
+use braid_base::{BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, NodeId, Now, Stamp, Time, TransactionId, VolumeId};
+use braid_host::{Host, HostConfig};
+use braid_layout::{Layout, VolumeDescription};
+use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId};
+use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Reply, Request};
+use bytes::Bytes;
+use std::time::Duration;
+
+pub const HOST: Generation = Generation(7);
+pub const VOLUME: VolumeId = VolumeId(1);
+const EPOCH: Epoch = Epoch(1);
+
+pub struct Stage {
+    pub host: Host,
+    pub now: Now,
+    /// Requests to devices that the test has not taken note of.
+    pub sent: Vec<(DeviceId, Request)>,
+    pub replies: Vec<(OpId, HostOutcome)>,
+    next_op: u64,
+}
+
+impl Stage {
+    /// Five devices, RAID 5 of 4+1, stripe units of one block; a host that has sent its first heartbeats.
+    pub fn raid5(ordering: Ordering) -> Stage {
+        let devices: Vec<_> = (0..5).map(DeviceId).collect();
+        let scheme = "raid5:4+1".parse().expect("a scheme");
+        let volume = VolumeDescription {
+            id: VOLUME,
+            bytes: 64 * BLOCK_BYTES as u64,
+            layout: Layout::new(scheme, 5, 1).expect("a layout"),
+            devices: devices.clone(),
+            ordering,
+        };
+        let config = HostConfig {
+            generation: HOST,
+            epoch: EPOCH,
+            devices,
+            volumes: vec![volume],
+            settings: Settings::default(),
+            seed: 1,
+        };
+        let second = 1_000_000_000;
+        let mut stage = Stage {
+            host: Host::new(config),
+            now: Now { time: Time(second), clock: Clock(1_000 * second) },
+            sent: Vec::new(),
+            replies: Vec::new(),
+            next_op: 0,
+        };
+        stage.take(Input::Start);
+        assert_eq!(stage.sent.len(), 5, "it makes itself known to every device");
+        stage.sent.clear();
+        stage
+    }
+
+    pub fn take(&mut self, input: Input) {
+        let mut effects = Effects::new();
+        self.host.step(self.now, input, &mut effects);
+        self.host.invariants();
+        for effect in effects.drain() {
+            match effect {
+                Effect::Send { to: NodeId::Device(device), message: Message::Request(request) } => {
+                    self.sent.push((device, request));
+                }
+                Effect::Reply { op, outcome } => self.replies.push((op, outcome)),
+                other => panic!("a host does not do this: {other:?}"),
+            }
+        }
+    }
+
+    /// Asks the host for something.
+    pub fn ask(&mut self, request: HostRequest) -> OpId {
+        self.next_op += 1;
+        let op = OpId(self.next_op);
+        self.take(Input::Request { op, request });
+        op
+    }
+
+    pub fn write_block(&mut self, block: u64, fill: u8) -> OpId {
+        let offset = block * BLOCK_BYTES as u64;
+        self.ask(HostRequest::Write { volume: VOLUME, offset, data: Bytes::from(vec![fill; BLOCK_BYTES]) })
+    }
+
+    pub fn read_block(&mut self, block: u64) -> OpId {
+        let offset = block * BLOCK_BYTES as u64;
+        self.ask(HostRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES })
+    }
+
+    /// Lets time pass, with every timer on the way.
+    pub fn pass(&mut self, span: Duration) {
+        let end = self.now.time.after(span);
+        while let Some(deadline) = self.host.deadline().filter(|deadline| *deadline <= end) {
+            self.go_to(deadline.max(self.now.time));
+            self.take(Input::Wake);
+        }
+        self.go_to(end);
+    }
+
+    fn go_to(&mut self, time: Time) {
+        self.now.clock = self.now.clock.ahead(time.since(self.now.time));
+        self.now.time = time;
+    }
+
+    pub fn answer(&mut self, device: DeviceId, reply: Reply) {
+        self.answer_with(device, Vec::new(), reply);
+    }
+
+    pub fn answer_with(&mut self, device: DeviceId, confirmed: Vec<u64>, reply: Reply) {
+        let answer = Answer { epoch: EPOCH, confirmed, reply };
+        self.take(Input::Message { from: NodeId::Device(device), message: Message::Answer(answer) });
+    }
+
+    /// Takes out the requests sent so far, heartbeats aside.
+    pub fn commands(&mut self) -> Vec<(DeviceId, Command)> {
+        let sent = std::mem::take(&mut self.sent);
+        let commands = sent.into_iter().map(|(device, request)| (device, request.command));
+        commands.filter(|(_, command)| *command != Command::Heartbeat).collect()
+    }
+
+    /// Plays devices that accept everything asked in `commands`, with `fill` in every block read.
+    pub fn accept_all(&mut self, commands: &[(DeviceId, Command)], fill: u8) {
+        for (device, command) in commands {
+            let reply = match command {
+                Command::Prewrite { transaction, reads, .. } if reads.is_empty() => {
+                    Reply::Accepted { transaction: *transaction }
+                }
+                Command::Prewrite { transaction, reads: extents, .. } | Command::Read { transaction, extents, .. } => {
+                    let piece = |range: &braid_base::BlockRange| {
+                        let bytes = vec![fill; range.count as usize * BLOCK_BYTES];
+                        Piece { range: *range, content: Content::Data(bytes.into()) }
+                    };
+                    Reply::Data { transaction: *transaction, pieces: extents.iter().map(piece).collect() }
+                }
+                Command::Write { transaction, .. } => Reply::Written { transaction: *transaction },
+                Command::Decide { transaction, outcome, .. } => {
+                    Reply::Decided { transaction: *transaction, outcome: *outcome }
+                }
+                other => panic!("not for this play: {other:?}"),
+            };
+            self.answer(*device, reply);
+        }
+    }
+
+    /// What the last request was answered.
+    pub fn outcome(&mut self, op: OpId) -> Option<HostOutcome> {
+        let index = self.replies.iter().position(|(answered, _)| *answered == op)?;
+        Some(self.replies.remove(index).1)
+    }
+}
+
+/// The transaction and stamp that a command speaks of.
+pub fn subject(command: &Command) -> (TransactionId, Stamp) {
+    match command {
+        Command::Read { transaction, stamp, .. }
+        | Command::Prewrite { transaction, stamp, .. }
+        | Command::Write { transaction, stamp, .. }
+        | Command::Decide { transaction, stamp, .. }
+        | Command::Resolve { transaction, stamp } => (*transaction, *stamp),
+        other => panic!("it has no stamp: {other:?}"),
+    }
+}

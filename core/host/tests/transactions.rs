@@ -1,0 +1,292 @@
+//! A host's storage transactions, with devices played by the test.
+
+mod stage;
+
+use braid_base::{BLOCK_BYTES, Clock, DeviceId, Generation, Stamp, TransactionId};
+use braid_machine::{HostError, HostSuccess};
+use braid_wire::{Command, Content, Failure, Ordering, Orphan, Outcome, Refusal, Rejection, Reply, Step, Vote};
+use stage::{HOST, Stage, subject};
+use std::time::Duration;
+
+#[test]
+fn a_small_write_reads_and_prewrites_then_writes_data_and_parity() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let op = stage.write_block(0, 0xaa);
+    let first = stage.commands();
+    assert_eq!(first.len(), 2, "the data's and the parity's device");
+    assert!(first.iter().all(|(_, command)| matches!(
+        command, Command::Prewrite { prewrites, reads, .. } if prewrites == reads
+    )));
+    stage.accept_all(&first, 0x0f);
+    let second = stage.commands();
+    let written: Vec<_> = second
+        .iter()
+        .map(|(_, command)| match command {
+            Command::Write { pieces, participants, .. } => {
+                assert_eq!(participants.len(), 2);
+                match &pieces[0].content {
+                    Content::Data(bytes) => bytes[0],
+                    other => panic!("{other:?}"),
+                }
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(written.len(), 2);
+    assert!(written.contains(&0xaa), "the new data");
+    // Old data and old parity were both 0x0f: what changed in the data changes in the parity.
+    assert!(written.contains(&(0x0f ^ 0x0f ^ 0xaa)), "the new parity");
+    assert_eq!(stage.outcome(op), None, "not before both have their intent");
+    stage.accept_all(&second[..1], 0);
+    assert_eq!(stage.outcome(op), None, "nor when one has");
+    stage.accept_all(&second[1..], 0);
+    assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
+}
+
+#[test]
+fn commits_ride_on_the_next_request_and_otherwise_go_after_the_linger() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    stage.write_block(0, 1);
+    for _ in 0..2 {
+        let commands = stage.commands();
+        stage.accept_all(&commands, 0);
+    }
+    assert!(stage.sent.is_empty(), "a commit has no message of its own");
+    stage.read_block(0);
+    let (_, request) = stage.sent.pop().expect("the read");
+    assert_eq!(request.commits, [1], "it rides");
+    stage.pass(Duration::from_millis(3));
+    let carriers: Vec<_> = std::mem::take(&mut stage.sent);
+    assert_eq!(carriers.len(), 1, "the other device is told after the linger: {carriers:?}");
+    assert_eq!(carriers[0].1.commits, [1]);
+    assert_eq!(carriers[0].1.command, Command::Heartbeat);
+}
+
+#[test]
+fn a_confirmed_commit_is_settled_and_an_unconfirmed_one_is_told_again() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    stage.write_block(0, 1);
+    let mut devices = Vec::new();
+    for _ in 0..2 {
+        let commands = stage.commands();
+        devices = commands.iter().map(|(device, _)| *device).collect();
+        stage.accept_all(&commands, 0);
+    }
+    stage.pass(Duration::from_millis(3));
+    stage.sent.clear();
+    stage.answer_with(devices[0], vec![1], Reply::Heartbeat { orphans: Vec::new() });
+    stage.pass(Duration::from_secs(2));
+    let told = |stage: &Stage, device: DeviceId| {
+        stage.sent.iter().filter(|(to, request)| *to == device && request.commits == [1]).count()
+    };
+    assert_eq!(told(&stage, devices[0]), 0);
+    assert!(told(&stage, devices[1]) >= 1, "told again until confirmed");
+    let of_last = |(device, _): &&(DeviceId, _)| *device == devices[1];
+    assert!(
+        stage.sent.iter().filter(of_last).all(|(_, request)| request.settled == 1),
+        "not settled while one has not confirmed"
+    );
+    stage.answer_with(devices[1], vec![1], Reply::Heartbeat { orphans: Vec::new() });
+    stage.sent.clear();
+    stage.pass(Duration::from_secs(1));
+    assert!(stage.sent.iter().all(|(_, request)| request.settled == 2), "settled everywhere: {:?}", stage.sent);
+    assert!(stage.host.is_idle());
+}
+
+#[test]
+fn a_late_writer_retries_above_the_stamp_it_lost_to() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let op = stage.write_block(0, 1);
+    let first = stage.commands();
+    let (transaction, stamp) = subject(&first[0].1);
+    let seen = Stamp { clock: Clock(stamp.clock.0 + 1_000_000), host: Generation(9) };
+    stage.accept_all(&first[1..], 0);
+    let refused = first[0].0;
+    let refusal = Refusal::TooLate { seen };
+    stage.answer(refused, Reply::Refused { transaction, step: Step::Prewrite, refusal });
+    stage.pass(Duration::ZERO);
+    let next = stage.commands();
+    let aborts: Vec<_> =
+        next.iter().filter(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. })).collect();
+    assert_eq!(aborts.len(), 1, "the one that accepted is told; the one that refused knows");
+    assert_ne!(aborts[0].0, refused);
+    let again: Vec<_> = next.iter().filter(|(_, command)| matches!(command, Command::Prewrite { .. })).collect();
+    assert_eq!(again.len(), 2);
+    for (_, command) in again {
+        let (retry, higher) = subject(command);
+        assert!(higher > seen, "above what it lost to");
+        assert!(retry > transaction, "as a new transaction");
+    }
+    assert_eq!(stage.outcome(op), None);
+}
+
+#[test]
+fn a_refused_write_aborts_the_others_and_is_tried_again() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let op = stage.write_block(0, 1);
+    let first = stage.commands();
+    stage.accept_all(&first, 0);
+    let writes = stage.commands();
+    stage.accept_all(&writes[..1], 0);
+    let (transaction, _) = subject(&writes[1].1);
+    let refusal = Refusal::NoPrewrite;
+    stage.answer(writes[1].0, Reply::Refused { transaction, step: Step::Write, refusal });
+    stage.pass(Duration::ZERO);
+    let next = stage.commands();
+    let abort = next.iter().find(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. }));
+    assert_eq!(abort.expect("the intent is undone").0, writes[0].0);
+    assert_eq!(stage.outcome(op), None, "the user does not notice");
+}
+
+#[test]
+fn a_reader_that_keeps_losing_reads_with_prewrites_and_gives_them_back() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let op = stage.read_block(0);
+    loop {
+        let commands = stage.commands();
+        let [(device, command)] = &commands[..] else { panic!("one device: {commands:?}") };
+        let (transaction, stamp) = subject(command);
+        if let Command::Prewrite { prewrites, reads, .. } = command {
+            assert_eq!(prewrites, reads);
+            stage.accept_all(&commands, 5);
+            break;
+        }
+        assert!(matches!(command, Command::Read { .. }));
+        let seen = Stamp { clock: Clock(stamp.clock.0 + 5), host: Generation(9) };
+        let refusal = Refusal::TooLate { seen };
+        stage.answer(*device, Reply::Refused { transaction, step: Step::Read, refusal });
+        stage.pass(Duration::from_millis(70));
+    }
+    let outcome = stage.outcome(op).expect("it was served").expect("with data");
+    assert_eq!(outcome, HostSuccess::Data(vec![vec![5; BLOCK_BYTES].into()]));
+    let given_back = stage.commands();
+    assert!(matches!(given_back[..], [(_, Command::Decide { outcome: Outcome::Abort, .. })]), "{given_back:?}");
+}
+
+#[test]
+fn a_silent_device_is_asked_again_and_fails_the_request_in_the_end() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let op = stage.read_block(0);
+    let (device, command) = stage.commands().pop().expect("the read");
+    stage.pass(Duration::from_secs(29));
+    let again = stage.commands();
+    assert!(again.len() >= 5, "asked again: {}", again.len());
+    assert!(again.iter().all(|asked| *asked == (device, command.clone())), "the same question");
+    assert_eq!(stage.outcome(op), None);
+    stage.pass(Duration::from_secs(2));
+    match stage.outcome(op) {
+        Some(Err(HostError::TimedOut { devices, waited })) => {
+            assert_eq!(devices, [device]);
+            assert_eq!(waited, Duration::from_secs(30));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(stage.host.is_idle(), "and nothing is left of it");
+}
+
+#[test]
+fn a_clock_far_ahead_is_named_and_forgiven_once_it_is_set_right() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let right = stage.now.clock;
+    stage.now.clock = right.ahead(Duration::from_secs(365 * 86_400));
+    let op = stage.read_block(0);
+    let (device, command) = stage.commands().pop().expect("the read");
+    let (transaction, _) = subject(&command);
+    stage.now.clock = right;
+    let refusal = Refusal::TooFarAhead { clock: right };
+    stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal });
+    assert!(matches!(stage.outcome(op), Some(Err(HostError::ClockApart { .. }))));
+    stage.read_block(0);
+    let (_, command) = stage.commands().pop().expect("the read");
+    assert!(subject(&command).1.clock < right.ahead(Duration::from_secs(1)), "its stamps came back with its clock");
+}
+
+#[test]
+fn a_fenced_host_serves_nothing_any_more() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let under_way = stage.read_block(0);
+    stage.commands();
+    stage.answer(DeviceId(2), Reply::Rejected { rejection: Rejection::Fenced });
+    assert!(matches!(stage.outcome(under_way), Some(Err(HostError::Rejected { .. }))));
+    let later = stage.write_block(0, 1);
+    assert!(matches!(stage.outcome(later), Some(Err(HostError::Rejected { .. }))));
+    assert!(stage.commands().is_empty());
+}
+
+#[test]
+fn a_device_that_leaves_out_blocks_is_not_believed() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let op = stage.read_block(0);
+    let (device, command) = stage.commands().pop().expect("the read");
+    let (transaction, _) = subject(&command);
+    stage.answer(device, Reply::Data { transaction, pieces: Vec::new() });
+    assert_eq!(stage.outcome(op), Some(Err(HostError::Device { device, failure: Failure::Malformed })));
+}
+
+#[test]
+fn without_ordering_there_is_no_prewrite_and_no_commit() {
+    let mut stage = Stage::raid5(Ordering::None);
+    let op = stage.write_block(0, 1);
+    let reads = stage.commands();
+    assert!(reads.iter().all(|(_, command)| matches!(command, Command::Read { .. })), "{reads:?}");
+    stage.accept_all(&reads, 0);
+    let writes = stage.commands();
+    assert_eq!(writes.len(), 2);
+    stage.accept_all(&writes, 0);
+    assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
+    stage.pass(Duration::from_millis(10));
+    assert!(stage.sent.is_empty());
+    assert!(stage.host.is_idle());
+}
+
+/// The votes of a dead host's participants, and what must come of them.
+#[test]
+fn the_votes_decide_what_becomes_of_an_orphan() {
+    use Vote::{Committed, NeverPrepared, Prepared};
+    let table: [(&[Vote], Outcome); 5] = [
+        (&[Prepared, Prepared], Outcome::Commit),
+        (&[Prepared, NeverPrepared], Outcome::Abort),
+        (&[NeverPrepared], Outcome::Abort),
+        (&[Committed], Outcome::Commit),
+        (&[Prepared, Committed], Outcome::Commit),
+    ];
+    for (votes, expected) in table {
+        let mut stage = Stage::raid5(Ordering::Timestamp);
+        let transaction = TransactionId { host: Generation(3), sequence: 8 };
+        let participants = vec![DeviceId(0), DeviceId(1)];
+        let stamp = Stamp { clock: Clock(5), host: Generation(3) };
+        let orphans = vec![Orphan { transaction, stamp, participants }];
+        stage.answer(DeviceId(0), Reply::Heartbeat { orphans: orphans.clone() });
+        stage.answer(DeviceId(1), Reply::Heartbeat { orphans });
+        assert_eq!(stage.commands().len(), 2, "each participant is asked, once");
+        for (index, vote) in votes.iter().enumerate() {
+            assert!(stage.commands().is_empty(), "{votes:?}: not decided before vote {index}");
+            stage.answer(DeviceId(index as u16), Reply::Vote { transaction, vote: *vote });
+        }
+        let told = stage.commands();
+        assert_eq!(told.len(), 2);
+        for (device, command) in &told {
+            assert_eq!(*command, Command::Decide { transaction, stamp, outcome: expected }, "{votes:?}");
+            stage.answer(*device, Reply::Decided { transaction, outcome: expected });
+        }
+        let forget = stage.commands();
+        assert_eq!(forget.len(), 2, "forgotten only when both have it durably");
+        for (device, command) in &forget {
+            assert_eq!(*command, Command::Forget { transaction });
+            stage.answer(*device, Reply::Forgotten { transaction });
+        }
+        assert!(stage.host.is_idle());
+    }
+}
+
+#[test]
+fn a_host_does_not_resolve_what_it_is_itself_about() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    stage.write_block(0, 1);
+    let commands = stage.commands();
+    let (transaction, stamp) = subject(&commands[0].1);
+    assert_eq!(transaction.host, HOST);
+    let orphans = vec![Orphan { transaction, stamp, participants: vec![DeviceId(0)] }];
+    stage.answer(DeviceId(0), Reply::Heartbeat { orphans });
+    assert!(stage.commands().is_empty());
+}
