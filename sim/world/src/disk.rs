@@ -112,6 +112,11 @@ impl Disk {
         self.crash_point = Some(point);
     }
 
+    /// Lets power stay, whatever was planned.
+    pub fn spare(&mut self) {
+        self.crash_point = None;
+    }
+
     /// Flips one bit of one sector that holds data, and says which; nothing if there is none.
     pub fn rot(&mut self) -> Option<u64> {
         let count = self.content.len() as u64;

@@ -1,0 +1,479 @@
+//! An array in a world, and the words that scenarios are told in.
+//!
+//! Whatever clients ask goes through here, so that all of it is in the history; and every scenario can end with
+//! [`Cluster::check_all`], which is what a storm ends with too.
+
+use crate::options::Options;
+use crate::role::Role;
+use crate::surveyor::Surveyor;
+use crate::workload::Wish;
+use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Rng, Time, VolumeId};
+use braid_check::{Cells, History, OperationId, Run, Tag, Verdict, check_stripe, reconstruct};
+use braid_device::{Device, DeviceConfig, Service};
+use braid_host::{Host, HostConfig};
+use braid_layout::{Place, VolumeDescription};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_store::{Store, StoreConfig};
+use braid_wire::{Ordering, Task};
+use braid_world::{Disk, DiskOptions, Happening, LocalClock, Trace, World};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const ARRAY: ArrayId = ArrayId(*b"a simulated one.");
+const VOLUME: VolumeId = VolumeId(1);
+const EPOCH: Epoch = Epoch(1);
+/// No scenario waits longer for one thing than this.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A place for a host; whoever dies there comes back as another generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostSlot(pub usize);
+
+/// What a check found wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Which check.
+    pub check: &'static str,
+    /// What it saw.
+    pub details: String,
+}
+
+/// A request under way.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Of which host.
+    pub node: NodeId,
+    /// Its number there.
+    pub op: OpId,
+    /// For which client.
+    pub client: usize,
+    /// Since when.
+    pub since: Time,
+    record: Record,
+}
+
+/// What becomes of an answer.
+#[derive(Clone, Copy, Debug)]
+enum Record {
+    Read(OperationId, Cells),
+    Write(OperationId),
+    Allocation(OperationId, BlockRange),
+    Nothing,
+}
+
+/// An array in a world.
+pub struct Cluster {
+    /// Where it all happens.
+    pub world: World<Role>,
+    /// What clients asked and saw.
+    pub history: History,
+    /// What it was built from.
+    pub options: Options,
+    volume: VolumeDescription,
+    hosts: Vec<NodeId>,
+    asked: BTreeMap<OpId, Asked>,
+    next_generation: u32,
+    next_op: u64,
+    next_tag: u64,
+    rng: Rng,
+}
+
+impl Cluster {
+    /// An array of empty devices, all up, its volume created, and as many hosts as `options` say.
+    pub fn new(options: Options, trace: Trace) -> Cluster {
+        let mut rng = Rng::new(options.seed ^ 0xb7a1d);
+        let world = World::new(ARRAY, rng.next_u64(), braid_world::NetworkOptions::clean(), trace);
+        let layout = options.layout;
+        let volume = VolumeDescription {
+            id: VOLUME,
+            bytes: options.stripes * layout.stripe_blocks() * BLOCK_BYTES as u64,
+            layout,
+            devices: (0..layout.devices() as u16).map(DeviceId).collect(),
+            ordering: Ordering::Timestamp,
+        };
+        let mut cluster = Cluster {
+            world,
+            history: History::default(),
+            options,
+            volume,
+            hosts: Vec::new(),
+            asked: BTreeMap::new(),
+            next_generation: 1,
+            next_op: 1,
+            next_tag: 1,
+            rng,
+        };
+        for device in cluster.devices() {
+            cluster.add_device(device);
+        }
+        let first = cluster.add_host();
+        for device in cluster.devices() {
+            let (object, blocks) = (VOLUME.object(), cluster.volume.component_blocks());
+            let task = Task::CreateObject { object, blocks, ordering: Ordering::Timestamp };
+            let asked = cluster.ask(first, HostRequest::Manage { device, task });
+            cluster.finish(asked).expect("an empty device takes an object");
+        }
+        while cluster.hosts.len() < cluster.options.hosts {
+            cluster.add_host();
+        }
+        cluster
+    }
+
+    /// A quiet array for a scenario: no faults but those that the scenario tells.
+    pub fn calm(layout: &str, devices: usize, unit_blocks: u64, stripes: u64) -> Cluster {
+        Cluster::new(Options::calm(layout, devices, unit_blocks, stripes), Trace::keeping(4_000))
+    }
+
+    /// All devices.
+    pub fn devices(&self) -> Vec<DeviceId> {
+        self.volume.devices.clone()
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &VolumeDescription {
+        &self.volume
+    }
+
+    /// The node that stands in a host's place now.
+    pub fn node(&self, slot: HostSlot) -> NodeId {
+        self.hosts[slot.0]
+    }
+
+    /// The place of a host, if it is the one that stands there now.
+    pub fn slot(&self, node: NodeId) -> Option<HostSlot> {
+        self.hosts.iter().position(|held| *held == node).map(HostSlot)
+    }
+
+    /// All places for hosts.
+    pub fn slots(&self) -> impl Iterator<Item = HostSlot> + use<> {
+        (0..self.hosts.len()).map(HostSlot)
+    }
+
+    /// Brings in one more host.
+    pub fn add_host(&mut self) -> HostSlot {
+        let clock = self.clock();
+        self.add_host_with(clock)
+    }
+
+    /// Brings in one more host, whose clocks are these.
+    pub fn add_host_with(&mut self, clock: LocalClock) -> HostSlot {
+        let node = self.new_host(clock);
+        self.hosts.push(node);
+        HostSlot(self.hosts.len() - 1)
+    }
+
+    /// A new generation takes a host's place; the old one must be down.
+    pub fn replace_host(&mut self, slot: HostSlot, clock: LocalClock) {
+        assert!(self.world.machine(self.hosts[slot.0]).is_none(), "the old host is gone");
+        self.hosts[slot.0] = self.new_host(clock);
+    }
+
+    /// Starts a device that is down, with what its disk holds.
+    pub fn restart_device(&mut self, device: DeviceId) {
+        let machine = self.new_device(device);
+        self.world.start(NodeId::Device(device), machine);
+    }
+
+    /// Power fails at a node.
+    pub fn crash(&mut self, node: NodeId) {
+        self.world.crash(node);
+        self.forget_asked(node);
+    }
+
+    /// Nobody will answer what this node was asked.
+    pub fn forget_asked(&mut self, node: NodeId) {
+        self.asked.retain(|_, asked| asked.node != node);
+    }
+
+    /// What is under way.
+    pub fn asked(&self) -> impl Iterator<Item = &Asked> {
+        self.asked.values()
+    }
+
+    /// Asks a host what a client wishes.
+    pub fn wish(&mut self, slot: HostSlot, client: usize, wish: Wish) -> OpId {
+        let (now, node) = (self.world.now(), self.hosts[slot.0]);
+        let name = format!("{node}.{client}");
+        let (request, record) = match wish {
+            Wish::Read { offset, length } => (
+                HostRequest::Read { volume: VOLUME, offset, length: length as usize },
+                Record::Read(self.history.read(name, now), Cells::of_bytes(offset, length)),
+            ),
+            Wish::Write { offset, length } => {
+                let (tag, cells) = (Tag(self.next_tag), Cells::of_bytes(offset, length));
+                self.next_tag += 1;
+                let request = HostRequest::Write { volume: VOLUME, offset, data: tag.fill(cells) };
+                (request, Record::Write(self.history.write(name, now, cells, tag)))
+            }
+            Wish::Zero { offset, length } => (
+                HostRequest::Zero { volume: VOLUME, offset, length },
+                Record::Write(self.history.write(name, now, Cells::of_bytes(offset, length), Tag::ZEROS)),
+            ),
+            Wish::Allocation { range } => (
+                HostRequest::Allocation { volume: VOLUME, range },
+                Record::Allocation(self.history.read(name, now), range),
+            ),
+        };
+        self.begin(slot, client, request, record)
+    }
+
+    /// Asks a host for something that is no part of the history.
+    pub fn ask(&mut self, slot: HostSlot, request: HostRequest) -> OpId {
+        self.begin(slot, 0, request, Record::Nothing)
+    }
+
+    /// Begins a hostread.
+    pub fn read(&mut self, slot: HostSlot, offset: u64, length: u64) -> OpId {
+        self.wish(slot, 0, Wish::Read { offset, length })
+    }
+
+    /// Begins a hostwrite of bytes that nobody else writes.
+    pub fn write(&mut self, slot: HostSlot, offset: u64, length: u64) -> OpId {
+        self.wish(slot, 0, Wish::Write { offset, length })
+    }
+
+    fn begin(&mut self, slot: HostSlot, client: usize, request: HostRequest, record: Record) -> OpId {
+        let (op, node) = (OpId(self.next_op), self.hosts[slot.0]);
+        self.next_op += 1;
+        self.asked.insert(op, Asked { node, op, client, since: self.world.now(), record });
+        self.world.request(node, op, request);
+        op
+    }
+
+    /// Puts an answer into the history. Some errors are what faults bring; any other is a failure.
+    pub fn on_reply(&mut self, op: OpId, outcome: &HostOutcome) -> Result<Option<Asked>, Failed> {
+        let Some(asked) = self.asked.remove(&op) else { return Ok(None) };
+        let now = self.world.now();
+        let failed = |check, details| Err(Failed { check, details });
+        match (asked.record, outcome) {
+            (Record::Write(id), Ok(HostSuccess::Done)) => self.history.wrote(id, now),
+            (Record::Read(id, cells), Ok(HostSuccess::Data(parts))) => {
+                let bytes = parts.concat();
+                if (bytes.len() / braid_check::history::CELL_BYTES) as u64 != cells.count() {
+                    return failed("short-read", format!("{} bytes for {cells:?}", bytes.len()));
+                }
+                match Tag::parse(cells.start, &bytes) {
+                    Ok(runs) => self.history.saw(id, now, runs),
+                    Err(garbage) => return failed("garbage-read", format!("{} saw: {garbage}", asked.node)),
+                }
+            }
+            (Record::Allocation(id, range), Ok(HostSuccess::Allocation(runs))) => {
+                let mut at = range.start;
+                let mut holes = Vec::new();
+                for (count, data) in runs {
+                    if !data {
+                        let block = BLOCK_BYTES as u64;
+                        holes.push(Run { cells: Cells::of_bytes(at * block, count * block), tag: Tag::ZEROS });
+                    }
+                    at += count;
+                }
+                if at > range.end() || at == range.start {
+                    return failed("allocation-shape", format!("{runs:?} for {range}"));
+                }
+                self.history.saw(id, now, holes);
+            }
+            (Record::Nothing, _) => {}
+            (_, Err(HostError::TimedOut { .. } | HostError::Contended { .. })) => {}
+            (record, outcome) => return failed("unexpected-answer", format!("{record:?}: {outcome:?}")),
+        }
+        Ok(Some(asked))
+    }
+
+    /// Runs until this request is answered.
+    pub fn finish(&mut self, op: OpId) -> HostOutcome {
+        let until = self.world.now().after(PATIENCE);
+        while let Some(happening) = self.world.next(until) {
+            if let Happening::Reply { op: answered, outcome, .. } = happening {
+                self.on_reply(answered, &outcome)
+                    .unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
+                if answered == op {
+                    return outcome;
+                }
+            }
+        }
+        panic!("request {} was not answered within {PATIENCE:?}", op.0);
+    }
+
+    /// Runs for a while.
+    pub fn run_for(&mut self, span: Duration) {
+        let until = self.world.now().after(span);
+        while let Some(happening) = self.world.next(until) {
+            if let Happening::Reply { op, outcome, .. } = happening {
+                self.on_reply(op, &outcome).unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
+            }
+        }
+    }
+
+    /// After everything has healed: what must be true of an array at rest.
+    pub fn check_all(&mut self) -> Result<u64, Failed> {
+        self.check_nothing_is_left()?;
+        let before = self.history.operations().len();
+        let reader = self.add_host();
+        let stripe_bytes = self.volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
+        for stripe in 0..self.volume.stripes() {
+            let op = self.read(reader, stripe * stripe_bytes, stripe_bytes);
+            self.answer(op, "a stripe can't be read after healing")?;
+        }
+        let content: Vec<u8> = self.history.operations()[before..]
+            .iter()
+            .flat_map(|operation| operation.runs.iter().map(|run| run.tag.fill(run.cells).to_vec()))
+            .flatten()
+            .collect();
+        self.check_parity(reader, &content)?;
+        self.check_history()
+    }
+
+    /// No transaction undecided, nobody waiting, no host with anything under way.
+    pub(crate) fn check_nothing_is_left(&self) -> Result<(), Failed> {
+        for device in self.devices() {
+            let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {
+                return Err(Failed { check: "device-down", details: format!("{device} is not up") });
+            };
+            if *machine.service() != Service::Serving {
+                let details = format!("{device} does not serve: {:?}", machine.service());
+                return Err(Failed { check: "device-unusable", details });
+            }
+            let undecided = machine.transactions().iter().find(|(_, transaction)| transaction.state.undecided());
+            if let Some((id, transaction)) = undecided {
+                let details = format!("{device} still holds {id}: {transaction:?}");
+                return Err(Failed { check: "left-undecided", details });
+            }
+            if machine.waiting() > 0 {
+                let details = format!("{} requests still wait in {device}", machine.waiting());
+                return Err(Failed { check: "left-waiting", details });
+            }
+        }
+        for node in &self.hosts {
+            if let Some(Role::Host(host)) = self.world.machine(*node)
+                && !host.is_idle()
+            {
+                let details = format!("{node} still has something under way though nothing is in its way");
+                return Err(Failed { check: "host-not-idle", details });
+            }
+        }
+        Ok(())
+    }
+
+    /// Redundancy, as computed from what lies on the devices, and as the host under test says.
+    fn check_parity(&mut self, reader: HostSlot, content: &[u8]) -> Result<(), Failed> {
+        let layout = self.volume.layout;
+        let found = self.survey()?;
+        let block = |place: Place| found[&(DeviceId(place.position as u16), place.block)].clone();
+        for stripe in 0..self.volume.stripes() {
+            check_stripe(&layout, stripe, block)
+                .map_err(|error| Failed { check: "parity", details: error.to_string() })?;
+            let op = self.ask(reader, HostRequest::Check { volume: VOLUME, stripe });
+            let outcome = self.answer(op, "a stripe can't be checked")?;
+            if outcome != (HostSuccess::Checked { matches: true }) {
+                return Err(Failed { check: "parity-by-host", details: format!("stripe {stripe}: {outcome:?}") });
+            }
+        }
+        for (number, expected) in (0..).zip(content.chunks(BLOCK_BYTES)) {
+            let stored = block(layout.locate(number));
+            let rebuilt = reconstruct(&layout, number, block);
+            if stored != expected || rebuilt.is_some_and(|rebuilt| rebuilt != expected) {
+                let details = format!("block {number} differs from what was read, as stored or as reconstructed");
+                return Err(Failed { check: "reconstruction", details });
+            }
+            if layout.redundancy_units() > 0 {
+                let offset = number * BLOCK_BYTES as u64;
+                let request = HostRequest::Reconstruct { volume: VOLUME, offset, length: BLOCK_BYTES };
+                let op = self.ask(reader, request);
+                match self.answer(op, "a block can't be reconstructed")? {
+                    HostSuccess::Data(parts) if parts.concat() == expected => {}
+                    other => {
+                        let details = format!("block {number}: {other:?}");
+                        return Err(Failed { check: "reconstruction-by-host", details });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_history(&self) -> Result<u64, Failed> {
+        match braid_check::check(&self.history) {
+            Verdict::Serializable { steps } => Ok(steps),
+            Verdict::Not(violation) => Err(Failed { check: "serializable", details: violation.to_string() }),
+            Verdict::Undecided => {
+                let details = format!("{} operations are too many to order", self.history.operations().len());
+                Err(Failed { check: "serializable-undecided", details })
+            }
+        }
+    }
+
+    /// Every block of every component, read device by device.
+    fn survey(&mut self) -> Result<BTreeMap<(DeviceId, u64), Vec<u8>>, Failed> {
+        let generation = self.fresh_generation();
+        let node = NodeId::Host(generation);
+        let blocks = self.volume.component_blocks();
+        let surveyor = Surveyor::new(generation, EPOCH, VOLUME.object(), blocks, &self.devices());
+        self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
+        self.run_for(Duration::from_secs(2));
+        let Some(Role::Surveyor(surveyor)) = self.world.machine(node) else { unreachable!("it was just added") };
+        let found = surveyor.blocks().cloned();
+        self.world.crash(node);
+        found.ok_or_else(|| Failed { check: "survey", details: "a device does not answer plain reads".into() })
+    }
+
+    fn answer(&mut self, op: OpId, otherwise: &str) -> Result<HostSuccess, Failed> {
+        let until = self.world.now().after(PATIENCE);
+        while let Some(happening) = self.world.next(until) {
+            if let Happening::Reply { op: answered, outcome, .. } = happening {
+                self.on_reply(answered, &outcome)?;
+                if answered == op {
+                    return outcome
+                        .map_err(|error| Failed { check: "no-progress", details: format!("{otherwise}: {error}") });
+                }
+            }
+        }
+        Err(Failed { check: "no-progress", details: format!("{otherwise}: no answer at all") })
+    }
+
+    fn add_device(&mut self, device: DeviceId) {
+        let config = self.store_config(device);
+        let mut disk = Disk::new(DiskOptions::default(), self.rng.fork());
+        for (offset, bytes) in Store::format(&config).expect("simulated devices are large enough") {
+            disk.preload(offset, &bytes);
+        }
+        let machine = self.new_device(device);
+        let clock = self.clock();
+        self.world.add(NodeId::Device(device), machine, Some(disk), clock);
+    }
+
+    fn new_device(&self, device: DeviceId) -> Role {
+        let (store, settings) = (self.store_config(device), self.options.settings.clone());
+        Role::Device(Box::new(Device::new(DeviceConfig { store, epoch: EPOCH, settings })))
+    }
+
+    fn store_config(&self, device: DeviceId) -> StoreConfig {
+        StoreConfig { array: ARRAY, device, size: self.options.device_bytes }
+    }
+
+    fn new_host(&mut self, clock: LocalClock) -> NodeId {
+        let generation = self.fresh_generation();
+        let config = HostConfig {
+            generation,
+            epoch: EPOCH,
+            devices: self.devices(),
+            volumes: vec![self.volume.clone()],
+            settings: self.options.settings.clone(),
+            seed: self.rng.next_u64(),
+        };
+        let node = NodeId::Host(generation);
+        self.world.add(node, Role::Host(Box::new(Host::new(config))), None, clock);
+        node
+    }
+
+    /// A clock that drifts within the options, and was booted at any time.
+    fn clock(&mut self) -> LocalClock {
+        let most = self.options.faults.drift_ppm_max;
+        let drift = self.rng.below(2 * most + 1) as i64 - most as i64;
+        LocalClock::exact(Time(self.rng.below(1_000_000_000_000))).drifting(drift)
+    }
+
+    fn fresh_generation(&mut self) -> Generation {
+        self.next_generation += 1;
+        Generation(self.next_generation - 1)
+    }
+}

@@ -1,0 +1,129 @@
+//! What a run is made of. A seed decides all of it.
+
+use braid_base::Rng;
+use braid_base::limits::Settings;
+use braid_layout::{Layout, Scheme};
+use braid_world::FaultOptions;
+use std::fmt;
+use std::time::Duration;
+
+/// An array, its users, and what is to go wrong.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Decides every die of the run.
+    pub seed: u64,
+    /// How the volume lies on the devices.
+    pub layout: Layout,
+    /// The volume's length in stripes: few, so that operations collide.
+    pub stripes: u64,
+    /// Hosts at the same time.
+    pub hosts: usize,
+    /// Clients of each host; each has one operation in flight.
+    pub clients: usize,
+    /// The longest that a client thinks between two operations.
+    pub think_max: Duration,
+    /// How long clients work and faults happen.
+    pub storm: Duration,
+    /// Operations after which clients have had enough.
+    pub operations: u64,
+    /// Bytes of a device.
+    pub device_bytes: u64,
+    /// Spans of the protocol, often much shorter than in service, so that rare paths are taken.
+    pub settings: Settings,
+    /// What goes wrong.
+    pub faults: FaultOptions,
+}
+
+impl Options {
+    /// A quiet array of `devices` for scripted scenarios.
+    pub fn calm(layout: &str, devices: usize, unit_blocks: u64, stripes: u64) -> Options {
+        let scheme: Scheme = layout.parse().expect("scenarios name layouts that exist");
+        Options {
+            seed: 1,
+            layout: Layout::new(scheme, devices, unit_blocks).expect("scenarios choose layouts that fit"),
+            stripes,
+            hosts: 0,
+            clients: 0,
+            think_max: Duration::ZERO,
+            storm: Duration::ZERO,
+            operations: 0,
+            device_bytes: 16 << 20,
+            settings: Settings::default(),
+            faults: FaultOptions::none(),
+        }
+    }
+
+    /// What a seed stands for.
+    pub fn of_seed(seed: u64) -> Options {
+        let rng = &mut Rng::new(seed);
+        let schemes = [
+            ("raid5:4+1", 5),
+            ("raid5:4+1", 5),
+            ("raid5:2+1", 3),
+            ("raid5:2+1", 4),
+            ("raid5:3+1", 7),
+            ("raid1:2", 2),
+            ("raid1:2", 3),
+            ("raid1:3", 3),
+            ("raid0:3", 3),
+        ];
+        let (scheme, devices) = schemes[rng.below(schemes.len() as u64) as usize];
+        let scheme: Scheme = scheme.parse().expect("a scheme of the list");
+        let unit_blocks = 1 << rng.below(3);
+        let settings = settings(rng);
+        // Two clocks apart, and floors that were reserved ahead of the faster one, stay within what devices tolerate.
+        let skew_max = settings.stamp_ahead_max.as_nanos() as u64 / 6;
+        Options {
+            seed,
+            layout: Layout::new(scheme, devices, unit_blocks).expect("a layout of the list fits"),
+            stripes: rng.between(1, 6),
+            hosts: rng.between(1, 4) as usize,
+            clients: rng.between(1, 4) as usize,
+            think_max: Duration::from_micros([100, 2_000, 30_000][rng.below(3) as usize]),
+            storm: Duration::from_secs(rng.between(2, 20)),
+            operations: rng.between(100, 700),
+            device_bytes: 16 << 20,
+            faults: FaultOptions::draw(rng, skew_max),
+            settings,
+        }
+    }
+}
+
+fn settings(rng: &mut Rng) -> Settings {
+    let host_lease = Duration::from_millis([300, 1_000, 4_000][rng.below(3) as usize]);
+    Settings {
+        stamps_kept: Duration::from_millis([50, 1_000, 10_000][rng.below(3) as usize]),
+        host_lease,
+        heartbeat: host_lease / 8,
+        commit_linger: Duration::from_micros([500, 2_000, 20_000][rng.below(3) as usize]),
+        resend_min: Duration::from_millis([5, 50, 500][rng.below(3) as usize]),
+        resend_max: Duration::from_millis(rng.between(500, 4_000)),
+        request_timeout: Duration::from_secs(rng.between(1, 30)),
+        reader_patience: rng.between(1, 4) as u32,
+        ..Settings::default()
+    }
+}
+
+impl fmt::Display for Options {
+    /// Everything, so that a run can be judged without running it again.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options { layout, settings, faults, .. } = self;
+        writeln!(
+            f,
+            "seed {}: {} on {} devices, {} stripes in units of {} blocks; {} hosts with {} clients each, thinking up to {:?}; \
+             {} operations within {:?}",
+            self.seed,
+            layout.scheme(),
+            layout.devices(),
+            self.stripes,
+            layout.unit_blocks(),
+            self.hosts,
+            self.clients,
+            self.think_max,
+            self.operations,
+            self.storm
+        )?;
+        writeln!(f, "  {settings:?}")?;
+        write!(f, "  {faults:?}")
+    }
+}

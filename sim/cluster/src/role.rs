@@ -1,0 +1,45 @@
+//! The machines of an array, as one.
+
+use crate::surveyor::Surveyor;
+use braid_base::{Now, Time};
+use braid_device::Device;
+use braid_host::Host;
+use braid_machine::{Effects, Input, Machine};
+
+/// Whatever may stand at a node.
+pub enum Role {
+    /// A storage device.
+    Device(Box<Device>),
+    /// A host.
+    Host(Box<Host>),
+    /// Reads components as they lie on the devices.
+    Surveyor(Box<Surveyor>),
+}
+
+impl Role {
+    fn machine(&self) -> &dyn Machine {
+        match self {
+            Role::Device(device) => &**device,
+            Role::Host(host) => &**host,
+            Role::Surveyor(surveyor) => &**surveyor,
+        }
+    }
+}
+
+impl Machine for Role {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        match self {
+            Role::Device(device) => device.step(now, input, out),
+            Role::Host(host) => host.step(now, input, out),
+            Role::Surveyor(surveyor) => surveyor.step(now, input, out),
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.machine().deadline()
+    }
+
+    fn invariants(&self) {
+        self.machine().invariants();
+    }
+}

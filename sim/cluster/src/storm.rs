@@ -1,0 +1,486 @@
+//! One seed, from options to verdict: clients work while things go wrong; then everything heals, and must come to rest with
+//! nothing lost.
+
+use crate::cluster::{Asked, Cluster, Failed, HostSlot};
+use crate::options::Options;
+use crate::role::Role;
+use crate::workload::Workload;
+use braid_base::{NodeId, Rng, Time};
+use braid_host::host::HostCounters;
+use braid_machine::{HostError, HostOutcome, Ignored};
+use braid_world::{Fault, Happening, LocalClock, NetworkCounts, Storm, Trace};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// The longest stall and the longest delay of a message, which end on their own after healing.
+const AFTERMATH: Duration = Duration::from_secs(16);
+
+/// How a run went that found nothing wrong.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Runs that this sums up.
+    pub runs: u64,
+    /// Simulated time.
+    pub simulated: Duration,
+    /// Events.
+    pub events: u64,
+    /// Operations that succeeded.
+    pub done: u64,
+    /// Operations that ended in an error, by its name, or whose host died.
+    pub unknown: BTreeMap<&'static str, u64>,
+    /// Faults by name, other than those of messages.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Faults of messages.
+    pub network: NetworkCounts,
+    /// Inputs that machines dropped, by reason.
+    pub ignored: BTreeMap<Ignored, u64>,
+    /// What hosts counted.
+    pub hosts: HostCounters,
+    /// Steps of the search for an order.
+    pub search_steps: u64,
+    /// Tells this run from any other.
+    pub digest: u64,
+}
+
+/// What a run found wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Which check, or `panic`.
+    pub check: &'static str,
+    /// Of which run.
+    pub seed: u64,
+    /// When.
+    pub at: Time,
+    /// At which event.
+    pub event: u64,
+    /// What it saw.
+    pub details: String,
+    /// The last lines of the trace, if any were kept.
+    pub trace: Vec<String>,
+}
+
+/// Runs `options` from beginning to end, keeping so many lines of its trace.
+pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
+    catch_panics_quietly();
+    let seed = options.seed;
+    QUIET.set(true);
+    let built = catch_unwind(AssertUnwindSafe(|| Run::new(options, Trace::keeping(lines))));
+    QUIET.set(false);
+    let mut run = built.map_err(|_| {
+        let details = LAST_PANIC.take();
+        Failure { check: "panic-at-start", seed, at: Time(0), event: 0, details, trace: Vec::new() }
+    })?;
+    QUIET.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(|| run.go_to_the_end()));
+    QUIET.set(false);
+    let failed = match outcome {
+        Ok(Ok(())) => return Ok(run.report()),
+        Ok(Err(failed)) => failed,
+        Err(_) => Failed { check: "panic", details: LAST_PANIC.take() },
+    };
+    let world = &run.cluster.world;
+    Err(Box::new(Failure {
+        check: failed.check,
+        seed,
+        at: world.now(),
+        event: world.trace.events(),
+        details: failed.details,
+        trace: world.trace.lines().map(str::to_string).collect(),
+    }))
+}
+
+/// A run under way.
+struct Run {
+    cluster: Cluster,
+    storm: Storm,
+    workload: Workload,
+    rng: Rng,
+    /// What each alarm is for.
+    agenda: BTreeMap<u64, Agenda>,
+    next_token: u64,
+    /// Of nodes that are to lose power at a disk command: for how long, and whether clocks start over.
+    crash_plans: BTreeMap<NodeId, (Duration, bool)>,
+    issued: u64,
+    storming: bool,
+    report: Report,
+}
+
+/// Something that is going to happen.
+enum Agenda {
+    /// A client has thought enough.
+    Wish { slot: HostSlot, node: NodeId, client: usize },
+    /// The next fault.
+    Fault,
+    /// A node comes back.
+    Return { node: NodeId, reboot: bool },
+    /// A cut ends.
+    Join(Vec<(NodeId, NodeId)>),
+    /// A disk is fast again.
+    Quicken(NodeId),
+}
+
+impl Run {
+    fn new(options: Options, trace: Trace) -> Run {
+        let mut rng = Rng::new(options.seed.wrapping_mul(3) ^ 0x5707);
+        let storm = Storm::new(options.faults.clone(), rng.fork());
+        let workload = Workload::new(&options.layout, options.stripes, rng.fork());
+        Run {
+            cluster: Cluster::new(options, trace),
+            storm,
+            workload,
+            rng,
+            agenda: BTreeMap::new(),
+            next_token: 0,
+            crash_plans: BTreeMap::new(),
+            issued: 0,
+            storming: true,
+            report: Report { runs: 1, ..Report::default() },
+        }
+    }
+
+    fn go_to_the_end(&mut self) -> Result<(), Failed> {
+        self.rise();
+        let options = &self.cluster.options;
+        let until = self.cluster.world.now().after(options.storm);
+        let enough = options.operations;
+        while self.issued < enough
+            && let Some(happening) = self.cluster.world.next(until)
+        {
+            self.on_happening(happening)?;
+        }
+        self.heal();
+        self.come_to_rest()?;
+        self.count_hosts();
+        self.report.search_steps = self.cluster.check_all()?;
+        Ok(())
+    }
+
+    /// Sets the clocks wrong, the network to its faults, and the clients to work.
+    fn rise(&mut self) {
+        let network = self.cluster.options.faults.network.clone();
+        self.cluster.world.network.set_options(network);
+        for node in self.cluster.world.up() {
+            let by = self.storm.skew();
+            self.cluster.world.step_clock(node, by);
+        }
+        for slot in self.cluster.slots() {
+            self.wake_clients(slot);
+        }
+        let pause = self.storm.pause();
+        self.plan(pause, Agenda::Fault);
+    }
+
+    fn heal(&mut self) {
+        self.storming = false;
+        self.cluster.world.network.heal();
+        for device in self.cluster.devices() {
+            let node = NodeId::Device(device);
+            let disk = self.cluster.world.disk_mut(node).expect("devices have disks");
+            disk.slow_down(1);
+            disk.spare();
+            if self.cluster.world.machine(node).is_none() {
+                self.cluster.restart_device(device);
+            }
+        }
+        for slot in self.cluster.slots() {
+            self.replace_if_down(slot);
+        }
+    }
+
+    /// Everything that was asked is answered in its time, and soon after nothing is left under way.
+    fn come_to_rest(&mut self) -> Result<(), Failed> {
+        let settings = self.cluster.options.settings.clone();
+        let answered = self.cluster.world.now().after(AFTERMATH + settings.request_timeout + settings.host_lease);
+        while self.cluster.asked().next().is_some() {
+            let Some(happening) = self.cluster.world.next(answered) else {
+                let late: Vec<&Asked> = self.cluster.asked().collect();
+                return Err(Failed { check: "unanswered", details: format!("{late:?}") });
+            };
+            self.on_happening(happening)?;
+        }
+        let at_rest = self.cluster.world.now().after(AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max);
+        loop {
+            let pause = self.cluster.world.now().after(Duration::from_millis(100));
+            while let Some(happening) = self.cluster.world.next(pause) {
+                self.on_happening(happening)?;
+            }
+            match self.cluster.check_nothing_is_left() {
+                Ok(()) => return Ok(()),
+                Err(failed) if self.cluster.world.now() > at_rest => return Err(failed),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn on_happening(&mut self, happening: Happening) -> Result<(), Failed> {
+        match happening {
+            Happening::Reply { op, outcome, .. } => {
+                if let Some(asked) = self.cluster.on_reply(op, &outcome)? {
+                    self.count_answer(&outcome);
+                    self.think(asked.node, asked.client);
+                }
+            }
+            Happening::PowerFailed(node) => {
+                let (away, reboot) = self.crash_plans.remove(&node).expect("power fails where it was planned");
+                self.count_fault("device crash at a disk command");
+                self.plan(away, Agenda::Return { node, reboot });
+            }
+            Happening::Alarm(token) => {
+                let agenda = self.agenda.remove(&token).expect("alarms have their reasons");
+                if self.storming {
+                    self.on_agenda(agenda);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_agenda(&mut self, agenda: Agenda) {
+        match agenda {
+            Agenda::Wish { slot, node, client } => {
+                if self.cluster.node(slot) == node && self.cluster.world.machine(node).is_some() {
+                    self.issued += 1;
+                    let wish = self.workload.wish();
+                    self.cluster.wish(slot, client, wish);
+                }
+            }
+            Agenda::Fault => {
+                let up = self.cluster.world.up();
+                let world = &self.cluster.world;
+                if let Some(fault) = self.storm.next(&up, |node| world.skew(node)) {
+                    self.on_fault(fault);
+                }
+                let pause = self.storm.pause();
+                self.plan(pause, Agenda::Fault);
+            }
+            Agenda::Return { node, reboot } => self.bring_back(node, reboot),
+            Agenda::Join(pairs) => pairs.iter().for_each(|(from, to)| self.cluster.world.network.join(*from, *to)),
+            Agenda::Quicken(node) => {
+                if let Some(disk) = self.cluster.world.disk_mut(node) {
+                    disk.slow_down(1);
+                }
+            }
+        }
+    }
+
+    fn on_fault(&mut self, fault: Fault) {
+        match fault {
+            Fault::Crash { node, at: Some(point), away, reboot } => {
+                self.crash_plans.insert(node, (away, reboot));
+                self.cluster.world.disk_mut(node).expect("devices have disks").crash_at(point);
+            }
+            Fault::Crash { node, at: None, away, reboot } => {
+                let kind = if matches!(node, NodeId::Host(_)) { "host crash" } else { "device crash" };
+                self.count_fault(kind);
+                if matches!(node, NodeId::Host(_)) {
+                    self.count_host(node);
+                    let lost = self.cluster.asked().filter(|asked| asked.node == node).count() as u64;
+                    *self.report.unknown.entry("host died").or_default() += lost;
+                }
+                self.cluster.crash(node);
+                self.plan(away, Agenda::Return { node, reboot });
+            }
+            Fault::Stall { node, span } => {
+                self.count_fault("stall");
+                self.cluster.world.stall(node, span);
+            }
+            Fault::Cut { pairs, span } => {
+                self.count_fault("cut");
+                pairs.iter().for_each(|(from, to)| self.cluster.world.network.cut(*from, *to));
+                self.plan(span, Agenda::Join(pairs));
+            }
+            Fault::ClockStep { node, by } => {
+                self.count_fault("clock step");
+                self.cluster.world.step_clock(node, by);
+            }
+            Fault::SlowDisk { node, times, span } => {
+                self.count_fault("slow disk");
+                self.cluster.world.disk_mut(node).expect("devices have disks").slow_down(times);
+                self.plan(span, Agenda::Quicken(node));
+            }
+        }
+    }
+
+    fn bring_back(&mut self, node: NodeId, reboot: bool) {
+        match node {
+            NodeId::Device(device) => {
+                if self.cluster.world.machine(node).is_none() {
+                    if reboot {
+                        self.cluster.world.reboot_clock(node, Time(self.rng.below(1_000_000_000)));
+                    }
+                    self.cluster.restart_device(device);
+                }
+            }
+            NodeId::Host(_) => {
+                if let Some(slot) = self.cluster.slot(node) {
+                    self.replace_if_down(slot);
+                    self.wake_clients(slot);
+                }
+            }
+        }
+    }
+
+    fn replace_if_down(&mut self, slot: HostSlot) {
+        if self.cluster.world.machine(self.cluster.node(slot)).is_none() {
+            let boot = Time(self.rng.below(1_000_000_000_000));
+            self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.storm.drift_ppm()));
+            let (node, by) = (self.cluster.node(slot), self.storm.skew());
+            self.cluster.world.step_clock(node, by);
+        }
+    }
+
+    fn wake_clients(&mut self, slot: HostSlot) {
+        let node = self.cluster.node(slot);
+        (0..self.cluster.options.clients).for_each(|client| self.think(node, client));
+    }
+
+    fn think(&mut self, node: NodeId, client: usize) {
+        if let Some(slot) = self.cluster.slot(node).filter(|_| self.storming) {
+            let most = self.cluster.options.think_max.as_nanos() as u64;
+            let span = Duration::from_nanos(self.rng.below(most) + 1);
+            self.plan(span, Agenda::Wish { slot, node, client });
+        }
+    }
+
+    fn plan(&mut self, span: Duration, agenda: Agenda) {
+        let at = self.cluster.world.now().after(span);
+        self.next_token += 1;
+        self.agenda.insert(self.next_token, agenda);
+        self.cluster.world.alarm(at, self.next_token);
+    }
+
+    fn count_fault(&mut self, kind: &'static str) {
+        *self.report.faults.entry(kind).or_default() += 1;
+    }
+
+    fn count_answer(&mut self, outcome: &HostOutcome) {
+        let error = match outcome {
+            Ok(_) => return self.report.done += 1,
+            Err(HostError::TimedOut { .. }) => "timed out",
+            Err(HostError::Contended { .. }) => "contended",
+            Err(_) => "other error",
+        };
+        *self.report.unknown.entry(error).or_default() += 1;
+    }
+
+    fn count_hosts(&mut self) {
+        for slot in self.cluster.slots() {
+            self.count_host(self.cluster.node(slot));
+        }
+    }
+
+    fn count_host(&mut self, node: NodeId) {
+        if let Some(Role::Host(host)) = self.cluster.world.machine(node) {
+            add_counters(&mut self.report.hosts, &host.counters());
+        }
+    }
+
+    fn report(self) -> Report {
+        let world = &self.cluster.world;
+        Report {
+            simulated: world.now().since(Time(0)),
+            events: world.trace.events(),
+            network: world.network.counts(),
+            ignored: world.ignored().clone(),
+            digest: world.trace.digest(),
+            ..self.report
+        }
+    }
+}
+
+impl Report {
+    /// Adds another run's figures.
+    pub fn add(&mut self, other: &Report) {
+        self.runs += other.runs;
+        self.simulated += other.simulated;
+        self.events += other.events;
+        self.done += other.done;
+        self.search_steps += other.search_steps;
+        self.digest ^= other.digest.rotate_left(self.runs as u32);
+        other.unknown.iter().for_each(|(name, count)| *self.unknown.entry(name).or_default() += count);
+        other.faults.iter().for_each(|(name, count)| *self.faults.entry(name).or_default() += count);
+        other.ignored.iter().for_each(|(why, count)| *self.ignored.entry(*why).or_default() += count);
+        add_counters(&mut self.hosts, &other.hosts);
+        let (sum, more) = (&mut self.network, &other.network);
+        sum.sent += more.sent;
+        sum.lost += more.lost;
+        sum.cut += more.cut;
+        sum.doubled += more.doubled;
+        sum.damaged += more.damaged;
+        sum.delayed += more.delayed;
+    }
+}
+
+fn add_counters(sum: &mut HostCounters, more: &HostCounters) {
+    sum.requests_sent += more.requests_sent;
+    sum.answers += more.answers;
+    sum.resent += more.resent;
+    sum.commit_carriers += more.commit_carriers;
+    sum.retries += more.retries;
+    sum.committed += more.committed;
+    sum.aborted += more.aborted;
+    sum.resolved += more.resolved;
+    sum.full_bands += more.full_bands;
+    sum.large_bands += more.large_bands;
+    sum.small_bands += more.small_bands;
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let network = &self.network;
+        writeln!(
+            f,
+            "{} runs, {:.0} s of simulated time, {} events, digest {:016x}",
+            self.runs,
+            self.simulated.as_secs_f64(),
+            self.events,
+            self.digest
+        )?;
+        writeln!(f, "  operations  {} done, of unknown outcome: {:?}", self.done, self.unknown)?;
+        writeln!(f, "  faults      {:?}", self.faults)?;
+        writeln!(
+            f,
+            "  messages    {} sent, {} lost, {} at a cut, {} doubled, {} damaged, {} delayed",
+            network.sent, network.lost, network.cut, network.doubled, network.damaged, network.delayed
+        )?;
+        writeln!(f, "  hosts       {:?}", self.hosts)?;
+        write!(f, "  ignored     {:?}; {} steps to order the histories", self.ignored, self.search_steps)
+    }
+}
+
+impl fmt::Display for Failure {
+    /// What a failing run says, and all that it says.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.trace.iter().try_for_each(|line| writeln!(f, "{line}"))?;
+        let seconds = self.at.0 as f64 / 1e9;
+        writeln!(f, "FAILED {}  seed {}  at {seconds:.6}s  event {}", self.check, self.seed, self.event)?;
+        for line in self.details.lines() {
+            writeln!(f, "  {line}")?;
+        }
+        write!(f, "reproduce: cargo run --release -p braid-cluster --bin attack -- --seed {}", self.seed)
+    }
+}
+
+thread_local! {
+    /// What the last panic of this thread said.
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+    /// Whether this thread is within a run.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A panic in a run is a finding like others: it is kept for the failure's text instead of being printed.
+fn catch_panics_quietly() {
+    static HOOK: std::sync::Once = std::sync::Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            LAST_PANIC.set(info.to_string());
+            if !QUIET.get() {
+                usual(info);
+            }
+        }));
+    });
+}

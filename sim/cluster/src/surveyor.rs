@@ -1,0 +1,111 @@
+//! Reads every block of a volume's components, as a host would that knows nothing of stripes: so that parity is checked
+//! without the planning code under test.
+
+use braid_base::limits::EXTENTS_MAX;
+use braid_base::{
+    BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, StampSource, Time, TransactionId,
+};
+use braid_machine::{Effects, Input, Machine};
+use braid_wire::{Answer, Command, Content, Message, Piece, Refusal, Reply, Request, Want};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long it waits before it asks again.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// One read of the same blocks on each of some devices.
+pub struct Surveyor {
+    generation: Generation,
+    epoch: Epoch,
+    object: ObjectId,
+    blocks: u64,
+    stamps: StampSource,
+    sequence: u64,
+    missing: BTreeMap<DeviceId, Option<TransactionId>>,
+    found: BTreeMap<(DeviceId, u64), Vec<u8>>,
+    ask_again: Option<Time>,
+}
+
+impl Surveyor {
+    /// One that will read the first `blocks` of `object` on each device.
+    pub fn new(generation: Generation, epoch: Epoch, object: ObjectId, blocks: u64, devices: &[DeviceId]) -> Surveyor {
+        assert!(blocks <= EXTENTS_MAX as u64, "surveyed volumes are small");
+        Surveyor {
+            generation,
+            epoch,
+            object,
+            blocks,
+            stamps: StampSource::new(generation),
+            sequence: 0,
+            missing: devices.iter().map(|device| (*device, None)).collect(),
+            found: BTreeMap::new(),
+            ask_again: None,
+        }
+    }
+
+    /// All blocks, once all devices have answered.
+    pub fn blocks(&self) -> Option<&BTreeMap<(DeviceId, u64), Vec<u8>>> {
+        self.missing.is_empty().then_some(&self.found)
+    }
+
+    fn ask(&mut self, now: Now, out: &mut Effects) {
+        for (device, asked) in &mut self.missing {
+            self.sequence += 1;
+            let transaction = TransactionId { host: self.generation, sequence: self.sequence };
+            *asked = Some(transaction);
+            let extents = vec![BlockRange::new(0, self.blocks)];
+            let stamp = self.stamps.next(now.clock);
+            let object = self.object;
+            let command = Command::Read { transaction, stamp, object, extents, want: Want::Data };
+            let (host, epoch) = (self.generation, self.epoch);
+            let request = Request { host, epoch, settled: 0, commits: Vec::new(), command };
+            out.send(NodeId::Device(*device), Message::Request(request));
+        }
+        self.ask_again = (!self.missing.is_empty()).then(|| now.time.after(PATIENCE));
+    }
+
+    fn on_answer(&mut self, device: DeviceId, reply: Reply) {
+        match reply {
+            Reply::Data { transaction, pieces } if self.missing.get(&device) == Some(&Some(transaction)) => {
+                self.missing.remove(&device);
+                pieces.iter().for_each(|piece| self.keep(device, piece));
+                let count = self.found.range((device, 0)..=(device, u64::MAX)).count() as u64;
+                assert_eq!(count, self.blocks, "{device} brings every block that it was asked for");
+            }
+            Reply::Refused { refusal: Refusal::TooLate { seen }, .. } => self.stamps.learn(seen),
+            _ => {}
+        }
+        if self.missing.is_empty() {
+            self.ask_again = None;
+        }
+    }
+
+    fn keep(&mut self, device: DeviceId, piece: &Piece) {
+        for (index, block) in piece.range.blocks().enumerate() {
+            let bytes = match &piece.content {
+                Content::Data(bytes) => bytes[index * BLOCK_BYTES..][..BLOCK_BYTES].to_vec(),
+                Content::Hole => vec![0; BLOCK_BYTES],
+                Content::Present => panic!("{device} was asked for data, not for allocation"),
+            };
+            self.found.insert((device, block), bytes);
+        }
+    }
+}
+
+impl Machine for Surveyor {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        match input {
+            Input::Start | Input::Wake => self.ask(now, out),
+            Input::Message { from: NodeId::Device(device), message: Message::Answer(Answer { reply, .. }) } => {
+                self.on_answer(device, reply);
+            }
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.ask_again
+    }
+
+    fn invariants(&self) {}
+}

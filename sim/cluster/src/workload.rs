@@ -1,0 +1,92 @@
+//! What clients ask for: reads and writes of every size and alignment, on ranges that several of them like.
+
+use braid_base::{BLOCK_BYTES, BlockRange, Rng};
+use braid_check::history::CELL_BYTES;
+use braid_layout::Layout;
+
+/// What a client wants next. Offsets and lengths are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// A hostread.
+    Read {
+        /// From.
+        offset: u64,
+        /// How much.
+        length: u64,
+    },
+    /// A hostwrite.
+    Write {
+        /// From.
+        offset: u64,
+        /// How much.
+        length: u64,
+    },
+    /// A hostwrite of zeros.
+    Zero {
+        /// From.
+        offset: u64,
+        /// How much.
+        length: u64,
+    },
+    /// Where there is data.
+    Allocation {
+        /// In which blocks.
+        range: BlockRange,
+    },
+}
+
+/// Draws wishes.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    rng: Rng,
+    bytes: u64,
+    unit: u64,
+    stripe: u64,
+    reads: u64,
+    zeros: u64,
+    hot: u64,
+}
+
+impl Workload {
+    /// Wishes about a volume of so many stripes.
+    pub fn new(layout: &Layout, stripes: u64, mut rng: Rng) -> Workload {
+        let unit = layout.unit_blocks() * BLOCK_BYTES as u64;
+        let stripe = layout.stripe_blocks() * BLOCK_BYTES as u64;
+        let (reads, zeros) = (rng.between(20, 70), [0, 5, 20][rng.below(3) as usize]);
+        let hot = rng.below(stripes) * stripe;
+        Workload { rng, bytes: stripes * stripe, unit, stripe, reads, zeros, hot }
+    }
+
+    /// The next one.
+    pub fn wish(&mut self) -> Wish {
+        let (offset, length) = self.range();
+        let kind = self.rng.below(100);
+        if kind < 3 {
+            let block = BLOCK_BYTES as u64;
+            return Wish::Allocation { range: BlockRange::between(offset / block, (offset + length).div_ceil(block)) };
+        }
+        if kind < self.reads {
+            return Wish::Read { offset, length };
+        }
+        if self.rng.chance(self.zeros, 100) { Wish::Zero { offset, length } } else { Wish::Write { offset, length } }
+    }
+
+    fn range(&mut self) -> (u64, u64) {
+        let block = BLOCK_BYTES as u64;
+        let start =
+            if self.rng.chance(1, 2) { self.hot + self.rng.below(self.stripe) } else { self.rng.below(self.bytes) };
+        let down = |to: u64| start / to * to;
+        let (offset, length) = match self.rng.below(12) {
+            0..4 => (down(block), block),
+            4 | 5 => (down(block), block * self.rng.between(1, self.stripe / block)),
+            6 => (down(self.unit), self.unit),
+            7 => (down(self.stripe), self.stripe),
+            8 => (down(self.stripe), self.stripe * self.rng.between(1, 3)),
+            9 => (start, self.rng.between(1, 2 * self.stripe)),
+            _ => (start, self.rng.between(1, 2 * block)),
+        };
+        let cell = CELL_BYTES as u64;
+        let (offset, length) = (offset / cell * cell, length.div_ceil(cell) * cell);
+        (offset, length.min(self.bytes - offset))
+    }
+}
