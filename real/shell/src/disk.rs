@@ -98,6 +98,7 @@ impl Disk {
         })?;
         if let Some(size) = options.create {
             file.set_len(size).map_err(system)?;
+            sync_name(&file, path).map_err(system)?;
         }
         let size = file.seek(SeekFrom::End(0)).map_err(system)?;
         let mut disk =
@@ -261,6 +262,13 @@ impl Disk {
         let _ = rustix::fs::fcntl_setfl(&self.file, flags);
         tracing::info!("{}: no direct I/O by the sector here: using the page cache", self.path.display());
     }
+}
+
+/// Makes a new file durable together with its name, so that a power loss does not take it away.
+fn sync_name(file: &File, path: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
 }
 
 /// Takes the lock that keeps other processes out, and other openers in this one.

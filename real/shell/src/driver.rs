@@ -222,12 +222,13 @@ impl<M: Machine> Driver<M> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        // The disk first: it works while the messages are written.
+        if let Some(disk) = &mut self.disk {
+            disk.submit()?;
+        }
         self.transport.flush();
         self.timer.set(clock::now().time, self.machine.deadline());
-        match &mut self.disk {
-            Some(disk) => disk.submit(),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -255,5 +256,7 @@ impl Timer {
 
     async fn wait(&mut self) {
         self.sleep.as_mut().await;
+        // It may have ended a little early by the machine's clock: what is left is slept then.
+        self.set = None;
     }
 }

@@ -14,6 +14,11 @@ use tokio::sync::{Notify, mpsc};
 
 /// A peer that has begun a frame, or not said who it is, must go on within this.
 const STALL_MAX: Duration = Duration::from_secs(10);
+/// A host that says nothing for so long is gone; living ones speak twice a second.
+pub(crate) const HOST_SILENCE_MAX: Duration = Duration::from_secs(60);
+/// A device that says nothing for so long may be behind a connection that is dead without knowing: a new one finds it
+/// sooner than the system's own patience would.
+pub(crate) const DEVICE_SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// What connections tell the driver.
 pub(crate) enum Event {
@@ -127,13 +132,15 @@ pub(crate) struct Connection {
     pub read: ReadHalf,
     pub link: Arc<Link>,
     pub inbox: Inbox,
+    /// Between frames, a silence of this length ends the connection.
+    pub silence_max: Duration,
     pub events: mpsc::Sender<Event>,
     pub counters: Arc<Counters>,
     pub warning: Arc<Warning>,
 }
 
 impl Connection {
-    /// Serves the connection until it ends. True if the peer had something valid to say.
+    /// Serves the connection until it ends. True if the peer had anything valid to say.
     pub async fn run(mut self) -> bool {
         let link = self.link.clone();
         // Dropping this future, too, closes the connection.
@@ -155,15 +162,12 @@ impl Connection {
         let mut known = self.inbox.peer();
         loop {
             let waiting = self.inbox.is_waiting();
-            let read = self.read.read(self.inbox.room());
-            let count = match waiting {
-                false => read.await,
-                true => match tokio::time::timeout(STALL_MAX, read).await {
-                    Ok(count) => count,
-                    // Nothing is known of the peer, and nothing was asked of it: it is not worth a warning.
-                    Err(_) if self.inbox.peer().is_none() => return Ok(()),
-                    Err(_) => return Err(Refused::Stalled { seconds: STALL_MAX.as_secs() }),
-                },
+            let patience = if waiting { STALL_MAX } else { self.silence_max };
+            let count = match tokio::time::timeout(patience, self.read.read(self.inbox.room())).await {
+                Ok(count) => count,
+                Err(_) if waiting && known.is_some() => return Err(Refused::Stalled { seconds: STALL_MAX.as_secs() }),
+                // A stranger without a word, or a silence: not worth a warning.
+                Err(_) => return Ok(()),
             };
             // A connection that breaks is no news: the protocols notice silence.
             let Ok(count @ 1..) = count else { return Ok(()) };

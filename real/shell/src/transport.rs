@@ -4,8 +4,8 @@
 use crate::address::Address;
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node};
-use crate::link::{Connection, Event, Link, Pushed};
-use crate::stream::{self, Listener};
+use crate::link::{Connection, DEVICE_SILENCE_MAX, Event, HOST_SILENCE_MAX, Link, Pushed};
+use crate::stream::{self, Listener, ReadHalf, WriteHalf};
 use crate::warning::Warning;
 use braid_base::{DeviceId, NodeId, limits};
 use braid_wire::{Frame, Message};
@@ -118,6 +118,21 @@ struct Shared {
     warning: Arc<Warning>,
 }
 
+impl Shared {
+    fn connection(
+        &self,
+        name: String,
+        read: ReadHalf,
+        write: WriteHalf,
+        inbox: Inbox,
+        silence_max: Duration,
+    ) -> Connection {
+        let Shared { events, counters, warning, .. } = self.clone();
+        let link = Link::new(write, counters.clone());
+        Connection { name, read, link, inbox, silence_max, events, counters, warning }
+    }
+}
+
 async fn accept(listener: Listener, shared: Shared) {
     let mut connections = JoinSet::new();
     loop {
@@ -128,10 +143,8 @@ async fn accept(listener: Listener, shared: Shared) {
         }
         match listener.accept().await {
             Ok((read, write, name)) => {
-                let Shared { us, events, counters, warning } = shared.clone();
-                let link = Link::new(write, counters.clone());
-                let inbox = Inbox::new(us, None);
-                connections.spawn(Connection { name, read, link, inbox, events, counters, warning }.run());
+                let inbox = Inbox::new(shared.us, None);
+                connections.spawn(shared.connection(name, read, write, inbox, HOST_SILENCE_MAX).run());
             }
             Err(error) => {
                 shared.warning.say(|| format!("can't take a connection at {}: {error}", listener.address()));
@@ -172,30 +185,28 @@ async fn keep_connected(mut devices: watch::Receiver<DeviceAddresses>, shared: S
 async fn stay_connected(device: DeviceId, address: Address, shared: Shared) {
     let peer = NodeId::Device(device);
     let mut pause = RECONNECT_MIN;
+    // Said once, until the device has spoken again.
     let mut complained = false;
     loop {
-        match tokio::time::timeout(CONNECT_MAX, stream::connect(&address)).await {
+        let failure = match tokio::time::timeout(CONNECT_MAX, stream::connect(&address)).await {
             Ok(Ok((read, write))) => {
-                complained = false;
-                let Shared { us, events, counters, warning } = shared.clone();
-                let link = Link::new(write, counters.clone());
-                let _ = events.send(Event::Up { peer, link: link.clone() }).await;
-                let inbox = Inbox::new(us, Some(peer));
+                let inbox = Inbox::new(shared.us, Some(peer));
                 let name = format!("{device} at {address}");
-                if (Connection { name, read, link, inbox, events, counters, warning }).run().await {
-                    pause = RECONNECT_MIN;
+                let connection = shared.connection(name, read, write, inbox, DEVICE_SILENCE_MAX);
+                // Nobody hears it when the driver has ended; then so does this task.
+                let _ = shared.events.send(Event::Up { peer, link: connection.link.clone() }).await;
+                if connection.run().await {
+                    (pause, complained) = (RECONNECT_MIN, false);
+                    "the connection has ended".to_string()
+                } else {
+                    "it ends the connection without a word: is it a device of this array? Its log says".to_string()
                 }
-                tracing::info!("{device} at {address}: the connection ended");
             }
-            failed if !complained => {
-                complained = true;
-                let reason = failed.map_or("no answer".to_string(), |refused| match refused {
-                    Ok(_) => unreachable!("handled above"),
-                    Err(error) => error.to_string(),
-                });
-                tracing::info!("{device} at {address}: can't connect ({reason}); trying on");
-            }
-            _ => {}
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it does not answer".to_string(),
+        };
+        if !std::mem::replace(&mut complained, true) {
+            tracing::info!("{device} at {address}: {failure}; trying again");
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RECONNECT_MAX);

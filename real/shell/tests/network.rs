@@ -172,6 +172,32 @@ async fn a_peer_that_stalls_in_mid_frame_is_given_up() {
     device.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_host_that_has_fallen_silent_is_given_up() {
+    let folder = Folder::new("silent-host");
+    let (address, device) =
+        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Threads).await;
+    let mut stream = connect(&address).await;
+    stream.write_all(&frame(ARRAY, NodeId::Device(DeviceId(0)))).await.expect("sent");
+    let begun = tokio::time::Instant::now();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.expect("closed");
+    assert!(answer.len() >= HEADER_BYTES);
+    assert!(begun.elapsed() >= Duration::from_secs(30), "living hosts may be silent for a while");
+    assert_eq!(device.counters.value("connections_refused"), 0);
+    device.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_has_fallen_silent_is_connected_to_anew() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = Address::loopback(silent.local_addr().expect("bound").port());
+    let (_client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
+    let (_first, _) = timeout(LONG, silent.accept()).await.expect("in time").expect("the host connects");
+    timeout(LONG, silent.accept()).await.expect("in time").expect("the host connects again");
+    host.stop().await;
+}
+
 #[tokio::test]
 async fn a_device_of_another_array_is_not_listened_to() {
     let folder = Folder::new("array");
