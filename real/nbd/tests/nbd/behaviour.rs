@@ -7,6 +7,9 @@ use braid_nbd::{BindError, Server, Settings};
 use braid_shell::Address;
 use std::time::Duration;
 
+/// Longer than the slowest machine takes; a test that runs into it has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn start() -> Running<Memory> {
     Running::start(Settings::default())
 }
@@ -14,8 +17,9 @@ fn start() -> Running<Memory> {
 /// Waits until so many requests wait at the gate.
 fn await_waiting(server: &Running<Memory>, count: usize) {
     let mut waiting = server.backend.waiting.subscribe();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(waiting.wait_for(|waiting| *waiting == count)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let waiting = async { tokio::time::timeout(PATIENCE, waiting.wait_for(|waiting| *waiting == count)).await };
+    assert!(runtime.block_on(waiting).is_ok(), "not {count}, but {} wait", *server.backend.waiting.borrow());
 }
 
 fn assert_works(client: &mut Client) {
@@ -151,6 +155,19 @@ fn a_stop_finishes_what_is_in_flight() {
     assert_eq!(busy.reply(), (1, 0));
     assert!(busy.rest().is_empty());
     server.join();
+}
+
+#[test]
+fn a_stop_refuses_what_was_not_begun() {
+    let mut server = Running::start(Settings { requests_max: 1, ..Settings::default() });
+    let mut client = Client::open(&server.address, "stuck");
+    client.send(&[header(READ, 1, 0, 512), header(READ, 2, 0, 512)].concat());
+    await_waiting(&server, 1);
+    server.stop();
+    assert_eq!(client.reply(), (2, 108));
+    server.backend.gate.send_replace(true);
+    assert_eq!(client.reply(), (1, 0));
+    assert_eq!(client.rest().len(), 512);
 }
 
 #[test]

@@ -172,6 +172,6 @@ fn fio_verifies_what_it_wrote() {
 #[test]
 fn libnbd_finds_every_promise_kept() {
     let server = start();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nbd/promises.py");
-    run_well("nbdsh", &["-c", &format!("address = '{}'", server.uri("")), text(&script)]);
+    let address = format!("address = '{}'", server.uri(""));
+    run_well("nbdsh", &["-c", &address, "-c", include_str!("promises.py")]);
 }
