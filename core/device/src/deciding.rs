@@ -107,6 +107,11 @@ impl Device {
 
     pub(crate) fn on_forget(&mut self, host: Generation, id: TransactionId, out: &mut Effects) {
         match self.transactions.get(id).map(|transaction| transaction.state) {
+            // Its own host may only have been silent: sending its write again, it must hear that this committed, or it would
+            // write a second time. So it is no orphan any more, but forgotten only by its host's word or when that is fenced.
+            Some(State::Committed) if !self.fence.refuses(id.host) => {
+                self.orphans.remove(&id);
+            }
             Some(State::Committed) => {
                 self.store.forget(id);
                 self.drop_decided(id);

@@ -1,6 +1,7 @@
 //! Objects, fences and counters.
 
 use crate::device::{Device, Ticket};
+use crate::transactions::State;
 use braid_base::{Generation, Now};
 use braid_machine::{Effects, Ignored};
 use braid_store::FenceTable;
@@ -82,6 +83,10 @@ impl Device {
         for host in out_now {
             self.expire(now, host, out);
         }
+        // Commits that were kept only for them need not be kept any longer.
+        let kept =
+            self.transactions.iter().filter(|(id, held)| held.state == State::Committed && self.fence.refuses(id.host));
+        self.orphans.extend(kept.map(|(id, _)| *id));
     }
 
     fn inspect(&self) -> Inspection {
