@@ -1,7 +1,7 @@
 //! What the device says to its store, and what the store says back.
 
 use braid_base::{ArrayId, BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
-use braid_wire::{Failure, Linkage, ObjectDescription, Piece};
+use braid_wire::{Failure, Linkage, Piece};
 use std::collections::BTreeSet;
 
 /// Whose store this is to be.

@@ -1,0 +1,184 @@
+//! Reads: committed content as of the call. Each block comes from the journal's blocks in memory, from home, or is a
+//! hole; what lies side by side at home is one command.
+
+use crate::StoreEvent;
+use crate::block::{CHUNK_BLOCKS, STRIDE, holds};
+use crate::serving::{Io, Serving};
+use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
+use braid_machine::{DiskCommand, Effects};
+use braid_wire::{Content, Failure, Piece};
+use bytes::Bytes;
+
+/// The most blocks that one command reads.
+const RUN_MAX: u64 = 256;
+
+/// A read that waits for the disk.
+#[derive(Debug)]
+pub(crate) struct ReadOperation {
+    ticket: u64,
+    object: ObjectId,
+    parts: Vec<ReadPart>,
+    outstanding: usize,
+}
+
+/// Some of a read's blocks.
+#[derive(Debug)]
+enum ReadPart {
+    Ready(Piece),
+    /// At home, at these places.
+    Home {
+        blocks: BlockRange,
+        places: BlockRange,
+    },
+    Arrived(Vec<Piece>),
+    Failed(Failure),
+}
+
+impl Serving {
+    /// See [`Store::read`](crate::Store::read).
+    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+        let parts = self.check(object, extents).and_then(|()| {
+            let mut parts = Vec::with_capacity(extents.len());
+            extents.iter().try_for_each(|extent| self.locate(object, *extent, &mut parts))?;
+            Ok(parts)
+        });
+        let parts = match parts {
+            Ok(parts) => parts,
+            Err(failure) => return self.events.push_back(StoreEvent::Read { ticket, result: Err(failure) }),
+        };
+        let homes = |part: &(usize, &ReadPart)| matches!(part.1, ReadPart::Home { .. });
+        let outstanding = parts.iter().enumerate().filter(homes).count();
+        let operation = ReadOperation { ticket, object, parts, outstanding };
+        if outstanding == 0 {
+            return self.events.push_back(operation.finish());
+        }
+        let id = self.id();
+        for (part, found) in operation.parts.iter().enumerate() {
+            if let ReadPart::Home { places, .. } = found {
+                let offset = self.offset_of(places.start);
+                let length = places.count as usize * STRIDE;
+                let io = Io::Read { operation: id, part, places: *places };
+                self.disk(io, DiskCommand::Read { offset, length }, out);
+            }
+        }
+        self.reads.insert(id, operation);
+    }
+
+    /// See [`Store::allocation`](crate::Store::allocation).
+    pub fn allocation(&self, object: ObjectId, extents: &[BlockRange]) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for extent in extents {
+            let first = pieces.len();
+            for (block, there) in extent.blocks().map(|block| (block, self.is_present(object, block))) {
+                let content = if there { Content::Present } else { Content::Hole };
+                match pieces[first..].last_mut() {
+                    Some(last) if last.content == content => last.range.count += 1,
+                    _ => pieces.push(Piece { range: BlockRange::new(block, 1), content }),
+                }
+            }
+        }
+        pieces
+    }
+
+    fn is_present(&self, object: ObjectId, block: u64) -> bool {
+        let entry = self.state.chunk(object, (block / CHUNK_BLOCKS) as u32);
+        entry.blocks >> (block % CHUNK_BLOCKS) & 1 == 1
+    }
+
+    fn check(&self, object: ObjectId, extents: &[BlockRange]) -> Result<(), Failure> {
+        let within = |extent: &BlockRange| self.state.objects.contains(object, *extent);
+        match self.state.objects.get(object) {
+            None => Err(Failure::NoSuchObject),
+            Some(_) if !extents.iter().all(within) => Err(Failure::OutOfRange),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Adds where the blocks of `extent` are to `parts`.
+    fn locate(&self, object: ObjectId, extent: BlockRange, parts: &mut Vec<ReadPart>) -> Result<(), Failure> {
+        if extent.is_empty() {
+            return Ok(());
+        }
+        let own = parts.len();
+        let mut residents = self.state.resident.range((object, extent.start)..(object, extent.end())).peekable();
+        let mut entry = Default::default();
+        for block in extent.blocks() {
+            if block == extent.start || block.is_multiple_of(CHUNK_BLOCKS) {
+                entry = self.state.chunk(object, (block / CHUNK_BLOCKS) as u32);
+            }
+            let resident = residents.next_if(|((_, at), _)| *at == block).map(|(_, resident)| resident);
+            let last = parts[own..].last_mut();
+            if let Some(resident) = resident {
+                let data = resident.data.clone().ok_or(Failure::Lost { block })?;
+                let range = BlockRange::new(block, 1);
+                parts.push(ReadPart::Ready(Piece { range, content: Content::Data(data) }));
+            } else if entry.blocks >> (block % CHUNK_BLOCKS) & 1 == 0 {
+                match last {
+                    Some(ReadPart::Ready(Piece { range, content: Content::Hole })) => range.count += 1,
+                    _ => {
+                        let range = BlockRange::new(block, 1);
+                        parts.push(ReadPart::Ready(Piece { range, content: Content::Hole }));
+                    }
+                }
+            } else {
+                let slot = entry.slot.expect("recovery and commits see to it that what holds anything has a slot");
+                let place = u64::from(slot) * CHUNK_BLOCKS + block % CHUNK_BLOCKS;
+                match last {
+                    Some(ReadPart::Home { blocks, places }) if places.end() == place && places.count < RUN_MAX => {
+                        blocks.count += 1;
+                        places.count += 1;
+                    }
+                    _ => parts
+                        .push(ReadPart::Home { blocks: BlockRange::new(block, 1), places: BlockRange::new(place, 1) }),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A part of a read has come from the disk.
+    pub fn on_read(&mut self, operation: u64, part: usize, bytes: Result<Bytes, Failure>) {
+        let reading = self.reads.get_mut(&operation).expect("a read lasts until its last part has come");
+        let ReadPart::Home { blocks, .. } = &reading.parts[part] else { panic!("a part comes once") };
+        let arrived = Self::expect_len(bytes, blocks.count as usize * STRIDE)
+            .and_then(|bytes| strip(&bytes, reading.object, *blocks));
+        reading.parts[part] = match arrived {
+            Ok(pieces) => ReadPart::Arrived(pieces),
+            Err(failure) => ReadPart::Failed(failure),
+        };
+        reading.outstanding -= 1;
+        if reading.outstanding == 0 {
+            let reading = self.reads.remove(&operation).expect("it was there just now");
+            self.events.push_back(reading.finish());
+        }
+    }
+}
+
+impl ReadOperation {
+    fn finish(self) -> StoreEvent {
+        let mut pieces = Vec::with_capacity(self.parts.len());
+        for part in self.parts {
+            match part {
+                ReadPart::Ready(piece) => pieces.push(piece),
+                ReadPart::Arrived(arrived) => pieces.extend(arrived),
+                ReadPart::Failed(failure) => {
+                    return StoreEvent::Read { ticket: self.ticket, result: Err(failure) };
+                }
+                ReadPart::Home { .. } => panic!("a read ends when all its parts have come"),
+            }
+        }
+        StoreEvent::Read { ticket: self.ticket, result: Ok(pieces) }
+    }
+}
+
+/// The data of `blocks` without their headers, each verified.
+fn strip(bytes: &Bytes, object: ObjectId, blocks: BlockRange) -> Result<Vec<Piece>, Failure> {
+    let one = |(block, at): (u64, usize)| {
+        if !holds(&bytes[at..at + STRIDE], object, block) {
+            return Err(Failure::Lost { block });
+        }
+        let content = Content::Data(bytes.slice(at..at + BLOCK_BYTES));
+        Ok(Piece { range: BlockRange::new(block, 1), content })
+    };
+    blocks.blocks().zip((0..).step_by(STRIDE)).map(one).collect()
+}

@@ -1,0 +1,500 @@
+//! What the journal says, record by record. Decoding trusts nothing: a record that makes no sense is damage.
+
+use crate::FenceTable;
+use crate::block::{Attribution, CHUNK_BLOCKS};
+use braid_base::checksum::crc32c;
+use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId, limits};
+use braid_wire::{Linkage, ObjectDescription, Ordering};
+use bytes::{Buf, BufMut, Bytes, TryGetError};
+use std::collections::BTreeSet;
+
+/// A devwrite as the journal keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IntentRecord {
+    pub by: Attribution,
+    pub participants: Vec<DeviceId>,
+    pub object: ObjectId,
+    /// By first block; no two share one.
+    pub pieces: Vec<Part>,
+    /// Slots set aside for chunks that have none and are written in part only.
+    pub homes: Vec<Home>,
+}
+
+/// Some blocks of an intent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub range: BlockRange,
+    pub body: Body,
+}
+
+/// Where the new content of some blocks is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// There is none.
+    Hole,
+    /// In the journal, and here.
+    Inline(Bytes),
+    /// In whole slots, from this one on.
+    Slots(u32),
+    /// Nowhere: it was in the journal, and rotted there.
+    Lost,
+}
+
+/// A slot for a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub chunk: u32,
+    pub slot: u32,
+}
+
+/// An object, and where in the chunk map it is described.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ObjectRecord {
+    pub description: ObjectDescription,
+    pub extents: Vec<MapExtent>,
+}
+
+/// Neighbouring entries of the chunk map; an object's extents follow each other by chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MapExtent {
+    pub start: u32,
+    pub count: u32,
+}
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// Undecided.
+    Intent(IntentRecord),
+    /// Written and in force at once.
+    Applied(IntentRecord),
+    Commit(TransactionId),
+    Abort(TransactionId),
+    /// A commit of old, carried along until it may be forgotten.
+    Decided {
+        transaction: TransactionId,
+        stamp: Stamp,
+        participants: Vec<DeviceId>,
+    },
+    Forget(TransactionId),
+    /// All commits of the host below this sequence may be forgotten.
+    Settled {
+        host: Generation,
+        sequence: u64,
+    },
+    Stamps(Clock),
+    Fence(FenceTable),
+    /// An object made just now: its map entries are to be emptied.
+    Created(ObjectRecord),
+    /// An object carried along: its map entries are on the disk.
+    Object(ObjectRecord),
+    Removed(ObjectId),
+}
+
+/// A record or batch that makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nonsense;
+
+impl From<TryGetError> for Nonsense {
+    fn from(_: TryGetError) -> Nonsense {
+        Nonsense
+    }
+}
+
+const INTENT: u8 = 1;
+const APPLIED: u8 = 2;
+const COMMIT: u8 = 3;
+const ABORT: u8 = 4;
+const DECIDED: u8 = 5;
+const FORGET: u8 = 6;
+const SETTLED: u8 = 7;
+const STAMPS: u8 = 8;
+const FENCE: u8 = 9;
+const CREATED: u8 = 10;
+const OBJECT: u8 = 11;
+const REMOVED: u8 = 12;
+
+const PART_HOLE: u8 = 0;
+const PART_INLINE: u8 = 1;
+const PART_SLOTS: u8 = 2;
+const PART_LOST: u8 = 3;
+
+impl IntentRecord {
+    /// The bytes that travel in the journal as payload.
+    pub fn payload_len(&self) -> usize {
+        let inline = |part: &Part| if let Body::Inline(data) = &part.body { data.len() } else { 0 };
+        self.pieces.iter().map(inline).sum()
+    }
+
+    /// Its room in the journal, description and payload; a little more than the truth.
+    pub fn journal_len(&self) -> u64 {
+        let payload = self.payload_len();
+        let description = 96
+            + 2 * self.participants.len()
+            + 21 * self.pieces.len()
+            + 8 * self.homes.len()
+            + payload / BLOCK_BYTES * 4;
+        (description + payload) as u64
+    }
+
+    /// Appends the record; `as_applied` says which kind.
+    pub fn encode(&self, as_applied: bool, to: &mut Vec<u8>) {
+        to.put_u8(if as_applied { APPLIED } else { INTENT });
+        put_transaction(to, self.by.transaction);
+        put_stamp(to, self.by.stamp);
+        to.put_u32_le(self.by.epoch.0);
+        to.put_u64_le(self.by.linkage.first);
+        to.put_u64_le(self.by.linkage.last);
+        put_devices(to, &self.participants);
+        to.put_u64_le(self.object.0);
+        to.put_u32_le(self.pieces.len() as u32);
+        for part in &self.pieces {
+            to.put_u8(match part.body {
+                Body::Hole => PART_HOLE,
+                Body::Inline(_) => PART_INLINE,
+                Body::Slots(_) => PART_SLOTS,
+                Body::Lost => PART_LOST,
+            });
+            to.put_u64_le(part.range.start);
+            to.put_u64_le(part.range.count);
+            match &part.body {
+                Body::Inline(data) => data.chunks_exact(BLOCK_BYTES).for_each(|block| to.put_u32_le(crc32c(block))),
+                Body::Slots(first) => to.put_u32_le(*first),
+                Body::Hole | Body::Lost => {}
+            }
+        }
+        to.put_u32_le(self.homes.len() as u32);
+        for home in &self.homes {
+            to.put_u32_le(home.chunk);
+            to.put_u32_le(home.slot);
+        }
+    }
+
+    fn decode(from: &mut &[u8], payload: &mut Payload) -> Result<IntentRecord, Nonsense> {
+        let by = Attribution {
+            transaction: take_transaction(from)?,
+            stamp: take_stamp(from)?,
+            epoch: Epoch(from.try_get_u32_le()?),
+            linkage: Linkage { first: from.try_get_u64_le()?, last: from.try_get_u64_le()? },
+        };
+        let participants = take_devices(from)?;
+        let object = ObjectId(from.try_get_u64_le()?);
+        let mut pieces = Vec::new();
+        let mut behind = 0;
+        for _ in 0..from.try_get_u32_le()? {
+            let kind = from.try_get_u8()?;
+            let range = BlockRange::new(from.try_get_u64_le()?, from.try_get_u64_le()?);
+            if range.is_empty() || range.start < behind || range.start.checked_add(range.count).is_none() {
+                return Err(Nonsense);
+            }
+            behind = range.end();
+            match kind {
+                PART_HOLE => pieces.push(Part { range, body: Body::Hole }),
+                PART_LOST => pieces.push(Part { range, body: Body::Lost }),
+                PART_SLOTS => {
+                    let whole = |at: u64| at.is_multiple_of(CHUNK_BLOCKS);
+                    if !whole(range.start) || !whole(range.count) {
+                        return Err(Nonsense);
+                    }
+                    let first = from.try_get_u32_le()?;
+                    if range.count / CHUNK_BLOCKS > u64::from(u32::MAX - first) {
+                        return Err(Nonsense);
+                    }
+                    pieces.push(Part { range, body: Body::Slots(first) });
+                }
+                PART_INLINE => payload.take(range, from, &mut pieces)?,
+                _ => return Err(Nonsense),
+            }
+        }
+        let homes = (0..from.try_get_u32_le()?)
+            .map(|_| Ok(Home { chunk: from.try_get_u32_le()?, slot: from.try_get_u32_le()? }))
+            .collect::<Result<_, Nonsense>>()?;
+        Ok(IntentRecord { by, participants, object, pieces, homes })
+    }
+}
+
+/// The payload of a batch while its records are decoded.
+pub(crate) struct Payload {
+    pub bytes: Bytes,
+    /// Whether all blocks taken so far were whole.
+    pub whole: bool,
+}
+
+impl Payload {
+    /// Takes the payload of an inline part: its whole blocks in one piece where they can be, the damaged ones apart.
+    fn take(&mut self, range: BlockRange, from: &mut &[u8], pieces: &mut Vec<Part>) -> Result<(), Nonsense> {
+        let blocks = usize::try_from(range.count).map_err(|_| Nonsense)?;
+        if blocks > self.bytes.len() / BLOCK_BYTES {
+            return Err(Nonsense);
+        }
+        let data = self.bytes.split_to(blocks * BLOCK_BYTES);
+        let mut start = 0;
+        for (index, block) in data.chunks_exact(BLOCK_BYTES).enumerate() {
+            if crc32c(block) == from.try_get_u32_le()? {
+                continue;
+            }
+            self.whole = false;
+            push_inline(pieces, range.start, &data, start, index);
+            pieces.push(Part { range: BlockRange::new(range.start + index as u64, 1), body: Body::Lost });
+            start = index + 1;
+        }
+        push_inline(pieces, range.start, &data, start, blocks);
+        Ok(())
+    }
+}
+
+fn push_inline(pieces: &mut Vec<Part>, first: u64, data: &Bytes, start: usize, end: usize) {
+    if start < end {
+        let range = BlockRange::new(first + start as u64, (end - start) as u64);
+        pieces.push(Part { range, body: Body::Inline(data.slice(start * BLOCK_BYTES..end * BLOCK_BYTES)) });
+    }
+}
+
+impl Record {
+    /// Appends the record, without the payload that an intent may have.
+    pub fn encode(&self, to: &mut Vec<u8>) {
+        match self {
+            Record::Intent(intent) => intent.encode(false, to),
+            Record::Applied(intent) => intent.encode(true, to),
+            Record::Commit(transaction) => put_named(to, COMMIT, *transaction),
+            Record::Abort(transaction) => put_named(to, ABORT, *transaction),
+            Record::Forget(transaction) => put_named(to, FORGET, *transaction),
+            Record::Decided { transaction, stamp, participants } => {
+                put_named(to, DECIDED, *transaction);
+                put_stamp(to, *stamp);
+                put_devices(to, participants);
+            }
+            Record::Settled { host, sequence } => {
+                put_named(to, SETTLED, TransactionId { host: *host, sequence: *sequence });
+            }
+            Record::Stamps(until) => {
+                to.put_u8(STAMPS);
+                to.put_u64_le(until.0);
+            }
+            Record::Fence(fence) => {
+                to.put_u8(FENCE);
+                to.put_u32_le(fence.below.0);
+                put_generations(to, &fence.except);
+                put_generations(to, &fence.also);
+            }
+            Record::Created(object) => put_object(to, CREATED, object),
+            Record::Object(object) => put_object(to, OBJECT, object),
+            Record::Removed(object) => {
+                to.put_u8(REMOVED);
+                to.put_u64_le(object.0);
+            }
+        }
+    }
+
+    /// The next record of a batch's description.
+    pub fn decode(from: &mut &[u8], payload: &mut Payload) -> Result<Record, Nonsense> {
+        Ok(match from.try_get_u8()? {
+            INTENT => Record::Intent(IntentRecord::decode(from, payload)?),
+            APPLIED => Record::Applied(IntentRecord::decode(from, payload)?),
+            COMMIT => Record::Commit(take_transaction(from)?),
+            ABORT => Record::Abort(take_transaction(from)?),
+            FORGET => Record::Forget(take_transaction(from)?),
+            DECIDED => Record::Decided {
+                transaction: take_transaction(from)?,
+                stamp: take_stamp(from)?,
+                participants: take_devices(from)?,
+            },
+            SETTLED => {
+                let TransactionId { host, sequence } = take_transaction(from)?;
+                Record::Settled { host, sequence }
+            }
+            STAMPS => Record::Stamps(Clock(from.try_get_u64_le()?)),
+            FENCE => Record::Fence(FenceTable {
+                below: Generation(from.try_get_u32_le()?),
+                except: take_generations(from)?,
+                also: take_generations(from)?,
+            }),
+            CREATED => Record::Created(take_object(from)?),
+            OBJECT => Record::Object(take_object(from)?),
+            REMOVED => Record::Removed(ObjectId(from.try_get_u64_le()?)),
+            _ => return Err(Nonsense),
+        })
+    }
+}
+
+fn put_named(to: &mut Vec<u8>, kind: u8, transaction: TransactionId) {
+    to.put_u8(kind);
+    put_transaction(to, transaction);
+}
+
+fn put_transaction(to: &mut Vec<u8>, transaction: TransactionId) {
+    to.put_u32_le(transaction.host.0);
+    to.put_u64_le(transaction.sequence);
+}
+
+fn take_transaction(from: &mut &[u8]) -> Result<TransactionId, Nonsense> {
+    Ok(TransactionId { host: Generation(from.try_get_u32_le()?), sequence: from.try_get_u64_le()? })
+}
+
+fn put_stamp(to: &mut Vec<u8>, stamp: Stamp) {
+    to.put_u64_le(stamp.clock.0);
+    to.put_u32_le(stamp.host.0);
+}
+
+fn take_stamp(from: &mut &[u8]) -> Result<Stamp, Nonsense> {
+    Ok(Stamp { clock: Clock(from.try_get_u64_le()?), host: Generation(from.try_get_u32_le()?) })
+}
+
+fn put_devices(to: &mut Vec<u8>, devices: &[DeviceId]) {
+    to.put_u16_le(devices.len() as u16);
+    devices.iter().for_each(|device| to.put_u16_le(device.0));
+}
+
+fn take_devices(from: &mut &[u8]) -> Result<Vec<DeviceId>, Nonsense> {
+    let count = usize::from(from.try_get_u16_le()?);
+    if count > limits::PARTICIPANTS_MAX {
+        return Err(Nonsense);
+    }
+    (0..count).map(|_| Ok(DeviceId(from.try_get_u16_le()?))).collect()
+}
+
+fn put_generations(to: &mut Vec<u8>, generations: &BTreeSet<Generation>) {
+    to.put_u32_le(generations.len() as u32);
+    generations.iter().for_each(|generation| to.put_u32_le(generation.0));
+}
+
+fn take_generations(from: &mut &[u8]) -> Result<BTreeSet<Generation>, Nonsense> {
+    (0..from.try_get_u32_le()?).map(|_| Ok(Generation(from.try_get_u32_le()?))).collect()
+}
+
+fn put_object(to: &mut Vec<u8>, kind: u8, object: &ObjectRecord) {
+    to.put_u8(kind);
+    to.put_u64_le(object.description.object.0);
+    to.put_u64_le(object.description.blocks);
+    to.put_u8(match object.description.ordering {
+        Ordering::Timestamp => 0,
+        Ordering::None => 1,
+    });
+    to.put_u32_le(object.extents.len() as u32);
+    for extent in &object.extents {
+        to.put_u32_le(extent.start);
+        to.put_u32_le(extent.count);
+    }
+}
+
+fn take_object(from: &mut &[u8]) -> Result<ObjectRecord, Nonsense> {
+    let description = ObjectDescription {
+        object: ObjectId(from.try_get_u64_le()?),
+        blocks: from.try_get_u64_le()?,
+        ordering: match from.try_get_u8()? {
+            0 => Ordering::Timestamp,
+            1 => Ordering::None,
+            _ => return Err(Nonsense),
+        },
+    };
+    let extents = (0..from.try_get_u32_le()?)
+        .map(|_| Ok(MapExtent { start: from.try_get_u32_le()?, count: from.try_get_u32_le()? }))
+        .collect::<Result<Vec<_>, Nonsense>>()?;
+    let chunks: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
+    if chunks != description.blocks.div_ceil(CHUNK_BLOCKS) {
+        return Err(Nonsense);
+    }
+    Ok(ObjectRecord { description, extents })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn intent() -> IntentRecord {
+        IntentRecord {
+            by: Attribution {
+                transaction: TransactionId { host: Generation(3), sequence: 9 },
+                stamp: Stamp { clock: Clock(77), host: Generation(3) },
+                epoch: Epoch(2),
+                linkage: Linkage { first: 5, last: 8 },
+            },
+            participants: vec![DeviceId(1), DeviceId(4)],
+            object: ObjectId(6),
+            pieces: vec![
+                Part { range: BlockRange::new(0, 3), body: Body::Inline(vec![5; 3 * BLOCK_BYTES].into()) },
+                Part { range: BlockRange::new(3, 2), body: Body::Hole },
+                Part { range: BlockRange::new(16, 32), body: Body::Slots(11) },
+                Part { range: BlockRange::new(50, 1), body: Body::Lost },
+            ],
+            homes: vec![Home { chunk: 0, slot: 4 }],
+        }
+    }
+
+    fn records() -> Vec<Record> {
+        let transaction = intent().by.transaction;
+        let object = ObjectRecord {
+            description: ObjectDescription { object: ObjectId(6), blocks: 100, ordering: Ordering::None },
+            extents: vec![MapExtent { start: 0, count: 3 }, MapExtent { start: 9, count: 4 }],
+        };
+        let two: BTreeSet<_> = [Generation(8), Generation(9)].into();
+        vec![
+            Record::Intent(intent()),
+            Record::Applied(intent()),
+            Record::Commit(transaction),
+            Record::Abort(transaction),
+            Record::Decided { transaction, stamp: intent().by.stamp, participants: vec![DeviceId(7)] },
+            Record::Forget(transaction),
+            Record::Settled { host: Generation(4), sequence: 5 },
+            Record::Stamps(Clock(99)),
+            Record::Fence(FenceTable { below: Generation(7), except: two.clone(), also: two }),
+            Record::Created(object.clone()),
+            Record::Object(object),
+            Record::Removed(ObjectId(6)),
+        ]
+    }
+
+    fn decode(description: &[u8], payload: Vec<u8>) -> Result<(Vec<Record>, bool), Nonsense> {
+        let (mut from, mut payload) = (description, Payload { bytes: payload.into(), whole: true });
+        let mut found = Vec::new();
+        while !from.is_empty() {
+            found.push(Record::decode(&mut from, &mut payload)?);
+        }
+        Ok((found, payload.whole))
+    }
+
+    #[test]
+    fn every_record_is_read_as_it_was_written() {
+        let mut description = Vec::new();
+        records().iter().for_each(|record| record.encode(&mut description));
+        assert_eq!(decode(&description, vec![5; 6 * BLOCK_BYTES]), Ok((records(), true)));
+    }
+
+    #[test]
+    fn a_damaged_payload_block_is_lost_and_its_neighbours_are_not() {
+        let mut description = Vec::new();
+        intent().encode(false, &mut description);
+        let mut payload = vec![5; 3 * BLOCK_BYTES];
+        payload[BLOCK_BYTES + 1] = 0;
+        let (found, whole) = decode(&description, payload).expect("the description is whole");
+        assert!(!whole);
+        let Record::Intent(found) = &found[0] else { panic!("an intent") };
+        let kinds: Vec<_> = found.pieces.iter().map(|part| (part.range, part.body == Body::Lost)).collect();
+        assert_eq!(
+            kinds[..3],
+            [(BlockRange::new(0, 1), false), (BlockRange::new(1, 1), true), (BlockRange::new(2, 1), false)]
+        );
+    }
+
+    #[test]
+    fn the_room_set_aside_is_enough() {
+        let mut description = Vec::new();
+        intent().encode(false, &mut description);
+        assert!((description.len() + intent().payload_len()) as u64 <= intent().journal_len());
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_an_error_and_not_a_panic(
+            which in 0usize..12, at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(),
+        ) {
+            let mut description = Vec::new();
+            records()[which].encode(&mut description);
+            let at = at.index(description.len());
+            description[at] = byte;
+            description.truncate(cut.index(description.len()) + 1);
+            let _ = decode(&description, vec![5; 3 * BLOCK_BYTES]);
+        }
+    }
+}

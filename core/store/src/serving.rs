@@ -1,0 +1,376 @@
+//! A store in service: what it knows, what it has in flight, and who hears of what.
+
+use crate::block::{CHUNK_BLOCKS, STRIDE, places_of};
+use crate::checkpoint::Checkpoint;
+use crate::counters::Counters;
+use crate::journal::{Flight, Journal};
+use crate::reading::ReadOperation;
+use crate::record::Record;
+use crate::slots::Slots;
+use crate::state::State;
+use crate::superblock::{Geometry, Superblock};
+use crate::writing::{Preparing, Waiting};
+use crate::{FenceTable, StoreError, StoreEvent};
+use braid_base::{BlockRange, Clock, Generation, Now, ObjectId, RangeTable, Time, TransactionId};
+use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
+use braid_wire::{Failure, ObjectDescription};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// How long a commit waits for a batch to ride on.
+const COMMIT_LINGER: Duration = Duration::from_millis(10);
+/// How long after a batch its durability is put on record, if no other batch does it.
+const MARK_AFTER: Duration = Duration::from_millis(50);
+
+/// What a disk command was for.
+#[derive(Debug)]
+pub(crate) enum Io {
+    /// The batch in flight.
+    Batch,
+    /// Space for the slots up to this one.
+    Reserve { frontier: u32 },
+    /// Part of a read.
+    Read { operation: u64, part: usize, places: BlockRange },
+    /// Whole chunks of an intent.
+    Data { preparing: u64, places: BlockRange },
+    /// Blocks on their way home, by place.
+    Home { places: BlockRange },
+    /// A step of the checkpoint that ends with this one command.
+    CheckpointStep,
+    /// Map pages of the checkpoint, among others.
+    CheckpointPages,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    pub superblock: Superblock,
+    pub state: State,
+    pub slots: Slots,
+    pub journal: Journal,
+    pub checkpoint: Checkpoint,
+    pub reads: BTreeMap<u64, ReadOperation>,
+    pub queue: VecDeque<Waiting>,
+    pub preparing: BTreeMap<u64, Preparing>,
+    pub reserving: bool,
+    pub refused: bool,
+    /// How often the disk refused space to the first that waits.
+    pub refusals: u32,
+    /// Commands in flight to the data area, by place.
+    pub places: RangeTable<u64, ()>,
+    pub events: VecDeque<StoreEvent>,
+    pub counters: Counters,
+    pub next_id: u64,
+    io: BTreeMap<DiskTag, Io>,
+    now: Now,
+    broken: bool,
+}
+
+impl Serving {
+    /// Takes over from recovery.
+    pub fn new(superblock: Superblock, state: State, journal: Journal, next_tag: u64) -> Serving {
+        let slots = Slots::new(superblock.geometry.slots, state.used_slots());
+        Serving {
+            superblock,
+            state,
+            slots,
+            journal,
+            checkpoint: Checkpoint::default(),
+            reads: BTreeMap::new(),
+            queue: VecDeque::new(),
+            preparing: BTreeMap::new(),
+            reserving: false,
+            refused: false,
+            refusals: 0,
+            places: RangeTable::default(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            next_id: next_tag,
+            io: BTreeMap::new(),
+            now: Now::default(),
+            broken: false,
+        }
+    }
+
+    pub fn geometry(&self) -> &Geometry {
+        &self.superblock.geometry
+    }
+
+    /// Lets the clock run.
+    pub fn observe(&mut self, now: Now) {
+        self.now = now;
+    }
+
+    /// Lets the clock run; then does whatever can be done.
+    pub fn advance(&mut self, now: Option<Now>, out: &mut Effects) {
+        if let Some(now) = now {
+            self.now = now;
+        }
+        if self.broken {
+            return;
+        }
+        self.admit(out);
+        self.begin_checkpoint_if_due();
+        self.write_batch(out);
+        self.extend_ahead(out);
+    }
+
+    /// When there is something to do though nothing else happens.
+    pub fn deadline(&self) -> Option<Time> {
+        if self.broken || self.journal.flight.is_some() {
+            return None;
+        }
+        [self.journal.flush_at, self.journal.mark_at].into_iter().flatten().min()
+    }
+
+    /// See [`Store::commit`](crate::Store::commit).
+    pub fn commit(&mut self, transaction: TransactionId) {
+        let mut released = std::mem::take(&mut self.journal.released);
+        let known = self.state.commit(transaction, &mut released);
+        self.journal.released = released;
+        self.decide(known, Record::Commit(transaction), StoreEvent::Committed { transaction });
+    }
+
+    /// See [`Store::abort`](crate::Store::abort).
+    pub fn abort(&mut self, transaction: TransactionId) {
+        let mut released = std::mem::take(&mut self.journal.released);
+        let known = self.state.abort(transaction, &mut released);
+        self.journal.released = released;
+        self.decide(known, Record::Abort(transaction), StoreEvent::Aborted { transaction });
+        self.journal.urgent = true;
+    }
+
+    /// The intent of a removed object is gone already: its decision is as durable as the removal.
+    fn decide(&mut self, known: bool, note: Record, event: StoreEvent) {
+        if known {
+            self.journal.note(&note);
+        }
+        self.journal.events.push(event);
+        self.linger();
+    }
+
+    fn linger(&mut self) {
+        if self.journal.flush_at.is_none() {
+            self.journal.flush_at = Some(self.now.time.after(COMMIT_LINGER));
+        }
+        // Slots and room come back with decisions: who waits for them need not wait longer.
+        self.journal.urgent |= !self.queue.is_empty();
+    }
+
+    /// See [`Store::forget`](crate::Store::forget). The note rides on a batch that goes anyhow.
+    pub fn forget(&mut self, transaction: TransactionId) {
+        if self.state.forget(transaction) {
+            self.journal.note(&Record::Forget(transaction));
+        }
+    }
+
+    /// See [`Store::settle`](crate::Store::settle). The note rides on a batch that goes anyhow.
+    pub fn settle(&mut self, host: Generation, sequence: u64) {
+        if self.state.settle(host, sequence) {
+            self.journal.note(&Record::Settled { host, sequence });
+        }
+    }
+
+    pub fn create_object(&mut self, ticket: u64, description: ObjectDescription) {
+        let there = self.state.objects.get(description.object).map(|record| record.description);
+        let result = match there {
+            Some(there) if there == description => Ok(()),
+            Some(_) => Err(Failure::ObjectExists),
+            None => self.state.objects.place(description).map(|record| {
+                self.journal.note(&Record::Created(record.clone()));
+                assert!(self.state.create(record), "its place was free");
+            }),
+        };
+        self.tell_when_durable(ticket, result);
+    }
+
+    pub fn remove_object(&mut self, ticket: u64, object: ObjectId) {
+        let mut released = std::mem::take(&mut self.journal.released);
+        let known = self.state.remove(object, &mut released);
+        self.journal.released = released;
+        if known {
+            self.journal.note(&Record::Removed(object));
+        }
+        self.tell_when_durable(ticket, if known { Ok(()) } else { Err(Failure::NoSuchObject) });
+    }
+
+    pub fn reserve_stamps(&mut self, ticket: u64, until: Clock) {
+        self.state.stamps_reserved = self.state.stamps_reserved.max(until);
+        self.journal.note(&Record::Stamps(until));
+        self.tell_when_durable(ticket, Ok(()));
+    }
+
+    pub fn set_fence(&mut self, ticket: u64, fence: FenceTable) {
+        self.journal.note(&Record::Fence(fence.clone()));
+        self.state.fence = fence;
+        self.tell_when_durable(ticket, Ok(()));
+    }
+
+    pub fn flush(&mut self, ticket: u64) {
+        self.tell_when_durable(ticket, Ok(()));
+    }
+
+    /// Refusals wait too: what they are due to may not be durable yet.
+    fn tell_when_durable(&mut self, ticket: u64, result: Result<(), Failure>) {
+        self.journal.events.push(StoreEvent::Done { ticket, result });
+        self.journal.urgent = true;
+    }
+
+    /// Gives the disk a command, and remembers what for.
+    pub fn disk(&mut self, io: Io, command: DiskCommand, out: &mut Effects) {
+        let tag = DiskTag(self.next_id);
+        self.next_id += 1;
+        if let Io::Read { places, .. } | Io::Data { places, .. } | Io::Home { places } = &io {
+            self.places.insert(*places, tag.0, ());
+        }
+        self.counters.count(&command);
+        self.io.insert(tag, io);
+        out.disk(tag, command);
+    }
+
+    /// Where a place begins on the device.
+    pub fn offset_of(&self, place: u64) -> u64 {
+        self.geometry().data_offset + place * STRIDE as u64
+    }
+
+    pub fn on_disk_done(&mut self, now: Now, tag: DiskTag, result: DiskResult, out: &mut Effects) {
+        self.now = now;
+        let Some(io) = self.io.remove(&tag) else { return };
+        if self.broken {
+            return;
+        }
+        if let Io::Read { places, .. } | Io::Data { places, .. } | Io::Home { places } = &io {
+            self.places.remove(places.start, tag.0);
+        }
+        let (done, bytes) = match result {
+            DiskResult::Done(done) => (done, None),
+            DiskResult::Read(Ok(bytes)) => (Ok(()), Some(bytes)),
+            DiskResult::Read(Err(error)) => (Err(error), None),
+        };
+        match io {
+            Io::Read { operation, part, places } => {
+                self.on_read(operation, part, bytes.ok_or(Failure::Disk));
+                self.on_places_quiet(places, out);
+            }
+            Io::Data { preparing, places } => {
+                self.on_data_written(preparing, done);
+                self.on_places_quiet(places, out);
+            }
+            Io::Reserve { frontier } => self.on_reserved(frontier, done),
+            Io::Batch | Io::Home { .. } | Io::CheckpointStep | Io::CheckpointPages if done.is_err() => {
+                return self.give_up(done.expect_err("just seen"));
+            }
+            Io::Batch => self.on_batch_durable(out),
+            Io::Home { places } => {
+                self.on_home_written(places);
+                self.on_places_quiet(places, out);
+            }
+            Io::CheckpointStep => self.on_checkpoint_step(out),
+            Io::CheckpointPages => self.on_checkpoint_pages(out),
+        }
+        self.advance(None, out);
+    }
+
+    /// Without its journal or its map a store is none.
+    fn give_up(&mut self, error: DiskError) {
+        self.broken = true;
+        self.events.push_back(StoreEvent::Unusable(StoreError::Disk(error)));
+    }
+
+    fn write_batch(&mut self, out: &mut Effects) {
+        let mark_due = self.journal.is_mark_due(self.now.time);
+        if !self.journal.is_due(self.now.time) && !mark_due {
+            return;
+        }
+        let Some(batch) = self.journal.assemble() else {
+            self.checkpoint.wanted = true;
+            return;
+        };
+        self.counters.batches += 1;
+        self.counters.journal_bytes += batch.buffer.len() as u64;
+        self.counters.journal_blocks += u64::from(batch.blocks);
+        let offset = self.geometry().journal_offset + batch.offset;
+        self.disk(Io::Batch, DiskCommand::Write { offset, data: vec![batch.buffer], durable: true }, out);
+    }
+
+    fn on_batch_durable(&mut self, out: &mut Effects) {
+        let Flight { intents, carried, events, released, ends_snapshot, mark, .. } = self.journal.landed();
+        self.journal.mark_at = (!mark).then(|| self.now.time.after(MARK_AFTER));
+        for intent in carried {
+            if let Some(held) = self.state.intents.get_mut(&intent.by.transaction) {
+                *held = intent;
+            }
+        }
+        let mut told = Vec::with_capacity(intents.len());
+        for (intent, applied) in intents {
+            told.push(self.on_intent_durable(intent, applied));
+        }
+        self.events.extend(told.into_iter().chain(events));
+        for slot in released {
+            self.release(slot);
+        }
+        if ends_snapshot {
+            self.on_snapshot_durable(out);
+        }
+    }
+
+    /// Gives a slot back as soon as nothing is in flight to it.
+    pub fn release(&mut self, slot: u32) {
+        self.checkpoint.drop_slot(slot);
+        if self.places.overlapping(places_of(slot)).next().is_some() {
+            self.slots.releasing.insert(slot);
+        } else {
+            self.slots.give_back(slot);
+        }
+    }
+
+    /// A command to these places has ended: others may have waited for that.
+    fn on_places_quiet(&mut self, places: BlockRange, out: &mut Effects) {
+        if !self.slots.releasing.is_empty() {
+            let first = (places.start / CHUNK_BLOCKS) as u32;
+            let behind = places.end().div_ceil(CHUNK_BLOCKS) as u32;
+            let quiet: Vec<u32> = self.slots.releasing.range(first..behind).copied().collect();
+            for slot in quiet {
+                if self.places.overlapping(places_of(slot)).next().is_none() {
+                    self.slots.releasing.remove(&slot);
+                    self.slots.give_back(slot);
+                }
+            }
+        }
+        self.send_home(out);
+    }
+
+    /// The bytes that a read brought, checked for length: a short answer is a failed disk.
+    pub fn expect_len(bytes: Result<Bytes, Failure>, length: usize) -> Result<Bytes, Failure> {
+        bytes.and_then(|bytes| if bytes.len() == length { Ok(bytes) } else { Err(Failure::Disk) })
+    }
+
+    /// Asserts what must hold between steps.
+    pub fn invariants(&self) {
+        self.journal.invariants();
+        let held = self.state.map.mapped() + self.slots.free();
+        assert!(held <= self.slots.frontier(), "a slot is mapped or free, not both");
+        assert!(self.slots.frontier() <= self.slots.total());
+    }
+
+    /// Asserts that every slot is accounted for, once. Takes as long as the device is large: for tests.
+    pub fn audit(&self) {
+        let mut owners = vec![0u32; self.slots.frontier() as usize];
+        let preparing = self.preparing.values().flat_map(|preparing| preparing.intent.slots());
+        let held = self.state.used_slots().chain(self.journal.slots()).chain(preparing);
+        let free = (0..self.slots.frontier()).filter(|slot| self.slots.is_free(*slot));
+        for slot in held.chain(self.slots.releasing.iter().copied()).chain(free) {
+            owners[slot as usize] += 1;
+        }
+        for (slot, owners) in owners.iter().enumerate() {
+            assert_eq!(*owners, 1, "slot {slot} has {owners} owners");
+        }
+    }
+
+    /// A fresh identity for an operation.
+    pub fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+}

@@ -1,0 +1,431 @@
+//! What the journal's records amount to: objects, the chunk map, blocks that are in the journal still, undecided
+//! intents, decisions that may not yet be forgotten. The same code runs when a transaction is decided and when recovery
+//! replays that, so the two can't differ.
+//!
+//! Replay begins with a map that may be newer than the first records: pages of a checkpoint that did not end. That does
+//! no harm, since every change since is replayed over it, in order; but in between, things may look odd (a block without
+//! a slot), so only the end result is checked.
+
+use crate::block::{Attribution, CHUNK_BLOCKS, WHOLE_CHUNK, chunks};
+use crate::map::{ChunkMap, ENTRIES_PER_PAGE, Entry};
+use crate::objects::Objects;
+use crate::record::{Body, IntentRecord, ObjectRecord, Part, Record};
+use crate::superblock::Geometry;
+use crate::{FenceTable, Recovered, RecoveredCommit, RecoveredIntent};
+use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, ObjectId, Stamp, TransactionId};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// Slots that objects can't have: room for undecided overwrites of whole chunks.
+pub(crate) const SPARE_MIN: u32 = 64;
+const SPARE_MAX: u32 = 1024;
+
+/// A committed block that is not at home yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resident {
+    /// Its content; none if that was lost.
+    pub data: Option<Bytes>,
+    pub by: Attribution,
+}
+
+/// A chunk that transactions on their way want to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
+    /// How many change it in part; none: one changes it as a whole.
+    sharers: u32,
+    /// Set aside for it, as it had none.
+    slot: Option<u32>,
+}
+
+/// A commit to be remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub stamp: Stamp,
+    pub participants: Vec<DeviceId>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub objects: Objects,
+    pub map: ChunkMap,
+    pub resident: BTreeMap<(ObjectId, u64), Resident>,
+    pub intents: BTreeMap<TransactionId, IntentRecord>,
+    pub decisions: BTreeMap<TransactionId, Decision>,
+    pub stamps_reserved: Clock,
+    pub fence: FenceTable,
+    claims: BTreeMap<(ObjectId, u32), Claim>,
+    /// What the undecided intents and the decisions take in the journal when they are carried on.
+    intent_bytes: u64,
+    decision_bytes: u64,
+}
+
+impl State {
+    pub fn new(geometry: &Geometry) -> State {
+        let spare = (geometry.slots / 16).clamp(SPARE_MIN, SPARE_MAX);
+        State {
+            objects: Objects::new(geometry.slots, u64::from(geometry.slots.saturating_sub(spare))),
+            map: ChunkMap::new(geometry.map_pages),
+            resident: BTreeMap::new(),
+            intents: BTreeMap::new(),
+            decisions: BTreeMap::new(),
+            stamps_reserved: Clock(0),
+            fence: FenceTable::default(),
+            claims: BTreeMap::new(),
+            intent_bytes: 0,
+            decision_bytes: 0,
+        }
+    }
+
+    /// Where a chunk is; nowhere if there is no such object.
+    pub fn chunk(&self, object: ObjectId, chunk: u32) -> Entry {
+        self.objects.entry(object, chunk).map_or(Entry::default(), |index| self.map.get(index))
+    }
+
+    /// True if all of the intent's blocks exist.
+    pub fn fits(&self, intent: &IntentRecord) -> bool {
+        intent.pieces.iter().all(|part| self.objects.contains(intent.object, part.range))
+    }
+
+    /// An undecided intent, now durable.
+    pub fn insert_intent(&mut self, intent: IntentRecord) {
+        self.intent_bytes += intent.journal_len();
+        let before = self.intents.insert(intent.by.transaction, intent);
+        assert!(before.is_none(), "a transaction has one intent");
+    }
+
+    fn take_intent(&mut self, transaction: TransactionId) -> Option<IntentRecord> {
+        let intent = self.intents.remove(&transaction)?;
+        self.intent_bytes -= intent.journal_len();
+        Some(intent)
+    }
+
+    /// The intent takes effect and the decision is remembered; slots that are nobody's any more go to `released`.
+    pub fn commit(&mut self, transaction: TransactionId, released: &mut Vec<u32>) -> bool {
+        let Some(intent) = self.take_intent(transaction) else { return false };
+        self.take_effect(&intent, released);
+        self.remember(transaction, Decision { stamp: intent.by.stamp, participants: intent.participants });
+        true
+    }
+
+    /// The intent never was.
+    pub fn abort(&mut self, transaction: TransactionId, released: &mut Vec<u32>) -> bool {
+        let Some(intent) = self.take_intent(transaction) else { return false };
+        self.discard(&intent, released);
+        true
+    }
+
+    fn remember(&mut self, transaction: TransactionId, decision: Decision) {
+        self.forget(transaction);
+        self.decision_bytes += decision.journal_len();
+        self.decisions.insert(transaction, decision);
+    }
+
+    /// True if there was something to forget.
+    pub fn forget(&mut self, transaction: TransactionId) -> bool {
+        let Some(decision) = self.decisions.remove(&transaction) else { return false };
+        self.decision_bytes -= decision.journal_len();
+        true
+    }
+
+    /// True if there was something to forget.
+    pub fn settle(&mut self, host: Generation, sequence: u64) -> bool {
+        let from = TransactionId { host, sequence: 0 };
+        let below = TransactionId { host, sequence };
+        let mut any = false;
+        while let Some((transaction, _)) = self.decisions.range(from..below).next() {
+            any |= self.forget(*transaction);
+        }
+        any
+    }
+
+    /// Takes in a new object, all holes.
+    pub fn create(&mut self, record: ObjectRecord) -> bool {
+        let extents = record.extents.clone();
+        if !self.objects.insert(record) {
+            return false;
+        }
+        for index in extents.iter().flat_map(|extent| extent.start..extent.start + extent.count) {
+            self.map.set(index as usize, Entry::default());
+        }
+        // Whatever the disk holds there, the next checkpoint writes the object's pages, both copies of each.
+        for extent in extents.iter().filter(|extent| extent.count > 0) {
+            let pages = ENTRIES_PER_PAGE as u32;
+            (extent.start / pages..=(extent.start + extent.count - 1) / pages).for_each(|page| self.map.touch(page));
+        }
+        true
+    }
+
+    /// Removes an object, with what is undecided about it.
+    pub fn remove(&mut self, object: ObjectId, released: &mut Vec<u32>) -> bool {
+        let doomed = |intent: &&IntentRecord| intent.object == object;
+        let doomed: Vec<_> = self.intents.values().filter(doomed).map(|intent| intent.by.transaction).collect();
+        for transaction in doomed {
+            self.abort(transaction, released);
+        }
+        let Some(record) = self.objects.remove(object) else { return false };
+        for index in record.extents.iter().flat_map(|extent| extent.start..extent.start + extent.count) {
+            released.extend(self.map.get(index as usize).slot);
+            self.map.set(index as usize, Entry::default());
+        }
+        while let Some((key, _)) = self.resident.range((object, 0)..=(object, u64::MAX)).next() {
+            let key = *key;
+            self.resident.remove(&key);
+        }
+        true
+    }
+
+    /// The intent's content becomes the committed one.
+    pub fn take_effect(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
+        for home in &intent.homes {
+            let Some(index) = self.objects.entry(intent.object, home.chunk) else { continue };
+            let entry = self.map.get(index);
+            if entry.slot.is_none() {
+                self.map.set(index, Entry { slot: Some(home.slot), ..entry });
+            }
+        }
+        for part in &intent.pieces {
+            match &part.body {
+                Body::Hole => self.make_hole(intent.object, part.range, released),
+                Body::Slots(first) => self.swing(intent.object, part.range, *first, released),
+                Body::Inline(data) => self.make_resident(intent, part.range, Some(data)),
+                Body::Lost => self.make_resident(intent, part.range, None),
+            }
+        }
+        self.unclaim(intent, released);
+    }
+
+    fn make_hole(&mut self, object: ObjectId, range: BlockRange, released: &mut Vec<u32>) {
+        for (chunk, mask) in chunks(range) {
+            let Some(index) = self.objects.entry(object, chunk) else { continue };
+            let entry = self.map.get(index);
+            if mask == WHOLE_CHUNK {
+                released.extend(entry.slot);
+                self.map.set(index, Entry::default());
+            } else {
+                self.map.set(index, Entry { blocks: entry.blocks & !mask, ..entry });
+            }
+        }
+        self.drop_residents(object, range);
+    }
+
+    fn swing(&mut self, object: ObjectId, range: BlockRange, first: u32, released: &mut Vec<u32>) {
+        for ((chunk, _), slot) in chunks(range).zip(first..) {
+            let Some(index) = self.objects.entry(object, chunk) else { continue };
+            released.extend(self.map.get(index).slot.filter(|old| *old != slot));
+            self.map.set(index, Entry { slot: Some(slot), blocks: WHOLE_CHUNK });
+        }
+        self.drop_residents(object, range);
+    }
+
+    fn make_resident(&mut self, intent: &IntentRecord, range: BlockRange, data: Option<&Bytes>) {
+        for (chunk, mask) in chunks(range) {
+            let Some(index) = self.objects.entry(intent.object, chunk) else { continue };
+            let entry = self.map.get(index);
+            self.map.set(index, Entry { blocks: entry.blocks | mask, ..entry });
+        }
+        for (at, block) in range.blocks().enumerate() {
+            let data = data.map(|data| data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES));
+            self.resident.insert((intent.object, block), Resident { data, by: intent.by });
+        }
+    }
+
+    fn drop_residents(&mut self, object: ObjectId, range: BlockRange) {
+        while let Some((key, _)) = self.resident.range((object, range.start)..(object, range.end())).next() {
+            let key = *key;
+            self.resident.remove(&key);
+        }
+    }
+
+    /// An intent that will not take effect gives its slots back.
+    pub fn discard(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
+        for part in &intent.pieces {
+            if let Body::Slots(first) = part.body {
+                released.extend(first..first + (part.range.count / CHUNK_BLOCKS) as u32);
+            }
+        }
+        self.unclaim(intent, released);
+    }
+
+    /// True if nobody on its way is at odds with `intent`: a chunk is changed by many in part, or by one as a whole.
+    pub fn may_claim(&self, intent: &IntentRecord) -> bool {
+        let free = |(chunk, mask)| {
+            let claim = self.claims.get(&(intent.object, chunk));
+            claim.is_none_or(|claim| claim.sharers > 0 && mask != WHOLE_CHUNK)
+        };
+        intent.pieces.iter().flat_map(|part| chunks(part.range)).all(free)
+    }
+
+    /// Claims the intent's chunks, and for its homes the slots.
+    pub fn claim(&mut self, intent: &IntentRecord) {
+        for (chunk, whole) in claims_of(intent) {
+            let claim = self.claims.entry((intent.object, chunk)).or_insert(Claim { sharers: 0, slot: None });
+            claim.sharers += u32::from(!whole);
+        }
+        for home in &intent.homes {
+            if let Some(claim) = self.claims.get_mut(&(intent.object, home.chunk)) {
+                claim.slot = Some(home.slot);
+            }
+        }
+    }
+
+    /// The slot set aside for a chunk that has none.
+    pub fn claimed_slot(&self, object: ObjectId, chunk: u32) -> Option<u32> {
+        self.claims.get(&(object, chunk)).and_then(|claim| claim.slot)
+    }
+
+    fn unclaim(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
+        for (chunk, whole) in claims_of(intent) {
+            let key = (intent.object, chunk);
+            let claim = self.claims.get_mut(&key).expect("who claimed a chunk holds the claim to the end");
+            claim.sharers -= u32::from(!whole);
+            if claim.sharers > 0 {
+                continue;
+            }
+            let spare = claim.slot;
+            self.claims.remove(&key);
+            let mapped = self.chunk(intent.object, chunk).slot;
+            released.extend(spare.filter(|slot| mapped != Some(*slot)));
+        }
+    }
+
+    /// All slots that hold, or are to hold, anything: of the map, and of those on their way. For recovery and tests.
+    pub fn used_slots(&self) -> impl Iterator<Item = u32> {
+        let extents = self.objects.iter().flat_map(|object| &object.extents);
+        let mapped = extents.flat_map(|extent| extent.start..extent.start + extent.count);
+        let mapped = mapped.filter_map(|index| self.map.get(index as usize).slot);
+        // A chunk has its slot from its claim as soon as the first that shares it has committed.
+        let apart = |((object, chunk), claim): (&(ObjectId, u32), &Claim)| {
+            claim.slot.filter(|slot| self.chunk(*object, *chunk).slot != Some(*slot))
+        };
+        let claimed = self.claims.iter().filter_map(apart);
+        let held = self.intents.values().flat_map(|intent| intent.slots());
+        mapped.chain(claimed).chain(held)
+    }
+
+    /// Bytes that a snapshot of all this takes in the journal; a little more than the truth.
+    pub fn snapshot_len(&self) -> u64 {
+        let extents: usize = self.objects.iter().map(|object| 40 + 8 * object.extents.len()).sum();
+        let fence = 4 * (self.fence.except.len() + self.fence.also.len());
+        256 + extents as u64 + fence as u64 + self.intent_bytes + self.decision_bytes
+    }
+
+    /// Bytes that the undecided intents take in a snapshot.
+    pub fn intent_bytes(&self) -> u64 {
+        self.intent_bytes
+    }
+
+    /// Replays a record.
+    pub fn replay(&mut self, record: Record) {
+        // Which slots are free is found out at the end.
+        let mut released = Vec::new();
+        match record {
+            Record::Intent(intent) if self.fits(&intent) && !self.intents.contains_key(&intent.by.transaction) => {
+                self.claim(&intent);
+                self.insert_intent(intent);
+            }
+            Record::Applied(intent) if self.fits(&intent) => {
+                self.claim(&intent);
+                self.take_effect(&intent, &mut released);
+            }
+            // Of an object that has been removed since; or an intent that was carried along while still in the journal.
+            Record::Intent(_) | Record::Applied(_) => {}
+            Record::Commit(transaction) => {
+                self.commit(transaction, &mut released);
+            }
+            Record::Abort(transaction) => {
+                self.abort(transaction, &mut released);
+            }
+            Record::Decided { transaction, stamp, participants } => {
+                self.remember(transaction, Decision { stamp, participants });
+            }
+            Record::Forget(transaction) => {
+                self.forget(transaction);
+            }
+            Record::Settled { host, sequence } => {
+                self.settle(host, sequence);
+            }
+            Record::Stamps(until) => self.stamps_reserved = self.stamps_reserved.max(until),
+            Record::Fence(fence) => self.fence = fence,
+            Record::Created(record) => {
+                self.create(record);
+            }
+            // Taken in before replay, so that the map could be loaded.
+            Record::Object(_) => {}
+            Record::Removed(object) => {
+                self.remove(object, &mut released);
+            }
+        }
+    }
+
+    /// True if, after replay, everything that holds anything has a slot.
+    pub fn is_sound(&self) -> bool {
+        let extents = self.objects.iter().flat_map(|object| &object.extents);
+        let mut indices = extents.flat_map(|extent| extent.start..extent.start + extent.count);
+        indices.all(|index| {
+            let entry = self.map.get(index as usize);
+            entry.blocks == 0 || entry.slot.is_some()
+        })
+    }
+
+    /// What the device is told after recovery.
+    pub fn recovered(&self) -> Recovered {
+        let ranges = |pieces: &[Part]| {
+            let mut ranges: Vec<BlockRange> = Vec::new();
+            for part in pieces {
+                match ranges.last_mut() {
+                    Some(last) if last.end() == part.range.start => last.count += part.range.count,
+                    _ => ranges.push(part.range),
+                }
+            }
+            ranges
+        };
+        let intent = |intent: &IntentRecord| RecoveredIntent {
+            transaction: intent.by.transaction,
+            stamp: intent.by.stamp,
+            participants: intent.participants.clone(),
+            object: intent.object,
+            ranges: ranges(&intent.pieces),
+        };
+        let commit = |(transaction, decision): (&TransactionId, &Decision)| RecoveredCommit {
+            transaction: *transaction,
+            stamp: decision.stamp,
+            participants: decision.participants.clone(),
+        };
+        Recovered {
+            intents: self.intents.values().map(intent).collect(),
+            commits: self.decisions.iter().map(commit).collect(),
+            stamps_reserved: self.stamps_reserved,
+            fence: self.fence.clone(),
+        }
+    }
+}
+
+impl Decision {
+    fn journal_len(&self) -> u64 {
+        (1 + 12 + 12 + 2 + 2 * self.participants.len()) as u64
+    }
+}
+
+impl IntentRecord {
+    /// The slots that its whole chunks are in.
+    pub fn slots(&self) -> impl Iterator<Item = u32> {
+        self.pieces.iter().flat_map(|part| match part.body {
+            Body::Slots(first) => first..first + (part.range.count / CHUNK_BLOCKS) as u32,
+            _ => 0..0,
+        })
+    }
+}
+
+/// The chunks that an intent changes, each once, and whether as a whole.
+pub(crate) fn claims_of(intent: &IntentRecord) -> impl Iterator<Item = (u32, bool)> {
+    let mut last = None;
+    intent
+        .pieces
+        .iter()
+        .flat_map(|part| {
+            let slots = matches!(part.body, Body::Slots(_) | Body::Hole);
+            chunks(part.range).map(move |(chunk, mask)| (chunk, slots && mask == WHOLE_CHUNK))
+        })
+        .filter(move |(chunk, _)| last.replace(*chunk) != Some(*chunk))
+}

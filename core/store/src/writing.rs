@@ -1,0 +1,360 @@
+//! Writes on their way in: waiting for room, their whole chunks going to fresh slots, then into the journal.
+//!
+//! ```text
+//!   prepare ─► waiting ──────────────► in the journal's queue ─► in a batch ─► durable: answered
+//!                 │ room, slots              ▲
+//!                 └─► whole chunks written ──┘
+//! ```
+//!
+//! Whole chunks are written durably before the record that refers to them, rather than together with it under one sync:
+//! a record whose batch survived a crash is then as good as answered, and recovery need not read the slots to know. The
+//! latency is that of two flushes either way, and batches never wait for bulk data.
+//!
+//! First come, first served: who needs more room than there is holds up the others, and so gets it.
+
+use crate::block::{Attribution, CHUNK_BLOCKS, WHOLE_CHUNK, chunks, interleave, places_of};
+use crate::record::{Body, Home, IntentRecord, Part};
+use crate::serving::{Io, Serving};
+use crate::state::SPARE_MIN;
+use crate::{Intent, StoreEvent};
+use braid_base::{BLOCK_BYTES, BlockRange, limits};
+use braid_machine::{DiskCommand, DiskError, Effects};
+use braid_wire::{Content, Failure, Piece};
+use bytes::Bytes;
+
+/// Slots for which space is set aside at once.
+const RESERVE_STEP: u32 = 64;
+/// The most slots that one command writes.
+const RUN_MAX: u64 = 16;
+
+/// A write that waits for room.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// All its data in one place, not yet split.
+    intent: IntentRecord,
+    applied: bool,
+}
+
+/// A write whose whole chunks are on their way to their slots.
+#[derive(Debug)]
+pub(crate) struct Preparing {
+    pub intent: IntentRecord,
+    applied: bool,
+    outstanding: usize,
+    failure: Option<Failure>,
+}
+
+/// What a write needs.
+#[derive(Debug, Default)]
+struct Needs {
+    /// Slots for chunks that have none.
+    new: u32,
+    /// Slots for whole chunks to be overwritten; without them, these go through the journal.
+    over: u32,
+    /// Room in the journal, with and without those slots.
+    length: u64,
+    length_inline: u64,
+}
+
+/// What became of the first that waits.
+enum Admission {
+    Admitted,
+    Waits,
+    Fails(Failure),
+}
+
+impl Serving {
+    /// See [`Store::prepare`](crate::Store::prepare) and [`Store::apply`](crate::Store::apply).
+    pub fn write(&mut self, intent: Intent, applied: bool) {
+        let transaction = intent.transaction;
+        match self.accept(intent) {
+            Ok(intent) => self.queue.push_back(Waiting { intent, applied }),
+            Err(failure) => self.events.push_back(answer(transaction, applied, Err(failure))),
+        }
+    }
+
+    fn accept(&self, intent: Intent) -> Result<IntentRecord, Failure> {
+        let Intent { transaction, stamp, epoch, mut participants, linkage, object, pieces } = intent;
+        participants.shrink_to_fit();
+        if self.state.objects.get(object).is_none() {
+            return Err(Failure::NoSuchObject);
+        }
+        let mut pieces = pieces.into_iter().map(part_of).collect::<Result<Vec<_>, _>>()?;
+        pieces.sort_by_key(|part| part.range.start);
+        let overlap = pieces.windows(2).any(|pair| pair[0].range.overlaps(pair[1].range));
+        if overlap || participants.len() > limits::PARTICIPANTS_MAX {
+            return Err(Failure::Malformed);
+        }
+        let by = Attribution { transaction, stamp, epoch, linkage };
+        let intent = IntentRecord { by, participants, object, pieces, homes: Vec::new() };
+        if self.state.fits(&intent) { Ok(intent) } else { Err(Failure::OutOfRange) }
+    }
+
+    /// Lets in as many as there is room for.
+    pub fn admit(&mut self, out: &mut Effects) {
+        while let Some(waiting) = self.queue.pop_front() {
+            match self.try_admit(&waiting, out) {
+                Admission::Admitted => {}
+                Admission::Waits => {
+                    self.queue.push_front(waiting);
+                    // Whatever is decided gives room when it is durable.
+                    self.journal.urgent |= !self.journal.events.is_empty();
+                    return;
+                }
+                Admission::Fails(failure) => {
+                    let event = answer(waiting.intent.by.transaction, waiting.applied, Err(failure));
+                    self.events.push_back(event);
+                }
+            }
+            self.refusals = 0;
+        }
+    }
+
+    fn try_admit(&mut self, waiting: &Waiting, out: &mut Effects) -> Admission {
+        let Waiting { intent, applied } = waiting;
+        if !self.state.fits(intent) {
+            return Admission::Fails(Failure::NoSuchObject);
+        }
+        if !self.state.may_claim(intent) {
+            return Admission::Waits;
+        }
+        let needs = self.needs(intent);
+        if needs.length > self.journal.batch_max() {
+            return Admission::Fails(Failure::NoSpace);
+        }
+        // What is kept back is for overwrites: they must not fail for want of a slot.
+        let new = if needs.new == 0 { 0 } else { needs.new + SPARE_MIN };
+        let in_slots = self.slots.free() >= new + needs.over;
+        if !in_slots && (self.slots.free() < new || needs.length_inline > self.journal.batch_max()) {
+            return self.await_slots(new, needs.over, out);
+        }
+        let length = if in_slots { needs.length } else { needs.length_inline };
+        let (undecided, bytes) = (self.state.intents.len() + self.preparing.len(), self.state.intent_bytes());
+        if !self.journal.has_room(length, !applied, undecided, bytes, self.state.snapshot_len()) {
+            self.checkpoint.wanted |= self.journal.has_grown();
+            return Admission::Waits;
+        }
+        self.enter(intent, *applied, in_slots, out);
+        Admission::Admitted
+    }
+
+    /// What a write needs; lengths are a little more than the truth.
+    fn needs(&self, intent: &IntentRecord) -> Needs {
+        let mut needs = Needs { length: intent.journal_len(), length_inline: 0, ..Needs::default() };
+        let mut homed = None;
+        for part in &intent.pieces {
+            let Body::Inline(_) = part.body else { continue };
+            for (chunk, mask) in chunks(part.range) {
+                let slot = self.state.chunk(intent.object, chunk).slot;
+                if mask == WHOLE_CHUNK {
+                    needs.new += u32::from(slot.is_none());
+                    needs.over += u32::from(slot.is_some());
+                    // Its payload, for a part of its own.
+                    needs.length -= CHUNK_BLOCKS * (BLOCK_BYTES as u64 + 4);
+                    needs.length += 64;
+                } else if slot.is_none() && homed.replace(chunk) != Some(chunk) {
+                    needs.new += u32::from(self.state.claimed_slot(intent.object, chunk).is_none());
+                    needs.length += 8;
+                }
+            }
+            needs.length += 64;
+        }
+        needs.length_inline = needs.length + u64::from(needs.over) * CHUNK_BLOCKS * (BLOCK_BYTES as u64 + 4);
+        needs
+    }
+
+    /// There are too few free slots: more space is set aside, or some come back, or the write fails.
+    fn await_slots(&mut self, new: u32, over: u32, out: &mut Effects) -> Admission {
+        if self.reserving {
+            return Admission::Waits;
+        }
+        let missing = (new + over).saturating_sub(self.slots.free());
+        let left = self.slots.total() - self.slots.frontier();
+        if left > 0 && self.refusals < 2 {
+            // Where a generous step is refused, the bare need may still do.
+            let step = if self.refusals == 0 { missing.max(RESERVE_STEP) } else { missing };
+            self.reserve(step.min(left), out);
+            return Admission::Waits;
+        }
+        let on_their_way = self.slots.frontier() - self.slots.free() - self.state.map.mapped();
+        if on_their_way > 0 && (new == 0 || left == 0) {
+            return Admission::Waits;
+        }
+        Admission::Fails(Failure::NoSpace)
+    }
+
+    /// Keeps space set aside ahead of need.
+    pub fn extend_ahead(&mut self, out: &mut Effects) {
+        let left = self.slots.total() - self.slots.frontier();
+        if self.slots.free() < SPARE_MIN + RESERVE_STEP && left > 0 && !self.reserving && !self.refused {
+            self.reserve(RESERVE_STEP.min(left), out);
+        }
+    }
+
+    fn reserve(&mut self, slots: u32, out: &mut Effects) {
+        self.reserving = true;
+        let first = self.slots.frontier();
+        let offset = self.offset_of(places_of(first).start);
+        let length = self.offset_of(places_of(first + slots).start) - offset;
+        self.disk(Io::Reserve { frontier: first + slots }, DiskCommand::Reserve { offset, length }, out);
+    }
+
+    pub fn on_reserved(&mut self, frontier: u32, done: Result<(), DiskError>) {
+        self.reserving = false;
+        self.refused = done.is_err();
+        match done {
+            Ok(()) => self.slots.extend(frontier),
+            Err(_) => self.refusals += 1,
+        }
+    }
+
+    /// A write goes in: it gets its slots, and its whole chunks go there.
+    fn enter(&mut self, intent: &IntentRecord, applied: bool, in_slots: bool, out: &mut Effects) {
+        let mut entered = IntentRecord {
+            by: intent.by,
+            participants: intent.participants.clone(),
+            object: intent.object,
+            pieces: Vec::with_capacity(intent.pieces.len()),
+            homes: Vec::new(),
+        };
+        let mut writes: Vec<(BlockRange, Bytes)> = Vec::new();
+        for part in &intent.pieces {
+            match &part.body {
+                Body::Inline(data) => self.split(part.range, data, in_slots, &mut entered, &mut writes),
+                _ => entered.pieces.push(part.clone()),
+            }
+        }
+        self.state.claim(&entered);
+        self.journal.promise(entered.journal_len(), !applied);
+        if writes.is_empty() {
+            return self.journal.queue(entered, applied);
+        }
+        let preparing = self.id();
+        let slots = entered.pieces.iter().filter(|part| matches!(part.body, Body::Slots(_)));
+        for (part, (places, data)) in slots.zip(&writes) {
+            let buffer = interleave(data, entered.object, part.range.start, &entered.by).freeze();
+            let io = Io::Data { preparing, places: *places };
+            let offset = self.offset_of(places.start);
+            self.disk(io, DiskCommand::Write { offset, data: vec![buffer], durable: true }, out);
+            self.counters.chunks_written += places.count / CHUNK_BLOCKS;
+        }
+        let outstanding = writes.len();
+        self.preparing.insert(preparing, Preparing { intent: entered, applied, outstanding, failure: None });
+    }
+
+    /// Splits data into what goes to slots of its own and what goes through the journal.
+    fn split(
+        &mut self,
+        range: BlockRange,
+        data: &Bytes,
+        in_slots: bool,
+        entered: &mut IntentRecord,
+        writes: &mut Vec<(BlockRange, Bytes)>,
+    ) {
+        // What goes through the journal, from here on, is not yet in `entered`.
+        let mut inline = range.start;
+        let slice = |from: u64, to: u64| {
+            data.slice((from - range.start) as usize * BLOCK_BYTES..(to - range.start) as usize * BLOCK_BYTES)
+        };
+        let flush = |entered: &mut IntentRecord, from: u64, to: u64| {
+            if from < to {
+                entered.pieces.push(Part { range: BlockRange::between(from, to), body: Body::Inline(slice(from, to)) });
+            }
+        };
+        for (chunk, mask) in chunks(range) {
+            let slot = self.state.chunk(entered.object, chunk).slot;
+            if mask != WHOLE_CHUNK {
+                if slot.is_none() && entered.homes.last().is_none_or(|home| home.chunk != chunk) {
+                    let claimed = self.state.claimed_slot(entered.object, chunk);
+                    let slot = claimed.unwrap_or_else(|| self.slots.take());
+                    entered.homes.push(Home { chunk, slot });
+                }
+                continue;
+            }
+            if slot.is_some() && !in_slots {
+                continue;
+            }
+            let blocks = BlockRange::new(u64::from(chunk) * CHUNK_BLOCKS, CHUNK_BLOCKS);
+            flush(entered, inline, blocks.start);
+            let neighbour = inline == blocks.start;
+            inline = blocks.end();
+            let slot = self.slots.take();
+            let places = places_of(slot);
+            match (entered.pieces.last_mut(), writes.last_mut()) {
+                (Some(Part { range: run, body: Body::Slots(_) }), Some((held, bytes)))
+                    if neighbour
+                        && run.end() == blocks.start
+                        && run.start >= range.start
+                        && held.end() == places.start
+                        && held.count < RUN_MAX * CHUNK_BLOCKS =>
+                {
+                    run.count += CHUNK_BLOCKS;
+                    held.count += CHUNK_BLOCKS;
+                    *bytes = slice(run.start, run.end());
+                }
+                _ => {
+                    entered.pieces.push(Part { range: blocks, body: Body::Slots(slot) });
+                    writes.push((places, slice(blocks.start, blocks.end())));
+                }
+            }
+        }
+        flush(entered, inline, range.end());
+    }
+
+    pub fn on_data_written(&mut self, preparing: u64, done: Result<(), DiskError>) {
+        let waiting = self.preparing.get_mut(&preparing).expect("it waits for all its writes");
+        waiting.outstanding -= 1;
+        match done {
+            Ok(()) => {}
+            Err(DiskError::NoSpace) => waiting.failure = Some(Failure::NoSpace),
+            Err(DiskError::Failed) => waiting.failure = Some(Failure::Disk),
+        }
+        if waiting.outstanding > 0 {
+            return;
+        }
+        let Preparing { intent, applied, failure, .. } = self.preparing.remove(&preparing).expect("just seen");
+        let Some(failure) = failure else { return self.journal.queue(intent, applied) };
+        self.journal.fulfil(intent.journal_len(), !applied);
+        let mut released = Vec::new();
+        self.state.discard(&intent, &mut released);
+        released.into_iter().for_each(|slot| self.release(slot));
+        self.events.push_back(answer(intent.by.transaction, applied, Err(failure)));
+    }
+
+    /// An intent's record is durable: what to say.
+    pub fn on_intent_durable(&mut self, intent: IntentRecord, applied: bool) -> StoreEvent {
+        let transaction = intent.by.transaction;
+        if !self.state.fits(&intent) {
+            // Its object was removed meanwhile. Its slots are free when that is durable, too.
+            let mut released = std::mem::take(&mut self.journal.released);
+            self.state.discard(&intent, &mut released);
+            self.journal.released = released;
+            self.journal.urgent = true;
+            return answer(transaction, applied, Err(Failure::NoSuchObject));
+        }
+        if applied {
+            let mut released = Vec::new();
+            self.state.take_effect(&intent, &mut released);
+            released.into_iter().for_each(|slot| self.release(slot));
+        } else {
+            self.state.insert_intent(intent);
+        }
+        answer(transaction, applied, Ok(()))
+    }
+}
+
+fn part_of(piece: Piece) -> Result<Part, Failure> {
+    let Piece { range, content } = piece;
+    let body = match content {
+        Content::Hole => Body::Hole,
+        Content::Data(data) if data.len() as u64 == range.count.saturating_mul(BLOCK_BYTES as u64) => {
+            Body::Inline(data)
+        }
+        Content::Data(_) | Content::Present => return Err(Failure::Malformed),
+    };
+    if range.is_empty() { Err(Failure::Malformed) } else { Ok(Part { range, body }) }
+}
+
+fn answer(transaction: braid_base::TransactionId, applied: bool, result: Result<(), Failure>) -> StoreEvent {
+    if applied { StoreEvent::Applied { transaction, result } } else { StoreEvent::Prepared { transaction, result } }
+}
