@@ -1,3 +1,38 @@
-//! The command `braid`.
+//! The command `braid`: makes arrays, runs their devices and front ends, and looks at them.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `commands` | one file for each command: its arguments, its help, what it does |
+//! | `supervisor` | keeps devices running for `braid up`, each in a process or a thread |
+//! | `device` | one device: making, opening and serving it |
+//! | `front` | an NBD server and its host |
+//! | `session` | a host in this process: generation, lease, addresses of the devices |
+//! | `volumes` | volumes from their names to their components, and their exports |
+//! | `creation` | what an array is created with, and how that may differ from what is asked for later |
+//! | `failure` | errors as people and programs see them |
+//! | `output` | what commands print |
 
-fn main() {}
+mod commands;
+mod creation;
+mod device;
+mod failure;
+mod front;
+mod output;
+mod session;
+mod signals;
+mod supervisor;
+mod volumes;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env()
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+        )
+        .with_target(false)
+        .init();
+    commands::run(std::env::args_os())
+}

@@ -4,6 +4,9 @@ use braid_base::ArrayId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Path, PathBuf};
 
+/// The epoch of an array whose devices are all in, as it was created.
+pub const FIRST_EPOCH: u32 = 1;
+
 /// The array's description, as it stands in `array.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -18,6 +21,8 @@ pub struct ArrayDescription {
     pub epoch: u32,
     /// False until every device was made: nothing has been served from them yet, and they may be made again.
     pub created: bool,
+    /// False until the volumes that it was created with were made.
+    pub populated: bool,
     /// The number of the next volume. Numbers are never used again.
     pub next_volume: u64,
     /// The devices.
@@ -102,8 +107,9 @@ impl ArrayDescription {
             schema: crate::file::SCHEMA,
             array: ArrayId(uuid::Uuid::new_v4().into_bytes()),
             revision: 0,
-            epoch: 1,
+            epoch: FIRST_EPOCH,
             created: false,
+            populated: false,
             next_volume: 1,
             devices,
             volumes: Vec::new(),

@@ -24,7 +24,7 @@ mod hosts;
 mod moment;
 mod run;
 
-pub use description::{ArrayDescription, Creation, DeviceEntry, VolumeEntry, VolumeState, parse_array_id};
+pub use description::{ArrayDescription, Creation, DeviceEntry, FIRST_EPOCH, VolumeEntry, VolumeState, parse_array_id};
 pub use error::ControlError;
 pub use folder::{ArrayFolder, Supervision};
 pub use hosts::{Fence, HostEntry};

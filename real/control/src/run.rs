@@ -31,6 +31,9 @@ pub struct RunningDevice {
     pub pid: Option<u32>,
     /// How often it had to be started again.
     pub restarts: u64,
+    /// Why it is down, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down: Option<String>,
 }
 
 /// Where something listens: `HOST:PORT` or `unix:PATH`.

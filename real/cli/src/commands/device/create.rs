@@ -1,0 +1,47 @@
+//! `braid device create`.
+
+use super::array_id;
+use crate::commands::{Common, size};
+use crate::device;
+use crate::failure::Failure;
+use crate::{creation, output};
+use braid_base::units::format_size;
+use braid_base::{ArrayId, DeviceId};
+use braid_store::StoreConfig;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Make a device: a sparse file, or a raw disk that is overwritten
+///
+/// Example: `braid device create /srv/d5.braid --size 100GiB --array-id $(uuidgen) --id 5`
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The file or disk
+    file: PathBuf,
+    /// Its raw size; of this, some is for its journal and headers
+    #[arg(long, value_parser = size)]
+    size: u64,
+    /// The array that it is to belong to
+    #[arg(long, value_parser = array_id, value_name = "UUID")]
+    array_id: ArrayId,
+    /// Its number in that array
+    #[arg(long, value_name = "NUMBER")]
+    id: u16,
+    /// Use a file or disk that is there already, whatever it holds
+    #[arg(long)]
+    overwrite: bool,
+}
+
+/// Makes it.
+pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let Arguments { file, size, array_id: array, id, overwrite } = arguments;
+    creation::check_multiple("--size", size)?;
+    device::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
+    output::print(
+        common.json,
+        || json!({"schema": 1, "file": file, "array": array.to_string(), "id": id, "size": size}),
+        || format!("{}: device {} of array {array}, {}\n", file.display(), DeviceId(id), format_size(size)),
+    );
+    Ok(ExitCode::SUCCESS)
+}

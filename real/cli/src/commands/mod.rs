@@ -1,0 +1,135 @@
+//! One file for each command: its arguments, its help, what it does.
+
+mod completions;
+mod device;
+mod down;
+mod nbd;
+mod status;
+mod up;
+mod volume;
+
+use crate::failure::{Exit, Failure};
+use braid_control::ArrayFolder;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tokio::task::LocalSet;
+
+/// A shared storage array without a controller.
+///
+/// Storage devices sit on the network, and every host that uses them is its own RAID controller; the devices keep
+/// concurrent hosts apart. `braid up` brings up a whole array on this machine, with a volume that any NBD client
+/// (nbdcopy, qemu, fio, nbdfuse) can use, through as many servers at once as you like.
+#[derive(Parser)]
+#[command(name = "braid", version, max_term_width = 100, after_long_help = TOUR)]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Args)]
+pub struct Common {
+    /// The array: its folder, or the file array.json in it
+    #[arg(long, global = true, env = "BRAID_ARRAY", default_value = "./braid-data", value_name = "DIR-or-FILE")]
+    pub array: PathBuf,
+
+    /// Print one JSON object instead of text; errors too
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+impl Common {
+    /// The folder of the array in question.
+    pub fn folder(&self) -> ArrayFolder {
+        ArrayFolder::at(&self.array)
+    }
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Up(up::Arguments),
+    Down(down::Arguments),
+    Status(status::Arguments),
+    #[command(subcommand)]
+    Volume(volume::Command),
+    #[command(subcommand)]
+    Device(device::Command),
+    Nbd(nbd::Arguments),
+    Completions(completions::Arguments),
+}
+
+const TOUR: &str = "\
+A first tour:
+  braid up                                   five devices, RAID 5, one volume; Ctrl-C ends it
+  nbdinfo nbd://127.0.0.1:10809/vol0         in another terminal: look at the volume
+  nbdcopy some.img nbd://127.0.0.1:10809/vol0
+  braid status                               what runs, and how it is
+  braid volume check vol0                    compare the parity of every stripe
+  braid down                                 end it; `braid up` opens it again
+
+Exit status: 0 done, 1 failed, 2 wrong usage, 3 not there or not reachable, 4 data lost or check failed.
+Logs go to standard error; RUST_LOG=info or debug shows more.";
+
+/// Runs the command that `arguments` ask for.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.collect();
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && arguments.iter().any(|argument| argument == "--json") => {
+            let text = error.render().to_string();
+            let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            return Failure::usage("usage", message).hint("`--help` after any command explains it").report(true);
+        }
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(Exit::Usage as u8) } else { ExitCode::SUCCESS };
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let outcome = runtime.map_err(Failure::from).and_then(|runtime| {
+        let outcome = LocalSet::new().block_on(&runtime, dispatch(cli.command, &cli.common));
+        // Nothing that is still running may keep a command from ending.
+        runtime.shutdown_background();
+        outcome
+    });
+    outcome.unwrap_or_else(|failure| failure.report(cli.common.json))
+}
+
+async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Up(arguments) => up::run(arguments, common).await,
+        Command::Down(arguments) => down::run(arguments, common).await,
+        Command::Status(arguments) => status::run(arguments, common).await,
+        Command::Volume(command) => volume::run(command, common).await,
+        Command::Device(command) => device::run(command, common).await,
+        Command::Nbd(arguments) => nbd::run(arguments, common).await,
+        Command::Completions(arguments) => completions::run(arguments, Cli::command()),
+    }
+}
+
+/// Reads a size for an argument.
+fn size(text: &str) -> Result<u64, String> {
+    braid_base::units::parse_size(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_array_may_be_named_before_or_after_the_command() {
+        for line in ["braid --array /x volume list", "braid volume list --array /x"] {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            assert_eq!(cli.common.array, PathBuf::from("/x"));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `braid nbd`: one more NBD server for a running array.
+
+use crate::commands::Common;
+use crate::failure::Failure;
+use crate::front::{self, Front};
+use crate::output;
+use crate::session::Session;
+use crate::signals::Signals;
+use crate::volumes;
+use braid_nbd::uri;
+use braid_shell::Address;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Serve volumes of a running array to NBD clients
+///
+/// A host of its own: it talks to the devices directly, and any number of servers may serve the same volumes at the same time.
+/// Volumes that are made later are served as well, unless --volume says which. Ends with Ctrl-C or SIGTERM, after the requests in
+/// flight.
+///
+/// Examples: `braid nbd --listen 127.0.0.1:10810`, `braid nbd --volume vol0 --listen unix:/tmp/vol0.sock`
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Serve this volume only; may be given more than once [default: all]
+    #[arg(long = "volume", value_name = "NAME")]
+    volumes: Vec<String>,
+    /// Where to listen: HOST:PORT, port 0 for any free one, or unix:PATH
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: Address,
+}
+
+/// Serves until it is asked to end.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::catch()?;
+    let folder = common.folder();
+    let description = folder.describe()?;
+    for name in &arguments.volumes {
+        volumes::find(&description, name)?;
+    }
+    let server = front::bind(&arguments.listen).await?;
+    let what = format!("nbd {}", server.address());
+    let front = Front::start(Session::start(&folder, &what).await?, server, arguments.volumes.clone());
+    let address = front.address().clone();
+    let served = description.volumes.iter().filter(|volume| {
+        volume.state == braid_control::VolumeState::Ready
+            && (arguments.volumes.is_empty() || arguments.volumes.contains(&volume.name))
+    });
+    let served: Vec<_> = served.map(|volume| (volume, uri(&address, &volume.name))).collect();
+    output::print(
+        common.json,
+        || {
+            let volumes =
+                served.iter().map(|(volume, uri)| json!({"name": volume.name, "size": volume.bytes, "nbd": uri}));
+            json!({
+                "schema": 1,
+                "ready": true,
+                "address": address.to_string(),
+                "generation": front.session().generation().0,
+                "volumes": volumes.collect::<Vec<_>>(),
+            })
+        },
+        || served.iter().map(|(_, uri)| format!("{uri}\n")).collect::<String>() + "Ctrl-C ends it.\n",
+    );
+    tokio::select! {
+        () = signals.asked_to_end() => {
+            front.stop().await;
+            Ok(ExitCode::SUCCESS)
+        }
+        failure = front.session().lost() => Err(failure),
+    }
+}

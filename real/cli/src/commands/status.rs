@@ -1,0 +1,234 @@
+//! `braid status`: what runs, and how it is.
+
+use crate::commands::Common;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, table};
+use crate::session::{LEASE, Session};
+use braid_base::units::format_size;
+use braid_base::{DeviceId, Generation};
+use braid_control::{ArrayDescription, ArrayFolder, HostEntry, Moment, RunningSet, VolumeState};
+use braid_machine::{HostRequest, HostSuccess};
+use braid_wire::{Managed, Task};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How long a device may take to say how it is.
+const ANSWER_WAIT: Duration = Duration::from_secs(3);
+
+/// Show the array: its devices, volumes and hosts, and whether they serve
+///
+/// Asks each device, and says `serving` only of those that answered. Ends with status 0 if the array is up, even if
+/// a device is not serving at the moment, and with 3 if it is not up.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Show what each device has counted since it started
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// How a device is.
+struct DeviceState {
+    /// `serving`, or in words why not.
+    state: String,
+    counters: Vec<(String, u64)>,
+}
+
+/// Asks, and shows.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let folder = common.folder();
+    let description = folder.describe()?;
+    let running = folder.running()?;
+    let (own, states) = match &running {
+        Some(_) => ask_devices(&folder, &description).await?,
+        None => (None, BTreeMap::new()),
+    };
+    let hosts = folder.hosts(&Moment::now(), LEASE)?;
+    let hosts: Vec<HostEntry> = hosts.into_iter().filter(|host| Some(host.generation) != own).collect();
+    let view = View { folder: &folder, description: &description, running: running.as_ref(), states, hosts };
+    output::print(common.json, || view.json(), || view.text(arguments.verbose));
+    Ok(if running.is_some() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Unreachable as u8) })
+}
+
+struct View<'a> {
+    folder: &'a ArrayFolder,
+    description: &'a ArrayDescription,
+    running: Option<&'a RunningSet>,
+    states: BTreeMap<DeviceId, DeviceState>,
+    hosts: Vec<HostEntry>,
+}
+
+impl View<'_> {
+    fn json(&self) -> serde_json::Value {
+        let devices = self.description.devices.iter().map(|entry| {
+            let id = DeviceId(entry.id);
+            let running = self.running.and_then(|running| running.device(id));
+            let counters = self.states.get(&id).map(|state| {
+                state
+                    .counters
+                    .iter()
+                    .map(|(name, value)| (name.clone(), json!(value)))
+                    .collect::<serde_json::Map<_, _>>()
+            });
+            json!({
+                "id": entry.id,
+                "address": running.map(|running| running.address.clone()).or(entry.address.clone()),
+                "pid": running.and_then(|running| running.pid),
+                "file": entry.path(self.folder.dir()),
+                "size": entry.size,
+                "state": self.device_state(id),
+                "restarts": running.map(|running| running.restarts),
+                "counters": counters,
+            })
+        });
+        let volumes = self.description.volumes.iter().map(|volume| {
+            json!({
+                "name": volume.name,
+                "size": volume.bytes,
+                "nbd": self.nbd(&volume.name),
+                "layout": volume.layout,
+                "unit": volume.unit,
+                "state": self.volume_state(volume),
+            })
+        });
+        let hosts = self.hosts.iter().map(
+            |host| json!({"generation": host.generation.0, "pid": host.pid, "what": host.what, "live": host.live}),
+        );
+        json!({
+            "schema": 1,
+            "dir": self.folder.dir(),
+            "array": self.description.array.to_string(),
+            "up": self.running.is_some(),
+            "ready": self.running.is_some_and(|running| running.ready),
+            "pid": self.running.map(|running| running.supervisor),
+            "volumes": volumes.collect::<Vec<_>>(),
+            "devices": devices.collect::<Vec<_>>(),
+            "hosts": hosts.collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self, verbose: bool) -> String {
+        let up = match self.running {
+            Some(running) if running.ready => format!("up, process {}", running.supervisor),
+            Some(_) => "starting".to_string(),
+            None => format!("not up: `braid up --dir {}` starts it", self.folder.dir().display()),
+        };
+        let mut text = format!("array {} in {}: {up}\n\n", self.description.array, self.folder.dir().display());
+        let mut rows = vec![row(["volume", "size", "layout", "state", "address"])];
+        for volume in &self.description.volumes {
+            let address = self.nbd(&volume.name).unwrap_or_default();
+            rows.push(row([
+                &volume.name,
+                &format_size(volume.bytes),
+                &volume.layout,
+                &self.volume_state(volume),
+                &address,
+            ]));
+        }
+        text += &table(&rows);
+        text += "\n";
+        let mut rows = vec![row(["device", "size", "state", "process", "address", "file"])];
+        for entry in &self.description.devices {
+            let id = DeviceId(entry.id);
+            let running = self.running.and_then(|running| running.device(id));
+            rows.push(row([
+                &id.to_string(),
+                &format_size(entry.size),
+                &self.device_state(id),
+                &running.and_then(|running| running.pid).map(|pid| pid.to_string()).unwrap_or_default(),
+                running.map_or("", |running| &running.address),
+                &entry.file.display().to_string(),
+            ]));
+        }
+        text += &table(&rows);
+        if !self.hosts.is_empty() {
+            text += "\n";
+            let mut rows = vec![row(["host", "lease", "process", "what"])];
+            for host in &self.hosts {
+                let lease = if host.live { "live" } else { "run out" };
+                rows.push(row([&host.generation.to_string(), lease, &host.pid.to_string(), &host.what]));
+            }
+            text += &table(&rows);
+        }
+        if verbose {
+            for (id, state) in &self.states {
+                text += &format!("\ndevice {id}\n");
+                let rows: Vec<_> = state
+                    .counters
+                    .iter()
+                    .map(|(name, value)| row([&format!("  {name}"), &value.to_string()]))
+                    .collect();
+                text += &table(&rows);
+            }
+        }
+        text
+    }
+
+    fn device_state(&self, id: DeviceId) -> String {
+        match (self.states.get(&id), self.running.and_then(|running| running.device(id))) {
+            (_, Some(running)) if running.pid.is_none() => {
+                format!("down: {}", running.down.as_deref().unwrap_or("being started again"))
+            }
+            (Some(state), _) => state.state.clone(),
+            (None, _) => "not running".to_string(),
+        }
+    }
+
+    fn volume_state(&self, volume: &braid_control::VolumeEntry) -> String {
+        let away: Vec<String> = volume
+            .devices
+            .iter()
+            .map(|id| DeviceId(*id))
+            .filter(|id| self.states.get(id).is_none_or(|state| state.state != SERVING))
+            .map(|id| id.to_string())
+            .collect();
+        match volume.state {
+            VolumeState::Creating => "being created".to_string(),
+            VolumeState::Deleting => "being deleted".to_string(),
+            VolumeState::Ready if self.running.is_none() => "not up".to_string(),
+            VolumeState::Ready if away.is_empty() => "available".to_string(),
+            VolumeState::Ready => format!("waiting for {}", away.join(", ")),
+        }
+    }
+
+    fn nbd(&self, name: &str) -> Option<String> {
+        let address = self.running?.nbd.as_ref()?.0.parse().ok()?;
+        Some(braid_nbd::uri(&address, name))
+    }
+}
+
+const SERVING: &str = "serving";
+
+/// What each device says, and as which host it was asked.
+async fn ask_devices(
+    folder: &ArrayFolder,
+    description: &ArrayDescription,
+) -> Result<(Option<Generation>, BTreeMap<DeviceId, DeviceState>), Failure> {
+    let session = Session::start(folder, "status").await?;
+    let mut asked = JoinSet::new();
+    for entry in &description.devices {
+        let (id, client) = (DeviceId(entry.id), session.client().clone());
+        asked.spawn(async move {
+            let inspect = client.call(HostRequest::Manage { device: id, task: Task::Inspect });
+            let state = match tokio::time::timeout(ANSWER_WAIT, inspect).await {
+                Ok(Ok(HostSuccess::Managed(Managed::Inspected(inspection)))) => {
+                    DeviceState { state: SERVING.to_string(), counters: inspection.counters }
+                }
+                Ok(Ok(_)) => DeviceState { state: "not understood".to_string(), counters: Vec::new() },
+                Ok(Err(error)) => DeviceState { state: error.to_string(), counters: Vec::new() },
+                Err(_) => DeviceState { state: "not reachable".to_string(), counters: Vec::new() },
+            };
+            (id, state)
+        });
+    }
+    let states = asked.join_all().await.into_iter().collect();
+    let generation = session.generation();
+    session.end().await;
+    Ok((Some(generation), states))
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_string).to_vec()
+}

@@ -1,0 +1,358 @@
+//! `braid up`: brings up a whole array on this machine, and keeps it up.
+
+use crate::commands::{Common, size};
+use crate::creation::{self, Asked};
+use crate::device;
+use crate::failure::Failure;
+use crate::front::{self, Front};
+use crate::output;
+use crate::session::Session;
+use crate::signals::Signals;
+use crate::supervisor::{Keepers, Placement, Report, keep_fenced};
+use crate::volumes;
+use braid_base::DeviceId;
+use braid_base::units::{format_size, parse_size};
+use braid_control::{
+    ArrayDescription, ArrayFolder, ControlError, Endpoint, RunningSet, Supervision, VolumeEntry, VolumeState,
+};
+use braid_layout::Scheme;
+use braid_nbd::{Server, uri};
+use braid_shell::Address;
+use braid_store::StoreConfig;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Bring up an array on this machine: make or reopen it, run its devices, serve its volumes
+///
+/// The first time it makes the array: sparse files in a folder, and a volume that fills them. Later it opens what is there; then
+/// options need not be given again, and must not differ. Devices that die are started again. Ctrl-C, SIGTERM or `braid down` ends it.
+///
+/// Examples:
+///   braid up                                       5 devices of 8 GiB, RAID 5, volume vol0
+///   braid up --dir /srv/a --devices 3 --size 100G  3 devices, RAID 5 2+1
+///   braid up --layout raid1:2 --devices 2 --volume db:4GiB --volume logs:1GiB
+///   braid up --port 0 --json                       free ports, one line for programs once it is ready
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
+    /// The array's folder [default: --array]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// How many devices [default: 5]
+    #[arg(long, value_name = "N")]
+    devices: Option<u16>,
+    /// Raw size of each device; files are sparse [default: 8GiB]
+    #[arg(long, value_parser = size)]
+    size: Option<u64>,
+    /// raid5:4+1, raid1:2, raid0:5, … [default: RAID 5 over all devices]
+    #[arg(long)]
+    layout: Option<Scheme>,
+    /// Stripe unit, 4KiB to 1MiB [default: 64KiB]
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    unit: Option<u64>,
+    /// A volume and its usable size; may be given more than once [default: vol0, which fills the array]
+    #[arg(long = "volume", value_name = "NAME:SIZE", value_parser = named_size)]
+    volumes: Vec<(String, u64)>,
+    /// Port for NBD clients on 127.0.0.1; 0 takes any free one
+    #[arg(long, default_value_t = 10809)]
+    port: u16,
+    /// Run each device in a process of its own (the default)
+    #[arg(long, conflicts_with = "in_process")]
+    processes: bool,
+    /// Run the devices in threads of this process
+    #[arg(long)]
+    in_process: bool,
+}
+
+/// How long all devices together may take to serve.
+const READY_WAIT: Duration = Duration::from_secs(120);
+/// The wait before another try to serve, when the host was shut out and can't start again.
+const FRONT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs the array until it is asked to end.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::catch()?;
+    let folder = match &arguments.dir {
+        Some(dir) => ArrayFolder::at(dir),
+        None => common.folder(),
+    };
+    let placement = if arguments.in_process { Placement::Thread } else { Placement::Process };
+    let asked = Asked {
+        devices: arguments.devices,
+        size: arguments.size,
+        layout: arguments.layout,
+        unit: arguments.unit,
+        volumes: arguments.volumes,
+    };
+    // Nothing is left behind by an array that can't be.
+    if !folder.dir().join("array.json").exists() {
+        asked.creation()?;
+    }
+    let supervision = folder.supervise()?;
+    let server = front::bind(&Address::loopback(arguments.port)).await?;
+    let description = open_or_create(&folder, &asked)?;
+
+    let mut array = Array {
+        keepers: Keepers::start(folder.dir(), &description, placement),
+        running: RunningSet::begun(std::process::id()),
+        supervision,
+        folder,
+    };
+    let outcome = array.run(&description, server, &mut signals, common).await;
+    // Whatever happened, no device stays behind.
+    array.keepers.stop().await;
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// What runs, and what is known of it.
+struct Array {
+    folder: ArrayFolder,
+    keepers: Keepers,
+    running: RunningSet,
+    /// Given up last of all: from then on another may run the array.
+    supervision: Supervision,
+}
+
+impl Array {
+    /// Brings the array up, says so, and keeps it up until it is asked to end.
+    async fn run(
+        &mut self,
+        description: &ArrayDescription,
+        server: Server,
+        signals: &mut Signals,
+        common: &Common,
+    ) -> Result<(), Failure> {
+        let session = tokio::select! {
+            session = self.bring_up(description) => session?,
+            () = signals.asked_to_end() => return Ok(()),
+        };
+        let mut front = Front::start(session, server, Vec::new());
+        let address = front.address().clone();
+        self.running.nbd = Some(Endpoint(address.to_string()));
+        self.running.ready = true;
+        self.supervision.publish(&self.running)?;
+        let view = Ready {
+            folder: &self.folder,
+            description: &self.folder.describe()?,
+            running: &self.running,
+            address: &address,
+        };
+        output::print(common.json, || view.json(), || view.text());
+
+        let mut fencing = self.fencing(&front, description);
+        loop {
+            tokio::select! {
+                () = signals.asked_to_end() => break,
+                report = self.keepers.report() => self.note(&report),
+                failure = front.session().lost() => {
+                    tracing::warn!("the host is shut out, and starts again: {failure}");
+                    fencing.shutdown().await;
+                    front.stop().await;
+                    front = tokio::select! {
+                        front = reopen(&self.folder, &address) => front,
+                        () = signals.asked_to_end() => return Ok(()),
+                    };
+                    fencing = self.fencing(&front, description);
+                }
+            }
+        }
+        drop(fencing);
+        front.stop().await;
+        Ok(())
+    }
+
+    /// Waits for the devices, and makes what volumes are to be there.
+    async fn bring_up(&mut self, description: &ArrayDescription) -> Result<Session, Failure> {
+        let all_serve = self.all_serve(description.devices.len());
+        tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
+            Err(Failure::unreachable("device-slow", format!("the devices did not all serve within {READY_WAIT:?}")))
+        })?;
+        let session = Session::start(&self.folder, "up").await?;
+        volumes::settle(&session).await?;
+        volumes::create_initial(&session).await?;
+        Ok(session)
+    }
+
+    /// Waits until every device serves.
+    async fn all_serve(&mut self, devices: usize) -> Result<(), Failure> {
+        while self.running.devices.len() < devices {
+            let report = self.keepers.report().await;
+            if let Err(failure) = &report.state {
+                return Err(failure.clone());
+            }
+            self.note(&report);
+        }
+        Ok(())
+    }
+
+    /// Lets others know of a device's fate.
+    fn note(&mut self, report: &Report) {
+        let entry = report.entry(self.running.device(report.id));
+        self.running.devices.retain(|device| device.id != entry.id);
+        self.running.devices.push(entry);
+        self.running.devices.sort_by_key(|device| device.id);
+        if let Err(error) = self.supervision.publish(&self.running) {
+            // Hosts that run already go on; it is tried again with the next report.
+            tracing::warn!("can't let others know where devices are: {error}");
+        }
+    }
+
+    fn fencing(&self, front: &Front, description: &ArrayDescription) -> JoinSet<()> {
+        let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
+        let mut fencing = JoinSet::new();
+        fencing.spawn(keep_fenced(self.folder.clone(), front.session().client().clone(), devices));
+        fencing
+    }
+}
+
+/// The array in `folder` as it was created; or a new one as `asked` for.
+fn open_or_create(folder: &ArrayFolder, asked: &Asked) -> Result<ArrayDescription, Failure> {
+    let description = match folder.describe() {
+        Ok(description) => {
+            refuse_differences(folder, asked, &description)?;
+            description
+        }
+        Err(ControlError::NoArray { .. }) => {
+            let creation = asked.creation()?;
+            let description = ArrayDescription::new(creation::device_entries(&creation), creation);
+            refuse_left_overs(folder, &description)?;
+            folder.create(&description)?;
+            description
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if description.created {
+        return Ok(description);
+    }
+    for entry in &description.devices {
+        let config = StoreConfig { array: description.array, device: DeviceId(entry.id), size: entry.size };
+        device::create(&entry.path(folder.dir()), &config, true)?;
+    }
+    folder.update(|description| {
+        description.created = true;
+        Ok::<_, Failure>(description.clone())
+    })
+}
+
+fn refuse_differences(folder: &ArrayFolder, asked: &Asked, description: &ArrayDescription) -> Result<(), Failure> {
+    let differences = asked.differences(&description.creation);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::usage("arguments-differ", differences.join("; ")).hint(format!(
+        "`braid up --dir {}` without them opens the array as it is; `braid volume` adds and removes volumes; another --dir makes another array",
+        folder.dir().display()
+    )))
+}
+
+/// Device files without a description may be all that is left of an array: they are not written over.
+fn refuse_left_overs(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), Failure> {
+    let paths = description.devices.iter().map(|entry| entry.path(folder.dir()));
+    match paths.into_iter().find(|path| path.exists()) {
+        None => Ok(()),
+        Some(path) => {
+            let message = format!("{} is there, but no array.json that says what it belongs to", path.display());
+            Err(Failure::failed("left-overs", message)
+                .hint("bring array.json back; or, if the files may go, remove them; or take another --dir"))
+        }
+    }
+}
+
+/// Serves at the same address as before, as a new host.
+async fn reopen(folder: &ArrayFolder, address: &Address) -> Front {
+    loop {
+        let front = async {
+            let server = front::bind(address).await?;
+            Ok(Front::start(Session::start(folder, "up").await?, server, Vec::new()))
+        };
+        match front.await {
+            Ok(front) => return front,
+            Err(failure) => {
+                let failure: Failure = failure;
+                tracing::error!("can't serve volumes, and will try again: {failure}");
+                tokio::time::sleep(FRONT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// What `braid up` says once it is ready.
+struct Ready<'a> {
+    folder: &'a ArrayFolder,
+    description: &'a ArrayDescription,
+    running: &'a RunningSet,
+    address: &'a Address,
+}
+
+impl Ready<'_> {
+    fn volumes(&self) -> impl Iterator<Item = (&VolumeEntry, String)> {
+        let ready = self.description.volumes.iter().filter(|volume| volume.state == VolumeState::Ready);
+        ready.map(|volume| (volume, uri(self.address, &volume.name)))
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let volumes =
+            self.volumes().map(|(volume, nbd)| json!({"name": volume.name, "size": volume.bytes, "nbd": nbd}));
+        let devices = self.running.devices.iter().map(|device| {
+            let entry = self.description.devices.iter().find(|entry| entry.id == device.id);
+            let file = entry.map(|entry| entry.path(&absolute(self.folder.dir())));
+            json!({"id": device.id, "address": device.address, "pid": device.pid, "file": file})
+        });
+        json!({
+            "schema": 1,
+            "ready": true,
+            "dir": absolute(self.folder.dir()),
+            "volumes": volumes.collect::<Vec<_>>(),
+            "devices": devices.collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let dir = self.folder.dir().display();
+        let layout = &self.description.creation.layout;
+        let mut text = format!("array {} in {dir} is up: {layout}\n\n", self.description.array);
+        for device in &self.running.devices {
+            text += &format!("  device {}  {}\n", DeviceId(device.id), device.address);
+        }
+        text += "\n";
+        for (volume, nbd) in self.volumes() {
+            text += &format!("  volume {}  {}  {nbd}\n", volume.name, format_size(volume.bytes));
+        }
+        if let Some((volume, nbd)) = self.volumes().next() {
+            text += &what_to_try(&volume.name, &nbd, &dir.to_string());
+        }
+        text += "\nCtrl-C ends it; `braid up` opens it again.\n";
+        text
+    }
+}
+
+fn what_to_try(name: &str, nbd: &str, dir: &str) -> String {
+    format!(
+        "
+Try, in another terminal:
+  nbdinfo {nbd}
+  nbdcopy disk.img {nbd}            # in; the other way round: out
+  qemu-img convert -f qcow2 -O raw -n disk.qcow2 {nbd}
+  braid status --array {dir}
+  braid volume check {name} --array {dir}
+
+A file system on it, without kernel modules (as root):
+  mkdir -p /tmp/{name} /mnt/{name}
+  nbdfuse /tmp/{name} {nbd} &
+  mkfs.ext4 /tmp/{name}/nbd && mount -o loop /tmp/{name}/nbd /mnt/{name}
+  umount /mnt/{name} && umount /tmp/{name}      # when done
+"
+    )
+}
+
+fn absolute(dir: &Path) -> PathBuf {
+    dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf())
+}
+
+fn named_size(text: &str) -> Result<(String, u64), String> {
+    let (name, size) = text.split_once(':').ok_or_else(|| format!("'{text}' is not NAME:SIZE, such as vol1:10GiB"))?;
+    Ok((name.to_string(), parse_size(size).map_err(|error| error.to_string())?))
+}

@@ -1,0 +1,71 @@
+//! `braid volume create`.
+
+use crate::commands::{Common, size};
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::volumes::{self, Plan, parse_ordering};
+use crate::{creation, output};
+use braid_base::units::format_size;
+use braid_layout::Scheme;
+use braid_wire::Ordering;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Make a volume on all devices of a running array
+///
+/// Its space is set aside on the devices, but not written: it reads as zeros. Servers that run already (`braid up`, `braid nbd`)
+/// serve it at once.
+///
+/// Example: `braid volume create scratch --size 2GiB --layout raid1:2`
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// What to call it
+    name: String,
+    /// Its usable size, a multiple of 4 KiB: 512MiB, 10G
+    #[arg(long, value_parser = size)]
+    size: u64,
+    /// raid5:4+1, raid1:2, raid0:5, … [default: as the array was created]
+    #[arg(long, value_name = "LAYOUT")]
+    layout: Option<Scheme>,
+    /// Stripe unit, 4KiB to 1MiB [default: as the array was created]
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    unit: Option<u64>,
+    /// How hosts are kept apart: timestamp, or none (one host at a time, or parity breaks)
+    #[arg(long, value_parser = parse_ordering, default_value = "timestamp")]
+    ordering: Ordering,
+}
+
+/// Makes it.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let folder = common.folder();
+    let description = folder.describe()?;
+    creation::check_name(&arguments.name)?;
+    creation::check_multiple("--size", arguments.size)?;
+    let plan = Plan {
+        name: arguments.name,
+        bytes: arguments.size,
+        scheme: match arguments.layout {
+            Some(scheme) => scheme,
+            None => description.creation.layout.parse()?,
+        },
+        unit: arguments.unit.unwrap_or(description.creation.unit),
+        ordering: arguments.ordering,
+    };
+    creation::layout(plan.scheme, description.devices.len(), plan.unit)?;
+    let session = Session::start(&folder, "volume create").await?;
+    let outcome = volumes::create(&session, &plan).await;
+    session.end().await;
+    let volume = outcome?;
+    let nbd = folder.running()?.and_then(|running| running.nbd).and_then(|nbd| nbd.0.parse().ok());
+    let uri = nbd.map(|address| braid_nbd::uri(&address, &volume.name));
+    output::print(
+        common.json,
+        || json!({"schema": 1, "volume": super::json(&volume), "nbd": uri}),
+        || {
+            let size = format_size(volume.bytes);
+            let place = uri.as_deref().unwrap_or("`braid nbd` serves it");
+            format!("volume {}: {size}, {}\n{place}\n", volume.name, volume.layout)
+        },
+    );
+    Ok(ExitCode::SUCCESS)
+}

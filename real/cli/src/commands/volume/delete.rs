@@ -1,0 +1,52 @@
+//! `braid volume delete`.
+
+use crate::commands::Common;
+use crate::failure::Failure;
+use crate::output;
+use crate::session::Session;
+use crate::volumes;
+use serde_json::json;
+use std::io::{BufRead, IsTerminal};
+use std::process::ExitCode;
+
+/// Delete a volume and all it holds
+///
+/// Clients that still have it open get errors from then on. There is no way back.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Which
+    name: String,
+    /// Don't ask
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Deletes it, if that is meant.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let folder = common.folder();
+    let name = &arguments.name;
+    let description = folder.describe()?;
+    if description.volume(name).is_none() {
+        volumes::find(&description, name)?;
+    }
+    if !arguments.yes && !confirmed(name)? {
+        return Err(Failure::failed("not-confirmed", format!("volume '{name}' was not deleted")));
+    }
+    let session = Session::start(&folder, "volume delete").await?;
+    let outcome = volumes::delete(&session, name).await;
+    session.end().await;
+    outcome?;
+    output::print(common.json, || json!({"schema": 1, "deleted": name}), || format!("volume {name} is deleted\n"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn confirmed(name: &str) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::usage("not-confirmed", format!("this would delete volume '{name}' and all it holds"))
+            .hint("say --yes if that is meant"));
+    }
+    eprint!("Delete volume '{name}' and all it holds? Write its name to confirm: ");
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(line.trim() == name)
+}

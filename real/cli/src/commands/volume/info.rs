@@ -1,0 +1,50 @@
+//! `braid volume info`.
+
+use crate::commands::Common;
+use crate::failure::Failure;
+use crate::output::{self, table};
+use crate::volumes;
+use braid_base::units::format_size;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Show one volume: its size, layout, and where it lies
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Which
+    name: String,
+}
+
+/// Shows it.
+pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let description = common.folder().describe()?;
+    let entry = volumes::find(&description, &arguments.name)?;
+    let volume = volumes::describe(entry)?;
+    let component = volume.component_blocks() * braid_base::BLOCK_BYTES as u64;
+    output::print(
+        common.json,
+        || {
+            json!({
+                "schema": 1,
+                "volume": super::json(entry),
+                "stripes": volume.stripes(),
+                "bytes_per_device": component,
+            })
+        },
+        || {
+            let devices: Vec<String> = volume.devices.iter().map(|device| device.to_string()).collect();
+            let line = |name: &str, value: String| vec![name.to_string(), value];
+            table(&[
+                line("name", entry.name.clone()),
+                line("size", format!("{} ({} bytes)", format_size(entry.bytes), entry.bytes)),
+                line("layout", entry.layout.clone()),
+                line("stripe unit", format_size(entry.unit)),
+                line("stripes", volume.stripes().to_string()),
+                line("ordering", entry.ordering.clone()),
+                line("devices", devices.join(" ")),
+                line("on each device", format_size(component)),
+            ])
+        },
+    );
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,47 @@
+//! `braid volume`: makes, shows, checks and deletes volumes.
+
+mod check;
+mod create;
+mod delete;
+mod info;
+mod list;
+
+use crate::commands::Common;
+use crate::failure::Failure;
+use braid_control::VolumeEntry;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Make, show, check and delete volumes
+#[derive(clap::Subcommand)]
+pub enum Command {
+    Create(create::Arguments),
+    List(list::Arguments),
+    Info(info::Arguments),
+    Delete(delete::Arguments),
+    Check(check::Arguments),
+}
+
+/// Runs one of them.
+pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Create(arguments) => create::run(arguments, common).await,
+        Command::List(arguments) => list::run(arguments, common),
+        Command::Info(arguments) => info::run(arguments, common),
+        Command::Delete(arguments) => delete::run(arguments, common).await,
+        Command::Check(arguments) => check::run(arguments, common).await,
+    }
+}
+
+fn json(volume: &VolumeEntry) -> serde_json::Value {
+    json!({
+        "name": volume.name,
+        "id": volume.id,
+        "size": volume.bytes,
+        "layout": volume.layout,
+        "unit": volume.unit,
+        "devices": volume.devices,
+        "ordering": volume.ordering,
+        "state": volume.state,
+    })
+}

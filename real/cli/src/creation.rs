@@ -1,0 +1,205 @@
+//! What an array is created with: the defaults, and how what is asked for later differs from it.
+
+use crate::failure::Failure;
+use braid_base::units::format_size;
+use braid_control::{Creation, DeviceEntry};
+use braid_layout::{Layout, Scheme};
+
+/// What was said on the command line; none where nothing was said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// How many devices.
+    pub devices: Option<u16>,
+    /// Bytes of each.
+    pub size: Option<u64>,
+    /// The layout of the volumes.
+    pub layout: Option<Scheme>,
+    /// Bytes of a stripe unit.
+    pub unit: Option<u64>,
+    /// Name and usable size of each volume.
+    pub volumes: Vec<(String, u64)>,
+}
+
+/// The name of the volume that fills an array for which no volumes were asked.
+pub const DEFAULT_VOLUME: &str = "vol0";
+/// Devices of an array unless told otherwise.
+const DEFAULT_DEVICES: u16 = 5;
+/// Raw size of a device unless told otherwise: files are sparse, so it costs nothing until it is written.
+const DEFAULT_SIZE: u64 = 8 << 30;
+
+impl Asked {
+    /// With the defaults where nothing was asked for; or why no array can be made like that.
+    pub fn creation(&self) -> Result<Creation, Failure> {
+        let devices = self.devices.unwrap_or(DEFAULT_DEVICES);
+        if devices == 0 || usize::from(devices) > braid_base::limits::DEVICES_MAX {
+            let most = braid_base::limits::DEVICES_MAX;
+            return Err(Failure::usage("bad-devices", format!("an array has 1 to {most} devices, not {devices}")));
+        }
+        let size = self.size.unwrap_or(DEFAULT_SIZE);
+        check_multiple("--size", size)?;
+        let scheme = self.layout.unwrap_or_else(|| default_scheme(devices));
+        let unit = self.unit.unwrap_or(Layout::UNIT_BLOCKS_DEFAULT * braid_base::BLOCK_BYTES as u64);
+        layout(scheme, devices.into(), unit)?;
+        for (index, (name, bytes)) in self.volumes.iter().enumerate() {
+            check_name(name)?;
+            check_multiple(&format!("volume {name}"), *bytes)?;
+            if self.volumes[..index].iter().any(|(other, _)| other == name) {
+                return Err(Failure::usage("volume-exists", format!("--volume {name} is given twice")));
+            }
+        }
+        Ok(Creation { devices, size, layout: scheme.to_string(), unit, volumes: self.volumes.clone() })
+    }
+
+    /// What was asked for and is not so, each in words.
+    pub fn differences(&self, created: &Creation) -> Vec<String> {
+        let differs = |asked: Option<String>, option: &str, created: String| {
+            let asked = asked.filter(|asked| *asked != created)?;
+            Some(format!("{option} {asked}, but the array was created with {created}"))
+        };
+        let mut differences: Vec<String> = [
+            differs(self.devices.map(|n| n.to_string()), "--devices", created.devices.to_string()),
+            differs(self.size.map(exact_size), "--size", exact_size(created.size)),
+            differs(self.layout.map(|layout| layout.to_string()), "--layout", created.layout.clone()),
+            differs(self.unit.map(exact_size), "--unit", exact_size(created.unit)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if self.volumes.is_empty() {
+            return differences;
+        }
+        for (name, bytes) in &self.volumes {
+            differences.extend(match created.volumes.iter().find(|(other, _)| other == name) {
+                None => Some(format!("--volume {name}, but the array was created without it")),
+                Some((_, size)) => {
+                    differs(Some(exact_size(*bytes)), &format!("--volume {name} with"), exact_size(*size))
+                }
+            });
+        }
+        for (name, _) in &created.volumes {
+            if !self.volumes.iter().any(|(other, _)| other == name) {
+                differences.push(format!("no --volume {name}, but the array was created with it"));
+            }
+        }
+        differences
+    }
+}
+
+/// The devices of a new array: sparse files in its folder.
+pub fn device_entries(creation: &Creation) -> Vec<DeviceEntry> {
+    (0..creation.devices)
+        .map(|id| DeviceEntry {
+            id,
+            file: format!("device-{id}.braid").into(),
+            size: creation.size,
+            domain: format!("device-{id}"),
+            address: None,
+        })
+        .collect()
+}
+
+/// A layout of `scheme` on so many devices with units of so many bytes.
+pub fn layout(scheme: Scheme, devices: usize, unit: u64) -> Result<Layout, Failure> {
+    let block = braid_base::BLOCK_BYTES as u64;
+    if !unit.is_multiple_of(block) {
+        return Err(Failure::usage(
+            "bad-unit",
+            format!("a stripe unit can't have {unit} bytes: choose a power of two from 4 KiB to 1 MiB, such as 64KiB"),
+        ));
+    }
+    Ok(Layout::new(scheme, devices, unit / block)?)
+}
+
+/// Refuses a size that is not whole blocks.
+pub fn check_multiple(what: &str, bytes: u64) -> Result<(), Failure> {
+    let block = braid_base::BLOCK_BYTES as u64;
+    if bytes != 0 && bytes.is_multiple_of(block) {
+        return Ok(());
+    }
+    let nearest = (bytes / block).max(1) * block;
+    Err(Failure::usage("bad-size", format!("{what}: {bytes} bytes is not a multiple of 4 KiB, or is zero"))
+        .hint(format!("take {nearest}, for instance")))
+}
+
+/// Refuses names that could not stand in an address.
+pub fn check_name(name: &str) -> Result<(), Failure> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if !name.is_empty() && name.len() <= 64 && name.chars().all(fits) && !name.starts_with(['-', '.']) {
+        return Ok(());
+    }
+    Err(Failure::usage("bad-name", format!("'{name}' can't be the name of a volume"))
+        .hint("take up to 64 letters, digits, '-', '_' and '.', beginning with a letter or digit"))
+}
+
+fn default_scheme(devices: u16) -> Scheme {
+    match devices {
+        0 | 1 => Scheme::Raid0 { data: 1 },
+        2 => Scheme::Raid1 { copies: 2 },
+        // A stripe as wide as all devices, up to a width beyond which a second failure gets likely.
+        n => Scheme::Raid5 { data: usize::from(n.min(9)) - 1 },
+    }
+}
+
+/// A size for people that also tells near sizes apart.
+fn exact_size(bytes: u64) -> String {
+    let short = format_size(bytes);
+    if braid_base::units::parse_size(&short) == Ok(bytes) { short } else { format!("{bytes} bytes") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_asked_for_gives_five_devices_in_raid_5() {
+        let creation = Asked::default().creation().unwrap();
+        assert_eq!((creation.devices, creation.layout.as_str(), creation.unit), (5, "raid5:4+1", 65_536));
+        assert_eq!(Asked::default().differences(&creation), [""; 0]);
+    }
+
+    #[test]
+    fn every_number_of_devices_has_a_default_layout() {
+        for devices in 1..=40 {
+            let creation = Asked { devices: Some(devices), ..Asked::default() }.creation();
+            assert!(creation.is_ok(), "{devices}: {creation:?}");
+        }
+    }
+
+    #[test]
+    fn each_difference_is_named() {
+        let creation = Asked { volumes: vec![("a".into(), 4096), ("b".into(), 8192)], ..Asked::default() };
+        let creation = creation.creation().unwrap();
+        let asked = Asked {
+            devices: Some(7),
+            size: Some((8 << 30) + 4096),
+            layout: Some("raid1:2".parse().unwrap()),
+            unit: Some(65_536),
+            volumes: vec![("a".into(), 12_288), ("c".into(), 4096)],
+        };
+        assert_eq!(
+            asked.differences(&creation),
+            [
+                "--devices 7, but the array was created with 5",
+                "--size 8589938688 bytes, but the array was created with 8 GiB",
+                "--layout raid1:2, but the array was created with raid5:4+1",
+                "--volume a with 12 KiB, but the array was created with 4 KiB",
+                "--volume c, but the array was created without it",
+                "no --volume b, but the array was created with it",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_can_not_be_is_refused_with_its_reason() {
+        let code = |asked: Asked| asked.creation().unwrap_err().code;
+        let few = Asked { devices: Some(3), layout: Some("raid5:4+1".parse().unwrap()), ..Asked::default() };
+        assert_eq!(code(few), "bad-layout");
+        assert_eq!(code(Asked { size: Some((1 << 30) + 1), ..Asked::default() }), "bad-size");
+        assert_eq!(code(Asked { unit: Some(100_000), ..Asked::default() }), "bad-unit");
+        assert_eq!(code(Asked { volumes: vec![("../x".into(), 4096)], ..Asked::default() }), "bad-name");
+        assert_eq!(code(Asked { volumes: vec![("x".into(), 4095)], ..Asked::default() }), "bad-size");
+        let twice = vec![("x".to_string(), 4096), ("x".to_string(), 8192)];
+        assert_eq!(code(Asked { volumes: twice, ..Asked::default() }), "volume-exists");
+        assert_eq!(code(Asked { devices: Some(0), ..Asked::default() }), "bad-devices");
+    }
+}

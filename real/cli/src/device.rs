@@ -1,0 +1,268 @@
+//! One device: making its file, opening it, serving it, checking it.
+
+use crate::failure::Failure;
+use braid_base::limits::Settings;
+use braid_base::{ArrayId, BlockRange, DeviceId, Epoch, NodeId, Now, ObjectId};
+use braid_control::FIRST_EPOCH;
+use braid_device::{Device, DeviceConfig, Service};
+use braid_machine::{DiskCommand, DiskResult, Effects, Input, Machine};
+use braid_shell::{
+    Address, Counters, Disk, DiskOpenError, DiskOptions, EngineChoice, Listener, Node, blocking, run_device,
+};
+use braid_store::{Store, StoreConfig, StoreError, StoreEvent, Superblock};
+use braid_wire::{Content, ObjectDescription};
+use bytes::Bytes;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// A device's file or disk, locked, and what its superblock says.
+pub struct DeviceFile {
+    disk: Disk,
+    superblock: Superblock,
+}
+
+/// Which device a file is to be; what is not said may be anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// Of which array.
+    pub array: Option<ArrayId>,
+    /// Which of its devices.
+    pub id: Option<DeviceId>,
+}
+
+/// Makes a device of `config`'s size at `path`: a sparse file that is not there yet, or, with `overwrite`, whatever is
+/// there.
+pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<(), Failure> {
+    // The store knows what is too small before there is a file.
+    let parts = Store::format(config)?;
+    let exists = path.exists();
+    if exists && !overwrite {
+        return Err(Failure::failed("file-exists", format!("{} is there already", path.display()))
+            .hint("name another file, or say --overwrite if its content may go"));
+    }
+    let disk = Disk::open(path, &DiskOptions { create: (!exists).then_some(config.size), ..DiskOptions::default() })
+        .map_err(open_failure)?;
+    if disk.size() < config.size {
+        let message = format!("{} has {} bytes, fewer than {}", path.display(), disk.size(), config.size);
+        return Err(Failure::usage("bad-size", message).hint("choose a --size that it can hold"));
+    }
+    for (offset, data) in parts {
+        done(disk.perform(DiskCommand::Write { offset, data: vec![data], durable: false }))?;
+    }
+    done(disk.perform(DiskCommand::Sync))?;
+    Ok(())
+}
+
+impl DeviceFile {
+    /// Opens and locks a device, if it is the one expected.
+    pub fn open(path: &Path, expected: Expected) -> Result<DeviceFile, Failure> {
+        let disk = Disk::open(path, &DiskOptions::default()).map_err(open_failure)?;
+        let device = DeviceFile::identify(disk, path)?;
+        let Superblock { array, device: id, .. } = device.superblock;
+        if let Some(expected) = expected.array.filter(|expected| *expected != array) {
+            return Err(Failure::from(StoreError::OtherArray { found: array, expected }).of(path.display()));
+        }
+        if let Some(expected) = expected.id.filter(|expected| *expected != id) {
+            return Err(Failure::from(StoreError::OtherDevice { found: id, expected }).of(path.display()));
+        }
+        Ok(device)
+    }
+
+    /// Opens a device without any wish to change it.
+    pub fn open_to_look(path: &Path) -> Result<DeviceFile, Failure> {
+        let disk = Disk::open(path, &DiskOptions { write: false, ..DiskOptions::default() }).map_err(open_failure)?;
+        DeviceFile::identify(disk, path)
+    }
+
+    /// What its superblock says.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Serves the device at `listen` until `stop` ends. Calls `serving` with the address once its store has recovered.
+    pub async fn serve(
+        self,
+        listen: &Address,
+        serving: impl FnOnce(&Address),
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Failure> {
+        let listener = Listener::bind(listen)
+            .await
+            .map_err(|error| Failure::from(error).of(format!("can't listen on {listen}")))?;
+        let address = listener.address().clone();
+        let path = self.disk.path().display().to_string();
+        let us = Node { array: self.superblock.array, id: NodeId::Device(self.superblock.device) };
+        let (seen, mut service) = watch::channel(Service::Off);
+        let device = Device::new(DeviceConfig {
+            store: self.store_config(),
+            epoch: Epoch(FIRST_EPOCH),
+            settings: Settings::default(),
+        });
+        let machine = Observed { device, seen };
+        let counters = Arc::new(Counters::default());
+        let running = run_device(machine, us, self.disk, EngineChoice::Automatic, listener, counters, stop);
+        let mut running = std::pin::pin!(running);
+        let mut serving = Some(serving);
+        loop {
+            tokio::select! {
+                ended = &mut running => return Ok(ended?),
+                Ok(()) = service.changed() => match &*service.borrow_and_update() {
+                    Service::Serving => if let Some(serving) = serving.take() { serving(&address) },
+                    Service::Unusable(error) => return Err(Failure::from(error.clone()).of(path)),
+                    Service::Off | Service::Recovering => {}
+                },
+            }
+        }
+    }
+
+    /// Recovers the device, and reads every block that it holds. `progress` is told how many are done, and of how many.
+    pub fn check(self, mut progress: impl FnMut(u64, u64)) -> Result<Findings, Failure> {
+        let mut store = Store::new(self.store_config());
+        let mut effects = Effects::new();
+        store.start(&mut effects);
+        let recovered = match self.await_event(&mut store, &mut effects)? {
+            StoreEvent::Ready(recovered) => recovered,
+            StoreEvent::Unusable(error) => return Err(Failure::from(error).of(self.disk.path().display())),
+            other => unreachable!("a start ends in readiness or not, not in {other:?}"),
+        };
+        let objects: Vec<ObjectDescription> = store.objects().copied().collect();
+        let mut held: Vec<(ObjectId, BlockRange)> = Vec::new();
+        for object in &objects {
+            for piece in store.allocation(object.object, &[BlockRange::new(0, object.blocks)]) {
+                if piece.content != Content::Hole {
+                    held.push((object.object, piece.range));
+                }
+            }
+        }
+        let all = held.iter().map(|(_, range)| range.count).sum();
+        let mut found =
+            Findings { objects: objects.len(), blocks: 0, damaged: Vec::new(), undecided: recovered.intents.len() };
+        for (object, range) in held {
+            for part in parts(range, BLOCKS_AT_ONCE) {
+                // A failure names one block only: then each is looked at by itself.
+                if self.read(&mut store, &mut effects, object, part)?.is_err() {
+                    for block in parts(part, 1) {
+                        if self.read(&mut store, &mut effects, object, block)?.is_err() {
+                            found.damaged.push((object, block.start));
+                        }
+                    }
+                }
+                found.blocks += part.count;
+                progress(found.blocks, all);
+            }
+        }
+        Ok(found)
+    }
+
+    fn read(
+        &self,
+        store: &mut Store,
+        effects: &mut Effects,
+        object: ObjectId,
+        range: BlockRange,
+    ) -> Result<Result<(), braid_wire::Failure>, Failure> {
+        store.read(0, object, &[range], effects);
+        loop {
+            if let StoreEvent::Read { result, .. } = self.await_event(store, effects)? {
+                return Ok(result.map(|_| ()));
+            }
+        }
+    }
+
+    /// The store's next event, after as many disk commands as it takes.
+    fn await_event(&self, store: &mut Store, effects: &mut Effects) -> Result<StoreEvent, Failure> {
+        loop {
+            if let Some(event) = store.pop_event() {
+                return Ok(event);
+            }
+            if effects.is_empty() {
+                return Err(Failure::failed("internal", "the store has stopped without saying why"));
+            }
+            blocking::perform_all(&self.disk, effects, |now, tag, result, out| {
+                store.on_disk_done(now, tag, result, out)
+            });
+        }
+    }
+
+    fn identify(disk: Disk, path: &Path) -> Result<DeviceFile, Failure> {
+        let start = match disk.perform(DiskCommand::Read { offset: 0, length: SUPERBLOCK_BYTES }) {
+            DiskResult::Read(read) => read.map_err(StoreError::Disk),
+            DiskResult::Done(_) => unreachable!("a read ends as a read"),
+        };
+        let superblock = start.and_then(|start: Bytes| Superblock::read(&start));
+        let superblock = superblock.map_err(|error| Failure::from(error).of(path.display()))?;
+        Ok(DeviceFile { disk, superblock })
+    }
+
+    fn store_config(&self) -> StoreConfig {
+        StoreConfig { array: self.superblock.array, device: self.superblock.device, size: self.disk.size() }
+    }
+}
+
+/// What a check of a device found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Findings {
+    /// Objects on it.
+    pub objects: usize,
+    /// Blocks that hold something; all were read.
+    pub blocks: u64,
+    /// Those whose content is lost.
+    pub damaged: Vec<(ObjectId, u64)>,
+    /// Durable writes that nobody has decided yet; normal after a crash.
+    pub undecided: usize,
+}
+
+/// Blocks that a check reads at once.
+const BLOCKS_AT_ONCE: u64 = 256;
+
+/// Both copies of the superblock.
+const SUPERBLOCK_BYTES: usize = 8192;
+
+/// A device that shows whether it serves.
+struct Observed {
+    device: Device,
+    seen: watch::Sender<Service>,
+}
+
+impl Machine for Observed {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        self.device.step(now, input, out);
+        self.seen.send_if_modified(|seen| {
+            let changed = seen != self.device.service();
+            if changed {
+                *seen = self.device.service().clone();
+            }
+            changed
+        });
+    }
+
+    fn deadline(&self) -> Option<braid_base::Time> {
+        self.device.deadline()
+    }
+
+    fn invariants(&self) {
+        self.device.invariants();
+    }
+}
+
+fn parts(range: BlockRange, length: u64) -> impl Iterator<Item = BlockRange> {
+    let starts = (range.start..range.end()).step_by(length as usize);
+    starts.map(move |start| BlockRange::new(start, length.min(range.end() - start)))
+}
+
+fn open_failure(error: DiskOpenError) -> Failure {
+    let message = error.to_string();
+    match error {
+        DiskOpenError::InUse { .. } => Failure::failed("device-in-use", message),
+        DiskOpenError::NotADisk { .. } => Failure::usage("not-a-disk", message),
+        DiskOpenError::System { source, .. } => Failure::from(source).of(message),
+    }
+}
+
+fn done(result: DiskResult) -> Result<(), Failure> {
+    match result {
+        DiskResult::Done(done) => Ok(done.map_err(StoreError::Disk)?),
+        DiskResult::Read(_) => unreachable!("a write does not end as a read"),
+    }
+}

@@ -1,0 +1,196 @@
+//! Errors as people and programs see them: a code that stays the same, a sentence, a hint, an exit status.
+
+use braid_control::ControlError;
+use braid_layout::{LayoutError, RingError, SchemeError, VolumeError};
+use braid_machine::HostError;
+use braid_store::StoreError;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Why a command failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// For programs; never changes its meaning.
+    pub code: String,
+    /// What is wrong, in a sentence.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// With which status the command ends.
+    pub exit: Exit,
+}
+
+/// How a command ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It could not be done.
+    Failed = 1,
+    /// It was asked for in a way that can't be.
+    Usage = 2,
+    /// Something is not there, or can't be reached.
+    Unreachable = 3,
+    /// Data is lost, or a check found something wrong.
+    DataLost = 4,
+}
+
+impl Failure {
+    /// It could not be done.
+    pub fn failed(code: &str, message: impl Into<String>) -> Failure {
+        Failure { code: code.to_string(), message: message.into(), hint: None, exit: Exit::Failed }
+    }
+
+    /// It was asked for in a way that can't be.
+    pub fn usage(code: &str, message: impl Into<String>) -> Failure {
+        Failure { exit: Exit::Usage, ..Failure::failed(code, message) }
+    }
+
+    /// Something is not there, or can't be reached.
+    pub fn unreachable(code: &str, message: impl Into<String>) -> Failure {
+        Failure { exit: Exit::Unreachable, ..Failure::failed(code, message) }
+    }
+
+    /// Data is lost, or a check found something wrong.
+    pub fn data_lost(code: &str, message: impl Into<String>) -> Failure {
+        Failure { exit: Exit::DataLost, ..Failure::failed(code, message) }
+    }
+
+    /// The same, with advice.
+    pub fn hint(self, hint: impl Into<String>) -> Failure {
+        Failure { hint: Some(hint.into()), ..self }
+    }
+
+    /// The same, said of something in particular.
+    pub fn of(self, what: impl std::fmt::Display) -> Failure {
+        Failure { message: format!("{what}: {}", self.message), ..self }
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> serde_json::Value {
+        json!({"error": {"code": self.code, "message": self.message, "hint": self.hint}})
+    }
+
+    /// The failure that another `braid` reported with `--json`.
+    pub fn from_json(value: &serde_json::Value) -> Option<Failure> {
+        let error = value.get("error")?;
+        let text = |key: &str| error.get(key).and_then(|text| text.as_str()).map(str::to_string);
+        Some(Failure { code: text("code")?, message: text("message")?, hint: text("hint"), exit: Exit::Failed })
+    }
+
+    /// For people, on standard error; for programs, on standard output.
+    pub fn report(&self, as_json: bool) -> ExitCode {
+        if as_json {
+            println!("{}", self.to_json());
+        } else {
+            eprintln!("error: {}", self.message);
+            if let Some(hint) = &self.hint {
+                eprintln!("hint: {hint}");
+            }
+        }
+        ExitCode::from(self.exit as u8)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<ControlError> for Failure {
+    fn from(error: ControlError) -> Failure {
+        let message = error.to_string();
+        match error {
+            ControlError::NoArray { dir } => Failure::unreachable("no-array", message).hint(format!(
+                "`braid up --dir {}` makes one; --array or BRAID_ARRAY says where another is",
+                dir.display()
+            )),
+            ControlError::ArrayExists { .. } => Failure::failed("array-exists", message),
+            ControlError::NewerSchema { .. } => Failure::failed("newer-format", message),
+            ControlError::Damaged { .. } | ControlError::Inconsistent { .. } => {
+                Failure::failed("description-damaged", message)
+            }
+            ControlError::GenerationsMissing { .. } | ControlError::GenerationsExhausted => {
+                Failure::failed("no-generation", message)
+            }
+            ControlError::Locked { .. } => Failure::failed("locked", message),
+            ControlError::AlreadyUp { dir, .. } => Failure::failed("already-up", message)
+                .hint(format!("`braid status --array {0}` shows it, `braid down --array {0}` ends it", dir.display())),
+            ControlError::LeaseLost { .. } => Failure::failed("lease-lost", message),
+            ControlError::File { source, .. } => system(&source, message),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        let message = error.to_string();
+        match error {
+            StoreError::NotBraid => Failure::failed("not-a-device", message),
+            StoreError::NewerFormat { .. } => Failure::failed("newer-format", message),
+            StoreError::OtherArray { .. } => Failure::failed("wrong-array", message)
+                .hint("serve it with the folder of its own array, or give this array a file of its own"),
+            StoreError::OtherDevice { .. } => Failure::failed("wrong-device", message),
+            StoreError::TooSmall { .. } => Failure::usage("device-too-small", message),
+            StoreError::SuperblockDamaged => Failure::data_lost("superblock-damaged", message),
+            StoreError::Truncated { .. } => Failure::data_lost("device-truncated", message)
+                .hint("bring the file back to its full length; do not recreate it over the old content"),
+            StoreError::Damaged { .. } => Failure::data_lost("device-damaged", message),
+            StoreError::Disk(braid_machine::DiskError::NoSpace) => disk_full(message),
+            StoreError::Disk(braid_machine::DiskError::Failed) => Failure::data_lost("disk-failed", message),
+        }
+    }
+}
+
+impl From<HostError> for Failure {
+    fn from(error: HostError) -> Failure {
+        let message = error.to_string();
+        match error {
+            HostError::NoSuchVolume => Failure::unreachable("no-such-volume", message),
+            HostError::TimedOut { .. } => Failure::unreachable("device-unreachable", message)
+                .hint("`braid status` shows which devices serve; `braid up` starts them"),
+            HostError::Device { failure: braid_wire::Failure::NoSpace, .. } => {
+                Failure::failed("device-full", message).hint("delete a volume, or make this one smaller")
+            }
+            HostError::Device { failure: braid_wire::Failure::Lost { .. }, .. } => {
+                Failure::data_lost("block-lost", message)
+            }
+            HostError::Rejected { .. } => Failure::failed("rejected", message),
+            HostError::ClockApart { .. } => Failure::failed("clock-apart", message),
+            _ => Failure::failed("host", message),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        system(&error, error.to_string())
+    }
+}
+
+macro_rules! usage_failures {
+    ($($error:ty => $code:literal),*) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Failure {
+                Failure::usage($code, error.to_string())
+            }
+        }
+    )*};
+}
+usage_failures!(SchemeError => "bad-layout", LayoutError => "bad-layout", RingError => "bad-layout", VolumeError => "bad-volume");
+
+fn system(source: &std::io::Error, message: String) -> Failure {
+    use std::io::ErrorKind;
+    match source.kind() {
+        ErrorKind::NotFound => Failure::unreachable("no-such-file", message),
+        ErrorKind::PermissionDenied => Failure::failed("permission-denied", message),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => disk_full(message),
+        ErrorKind::AddrInUse => Failure::failed("port-taken", message)
+            .hint("another program listens there: choose another port, or 0 for any free one"),
+        ErrorKind::ConnectionRefused | ErrorKind::TimedOut => Failure::unreachable("unreachable", message),
+        _ => Failure::failed("system", message),
+    }
+}
+
+fn disk_full(message: String) -> Failure {
+    Failure::failed("disk-full", message).hint("free some space on the file system that holds the devices")
+}

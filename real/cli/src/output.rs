@@ -1,0 +1,47 @@
+//! What commands print, for people or for programs.
+
+use std::io::Write;
+
+/// Prints one or the other. A reader that has gone away is no failure.
+pub fn print(as_json: bool, json: impl FnOnce() -> serde_json::Value, text: impl FnOnce() -> String) {
+    let mut out = std::io::stdout().lock();
+    let _ = match as_json {
+        true => writeln!(out, "{}", json()),
+        false => write!(out, "{}", text()),
+    };
+    let _ = out.flush();
+}
+
+/// A bar on standard error that shows how far a long command is; nothing where that is no terminal.
+pub fn progress(length: u64, what: &'static str) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(length);
+    let template = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{eta}} left");
+    bar.set_style(indicatif::ProgressStyle::with_template(&template).expect("it is a template"));
+    bar
+}
+
+/// Lines of columns, each as wide as it needs.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{cell:<width$}  "));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn columns_stand_under_one_another() {
+        let rows = [vec!["a".to_string(), "bb".to_string()], vec!["ccc".to_string(), "d".to_string()]];
+        assert_eq!(super::table(&rows), "a    bb\nccc  d\n");
+    }
+}

@@ -1,0 +1,69 @@
+//! A device in a process of its own: `braid device serve`, bound to this one for life and death.
+
+use super::{Assignment, Running, STOP_WAIT};
+use crate::failure::Failure;
+use braid_shell::Address;
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// The process of a device.
+pub struct DeviceProcess {
+    child: Child,
+    name: String,
+}
+
+impl DeviceProcess {
+    /// Starts it, and waits until it serves.
+    pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(DeviceProcess, Running), Failure> {
+        let name = format!("device {}", assignment.id);
+        let program = std::env::current_exe()?;
+        let mut child = Command::new(program)
+            .args(["device", "serve", "--json", "--listen", &listen.to_string()])
+            .args(["--array-id", &assignment.array.to_string(), "--id", &assignment.id.0.to_string()])
+            .args(["--child-of", &std::process::id().to_string()])
+            .arg(&assignment.file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let pid = child.id().expect("it was just started");
+        let mut output = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let mut line = String::new();
+        output.read_line(&mut line).await?;
+        let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+        if let Some(failure) = Failure::from_json(&said) {
+            return Err(failure.of(name));
+        }
+        let address = said.get("address").and_then(|address| address.as_str()).and_then(|text| text.parse().ok());
+        let Some(address) = address else {
+            // It died without a word, or wrote something else.
+            let status = child.wait().await?;
+            return Err(Failure::failed("device-ended", format!("{name} ended before it served: {status}"))
+                .hint("its own messages are on standard error"));
+        };
+        Ok((DeviceProcess { child, name }, Running { address, pid }))
+    }
+
+    /// Ends when the process does.
+    pub async fn ended(&mut self) -> Failure {
+        let how = match self.child.wait().await {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Failure::failed("device-ended", format!("{} ended: {how}", self.name))
+    }
+
+    /// Asks the process to end, and after a while makes it.
+    pub async fn stop(mut self) {
+        let pid = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
+        if let Some(pid) = pid {
+            // It may have ended meanwhile; until it is waited for, its number is not given to another.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        if tokio::time::timeout(STOP_WAIT, self.child.wait()).await.is_err() {
+            tracing::warn!("{} did not end within {STOP_WAIT:?}, and is killed", self.name);
+            let _ = self.child.kill().await;
+        }
+    }
+}

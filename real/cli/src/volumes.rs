@@ -1,0 +1,311 @@
+//! Volumes: from their entries to what a host needs, their components on the devices, and their exports.
+
+use crate::creation::{self, DEFAULT_VOLUME};
+use crate::failure::Failure;
+use crate::session::Session;
+use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
+use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
+use braid_layout::{Scheme, VolumeDescription, ring_of};
+use braid_machine::{HostError, HostRequest};
+use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
+use braid_shell::HostClient;
+use braid_wire::{Ordering, Task};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// What a volume is to be.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Its name.
+    pub name: String,
+    /// Its usable size.
+    pub bytes: u64,
+    /// Its layout over all devices of the array.
+    pub scheme: Scheme,
+    /// Bytes of a stripe unit.
+    pub unit: u64,
+    /// How its requests are kept apart.
+    pub ordering: Ordering,
+}
+
+/// The volume of an entry, as hosts know it.
+pub fn describe(entry: &VolumeEntry) -> Result<VolumeDescription, Failure> {
+    let scheme: Scheme = entry.layout.parse()?;
+    let description = VolumeDescription {
+        id: VolumeId(entry.id),
+        bytes: entry.bytes,
+        layout: creation::layout(scheme, entry.devices.len(), entry.unit)?,
+        devices: entry.devices.iter().map(|id| DeviceId(*id)).collect(),
+        ordering: parse_ordering(&entry.ordering).map_err(|message| Failure::failed("description-damaged", message))?,
+    };
+    description.check()?;
+    Ok(description)
+}
+
+/// The volume of this name, if it can be used.
+pub fn find<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a VolumeEntry, Failure> {
+    let entry = description.volume(name).ok_or_else(|| {
+        let names: Vec<&str> = description.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        let hint = match names.as_slice() {
+            [] => "there are none: `braid volume create` makes one".to_string(),
+            names => format!("there are: {}", names.join(", ")),
+        };
+        Failure::unreachable("no-such-volume", format!("there is no volume '{name}'")).hint(hint)
+    })?;
+    match entry.state {
+        VolumeState::Ready => Ok(entry),
+        VolumeState::Creating => Err(Failure::failed("volume-creating", format!("volume '{name}' is not wholly made"))
+            .hint(format!(
+                "`braid volume delete {name} --yes` removes it; or create it again with the same arguments"
+            ))),
+        VolumeState::Deleting => Err(Failure::failed("volume-deleting", format!("volume '{name}' is being deleted"))
+            .hint(format!("`braid volume delete {name} --yes` ends what was begun"))),
+    }
+}
+
+/// Makes a volume: its entry, then its components, then it is ready. If the devices can't hold it, nothing of it stays.
+pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failure> {
+    creation::check_name(&plan.name)?;
+    creation::check_multiple("--size", plan.bytes)?;
+    let entry = session.folder().update(|description| enter(description, plan))?;
+    let volume = describe(&entry)?;
+    if let Err(failure) = on_all_devices(session.client(), &volume, |volume| Task::CreateObject {
+        object: volume.id.object(),
+        blocks: volume.component_blocks(),
+        ordering: volume.ordering,
+    })
+    .await
+    {
+        // What can't be removed now is removed by `volume delete`, which the entry then still allows.
+        if set_state(session.folder(), &entry.name, VolumeState::Deleting).is_ok() {
+            let _ = remove(session, &entry).await;
+        }
+        return Err(failure.of(format!("volume {}", plan.name)));
+    }
+    set_state(session.folder(), &entry.name, VolumeState::Ready)?;
+    Ok(VolumeEntry { state: VolumeState::Ready, ..entry })
+}
+
+/// Makes the volumes that the array was created for, when it comes up for the first time.
+pub async fn create_initial(session: &Session) -> Result<(), Failure> {
+    let description = session.folder().describe()?;
+    if description.populated {
+        return Ok(());
+    }
+    let creation = &description.creation;
+    let plan = |name: &str, bytes: u64| {
+        let (name, unit) = (name.to_string(), creation.unit);
+        Ok::<_, Failure>(Plan { name, bytes, scheme: creation.layout.parse()?, unit, ordering: Ordering::Timestamp })
+    };
+    let mut plans = Vec::new();
+    for (name, bytes) in &creation.volumes {
+        plans.push(plan(name, *bytes)?);
+    }
+    if plans.is_empty() {
+        let layout = creation::layout(creation.layout.parse()?, creation.devices.into(), creation.unit)?;
+        plans.push(plan(DEFAULT_VOLUME, layout.usable_blocks(room(session).await?) * BLOCK_BYTES as u64)?);
+    }
+    for plan in plans {
+        // One may have been made before the first start was cut short.
+        if description.volume(&plan.name).is_none() {
+            create(session, &plan).await?;
+        }
+    }
+    session.folder().update(|description| {
+        description.populated = true;
+        Ok(())
+    })
+}
+
+/// Ends what a crash cut short: half-made volumes are made, half-deleted ones deleted.
+pub async fn settle(session: &Session) -> Result<(), Failure> {
+    for entry in session.folder().describe()?.volumes {
+        match entry.state {
+            VolumeState::Ready => {}
+            VolumeState::Deleting => remove(session, &entry).await?,
+            VolumeState::Creating => {
+                let volume = describe(&entry)?;
+                on_all_devices(session.client(), &volume, |volume| Task::CreateObject {
+                    object: volume.id.object(),
+                    blocks: volume.component_blocks(),
+                    ordering: volume.ordering,
+                })
+                .await?;
+                set_state(session.folder(), &entry.name, VolumeState::Ready)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes a volume and all it holds.
+pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
+    let entry = session.folder().describe()?.volume(name).cloned();
+    let Some(entry) = entry else {
+        return Err(Failure::unreachable("no-such-volume", format!("there is no volume '{name}'")));
+    };
+    set_state(session.folder(), name, VolumeState::Deleting)?;
+    remove(session, &entry).await
+}
+
+/// Reads an ordering.
+pub fn parse_ordering(text: &str) -> Result<Ordering, String> {
+    match text {
+        "timestamp" => Ok(Ordering::Timestamp),
+        "none" => Ok(Ordering::None),
+        _ => Err(format!("'{text}' is not an ordering: choose timestamp or none")),
+    }
+}
+
+/// Writes an ordering.
+pub fn ordering_name(ordering: Ordering) -> &'static str {
+    match ordering {
+        Ordering::Timestamp => "timestamp",
+        Ordering::None => "none",
+    }
+}
+
+/// The array's volumes as exports of an NBD server. The description is read again whenever a client asks, so that
+/// volumes made while the server runs are served, too.
+pub struct Exports {
+    folder: ArrayFolder,
+    client: HostClient,
+    /// Only these; all if it is empty.
+    only: Vec<String>,
+    served: watch::Sender<Vec<ServedVolume>>,
+    backend: HostBackend,
+}
+
+impl Exports {
+    /// The volumes called `only`, or all if none are named, through the host of `session`.
+    pub fn new(session: &Session, only: Vec<String>) -> Exports {
+        let (served, seen) = watch::channel(Vec::new());
+        let (folder, client) = (session.folder().clone(), session.client().clone());
+        Exports { folder, backend: HostBackend::new(client.clone(), seen), client, only, served }
+    }
+
+    /// Takes in what is new and drops what is gone. If the description can't be read, all stays as it was.
+    async fn refresh(&self) {
+        if let Err(failure) = self.try_refresh().await {
+            tracing::warn!("can't look up the volumes: {failure}");
+        }
+    }
+
+    async fn try_refresh(&self) -> Result<(), Failure> {
+        let mut volumes = Vec::new();
+        for entry in self.folder.describe()?.volumes {
+            if entry.state == VolumeState::Ready && (self.only.is_empty() || self.only.contains(&entry.name)) {
+                let volume = describe(&entry)?;
+                let description = format!("{} on {} devices", entry.layout, entry.devices.len());
+                volumes.push(ServedVolume { name: entry.name, description, volume });
+            }
+        }
+        let before = self.served.borrow().clone();
+        for new in volumes.iter().filter(|volume| !before.contains(volume)) {
+            self.client.call(HostRequest::AdoptVolume { volume: new.volume.clone() }).await?;
+        }
+        for gone in before.iter().filter(|old| !volumes.iter().any(|new| new.volume.id == old.volume.id)) {
+            self.client.call(HostRequest::DropVolume { volume: gone.volume.id }).await?;
+        }
+        self.served.send_replace(volumes);
+        Ok(())
+    }
+}
+
+impl Backend for Exports {
+    type Volume = HostVolume;
+
+    async fn exports(&self) -> Vec<Export> {
+        self.refresh().await;
+        self.backend.exports().await
+    }
+
+    async fn open(&self, name: &str) -> Option<HostVolume> {
+        self.refresh().await;
+        self.backend.open(name).await
+    }
+}
+
+/// Blocks that one object can have on every device of an array that holds nothing yet.
+async fn room(session: &Session) -> Result<u64, Failure> {
+    unimplemented!("{:p}", session)
+}
+
+/// Puts a new volume into the description; or finds the one of a creation that was cut short.
+fn enter(description: &mut ArrayDescription, plan: &Plan) -> Result<VolumeEntry, Failure> {
+    let domains: Vec<(u16, String)> = description.devices.iter().map(|d| (d.id, d.domain.clone())).collect();
+    let devices = ring(&domains, plan.scheme)?;
+    let layout = creation::layout(plan.scheme, devices.len(), plan.unit)?;
+    let entry = VolumeEntry {
+        name: plan.name.clone(),
+        id: description.next_volume,
+        bytes: plan.bytes,
+        layout: layout.scheme().to_string(),
+        unit: plan.unit,
+        devices,
+        ordering: ordering_name(plan.ordering).to_string(),
+        state: VolumeState::Creating,
+    };
+    match description.volume(&plan.name) {
+        None => {}
+        Some(begun)
+            if begun.state == VolumeState::Creating && *begun == (VolumeEntry { id: begun.id, ..entry.clone() }) =>
+        {
+            return Ok(begun.clone());
+        }
+        Some(_) => {
+            return Err(Failure::failed("volume-exists", format!("there is a volume '{}' already", plan.name)));
+        }
+    }
+    describe(&entry)?;
+    description.next_volume += 1;
+    description.volumes.push(entry.clone());
+    Ok(entry)
+}
+
+/// The devices in an order in which no stripe has two units in one failure domain.
+fn ring(domains: &[(u16, String)], scheme: Scheme) -> Result<Vec<u16>, Failure> {
+    let devices: Vec<(DeviceId, String)> = domains.iter().map(|(id, domain)| (DeviceId(*id), domain.clone())).collect();
+    Ok(ring_of(&devices, scheme.width())?.into_iter().map(|id| id.0).collect())
+}
+
+async fn remove(session: &Session, entry: &VolumeEntry) -> Result<(), Failure> {
+    let volume = describe(entry)?;
+    on_all_devices(session.client(), &volume, |volume| Task::RemoveObject { object: volume.id.object() }).await?;
+    session.folder().update(|description| {
+        description.volumes.retain(|other| other.id != entry.id);
+        Ok(())
+    })
+}
+
+fn set_state(folder: &ArrayFolder, name: &str, state: VolumeState) -> Result<(), Failure> {
+    folder.update(|description| {
+        if let Some(entry) = description.volume_mut(name) {
+            entry.state = state;
+        }
+        Ok(())
+    })
+}
+
+/// Gives every device of the volume the same task at once. The first failure is the answer.
+async fn on_all_devices(
+    client: &HostClient,
+    volume: &VolumeDescription,
+    task: impl Fn(&VolumeDescription) -> Task,
+) -> Result<(), Failure> {
+    let mut tasks = JoinSet::new();
+    for device in &volume.devices {
+        let (client, request) = (client.clone(), HostRequest::Manage { device: *device, task: task(volume) });
+        tasks.spawn(async move { client.call(request).await });
+    }
+    let mut outcome = Ok(());
+    while let Some(done) = tasks.join_next().await {
+        let done = done.map_err(|error| Failure::failed("internal", error.to_string()))?;
+        // An object that is not there is removed already.
+        let gone = matches!(done, Err(HostError::Device { failure: braid_wire::Failure::NoSuchObject, .. }));
+        if let (Err(error), false, Ok(())) = (done, gone, &outcome) {
+            outcome = Err(error.into());
+        }
+    }
+    outcome
+}
