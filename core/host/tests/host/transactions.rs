@@ -1,11 +1,9 @@
 //! A host's storage transactions, with devices played by the test.
 
-mod stage;
-
+use crate::stage::{HOST, Stage, subject};
 use braid_base::{BLOCK_BYTES, Clock, DeviceId, Generation, Stamp, TransactionId};
 use braid_machine::{HostError, HostSuccess};
 use braid_wire::{Command, Content, Failure, Ordering, Orphan, Outcome, Refusal, Rejection, Reply, Step, Vote};
-use stage::{HOST, Stage, subject};
 use std::time::Duration;
 
 #[test]

@@ -1,0 +1,243 @@
+//! A device on a bench: its disk is memory that does at once what it is told, the test plays the hosts.
+
+use braid_base::limits::Settings;
+use braid_base::{
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time,
+    TransactionId,
+};
+use braid_device::{Device, DeviceConfig, Service};
+use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
+use braid_store::{Store, StoreConfig};
+use braid_wire::{
+    Answer, Command, Content, Linkage, Message, Ordering, Outcome, Piece, Reply, Request, Task, Want, WriteMode,
+};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+pub const OBJECT: ObjectId = ObjectId(1);
+pub const UNORDERED: ObjectId = ObjectId(2);
+pub const BLOCKS: u64 = 256;
+pub const EPOCH: Epoch = Epoch(1);
+const SIZE: u64 = 64 << 20;
+
+pub struct Bench {
+    pub device: Device,
+    pub now: Now,
+    disk: Vec<u8>,
+    /// Disk commands not yet done; those to hold back stay here.
+    commands: VecDeque<(DiskTag, DiskCommand)>,
+    /// While set, the disk does nothing.
+    pub stalled: bool,
+    /// What each host was told, in order, heartbeats aside.
+    pub heard: BTreeMap<Generation, VecDeque<Answer>>,
+    settled: BTreeMap<Generation, u64>,
+}
+
+impl Bench {
+    /// A device with an object under timestamp ordering and one without ordering.
+    pub fn new() -> Bench {
+        let config = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
+        let mut disk = vec![0; SIZE as usize];
+        for (offset, bytes) in Store::format(&config).expect("the size will do") {
+            disk[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
+        }
+        let second = 1_000_000_000;
+        let mut bench = Bench {
+            device: device(),
+            now: Now { time: Time(second), clock: Clock(1_000 * second) },
+            disk,
+            commands: VecDeque::new(),
+            stalled: false,
+            heard: BTreeMap::new(),
+            settled: BTreeMap::new(),
+        };
+        bench.take(Input::Start);
+        for (object, ordering) in [(OBJECT, Ordering::Timestamp), (UNORDERED, Ordering::None)] {
+            let task = Task::CreateObject { object, blocks: BLOCKS, ordering };
+            bench.say(Generation(99), Command::Manage { ticket: object.0, task });
+            assert!(matches!(bench.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
+        }
+        bench
+    }
+
+    /// Power off, power on: the disk keeps what it has, and the device its own again.
+    pub fn restart(&mut self) {
+        self.device = device();
+        self.commands.clear();
+        self.heard.clear();
+        self.stalled = false;
+        self.take(Input::Start);
+        assert_eq!(*self.device.service(), Service::Serving);
+    }
+
+    /// One step, and all that its disk commands bring about.
+    pub fn take(&mut self, input: Input) {
+        self.step(input);
+        self.run_disk();
+    }
+
+    /// Lets the disk work off what it has been told.
+    pub fn run_disk(&mut self) {
+        while !self.stalled
+            && let Some((tag, command)) = self.commands.pop_front()
+        {
+            let result = self.perform(command);
+            self.step(Input::DiskDone { tag, result });
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        let mut effects = Effects::new();
+        self.device.step(self.now, input, &mut effects);
+        self.device.invariants();
+        for effect in effects.drain() {
+            match effect {
+                Effect::Disk { tag, command } => self.commands.push_back((tag, command)),
+                Effect::Send { to: NodeId::Host(host), message: Message::Answer(answer) } => {
+                    self.heard.entry(host).or_default().push_back(answer);
+                }
+                other => panic!("a device does not do this: {other:?}"),
+            }
+        }
+    }
+
+    fn perform(&mut self, command: DiskCommand) -> DiskResult {
+        match command {
+            DiskCommand::Read { offset, length } => {
+                DiskResult::Read(Ok(Bytes::copy_from_slice(&self.disk[offset as usize..offset as usize + length])))
+            }
+            DiskCommand::Write { offset, data, .. } => {
+                let mut at = offset as usize;
+                for bytes in data {
+                    self.disk[at..at + bytes.len()].copy_from_slice(&bytes);
+                    at += bytes.len();
+                }
+                DiskResult::Done(Ok(()))
+            }
+            DiskCommand::Sync | DiskCommand::Reserve { .. } => DiskResult::Done(Ok(())),
+        }
+    }
+
+    /// Lets time pass, with every timer on the way.
+    pub fn pass(&mut self, span: Duration) {
+        let end = self.now.time.after(span);
+        while let Some(deadline) = self.device.deadline().filter(|deadline| *deadline <= end) {
+            self.go_to(deadline.max(self.now.time));
+            self.take(Input::Wake);
+        }
+        self.go_to(end);
+    }
+
+    fn go_to(&mut self, time: Time) {
+        self.now.clock = self.now.clock.ahead(time.since(self.now.time));
+        self.now.time = time;
+    }
+
+    pub fn say(&mut self, host: Generation, command: Command) {
+        self.say_with(host, Vec::new(), command);
+    }
+
+    pub fn say_with(&mut self, host: Generation, commits: Vec<u64>, command: Command) {
+        let settled = self.settled.get(&host).copied().unwrap_or(0);
+        let request = Request { host, epoch: EPOCH, settled, commits, command };
+        self.take(Input::Message { from: NodeId::Host(host), message: Message::Request(request) });
+    }
+
+    /// From now on the host's requests say that its transactions below `sequence` are over.
+    pub fn settle(&mut self, host: Generation, sequence: u64) {
+        self.settled.insert(host, sequence);
+        self.say(host, Command::Heartbeat);
+    }
+
+    /// The next thing the host was told, heartbeats aside.
+    pub fn hear(&mut self, host: Generation) -> Option<Reply> {
+        let heard = self.heard.get_mut(&host)?;
+        loop {
+            let reply = heard.pop_front()?.reply;
+            if !matches!(reply, Reply::Heartbeat { .. }) {
+                return Some(reply);
+            }
+        }
+    }
+
+    /// A stamp so many microseconds from now.
+    pub fn stamp(&self, host: Generation, micros: i64) -> Stamp {
+        Stamp { clock: Clock(self.now.clock.0.saturating_add_signed(micros * 1_000)), host }
+    }
+}
+
+impl Default for Bench {
+    fn default() -> Self {
+        Bench::new()
+    }
+}
+
+fn device() -> Device {
+    let store = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
+    Device::new(DeviceConfig { store, epoch: EPOCH, settings: Settings::default() })
+}
+
+/// A transaction under test: what it would say.
+#[derive(Clone, Copy)]
+pub struct Actor {
+    pub id: TransactionId,
+    pub stamp: Stamp,
+}
+
+impl Actor {
+    pub fn new(host: Generation, sequence: u64, stamp: Stamp) -> Actor {
+        Actor { id: TransactionId { host, sequence }, stamp }
+    }
+
+    pub fn read(self, range: BlockRange) -> Command {
+        let (transaction, stamp) = (self.id, self.stamp);
+        Command::Read { transaction, stamp, object: OBJECT, extents: vec![range], want: Want::Data }
+    }
+
+    pub fn prewrite(self, range: BlockRange) -> Command {
+        let (transaction, stamp) = (self.id, self.stamp);
+        Command::Prewrite { transaction, stamp, object: OBJECT, prewrites: vec![range], reads: Vec::new() }
+    }
+
+    pub fn read_and_prewrite(self, range: BlockRange) -> Command {
+        let (transaction, stamp) = (self.id, self.stamp);
+        Command::Prewrite { transaction, stamp, object: OBJECT, prewrites: vec![range], reads: vec![range] }
+    }
+
+    pub fn write(self, range: BlockRange, fill: u8) -> Command {
+        self.write_to(OBJECT, WriteMode::Intent, range, fill)
+    }
+
+    pub fn write_to(self, object: ObjectId, mode: WriteMode, range: BlockRange, fill: u8) -> Command {
+        let bytes = Bytes::from(vec![fill; range.count as usize * BLOCK_BYTES]);
+        Command::Write {
+            transaction: self.id,
+            stamp: self.stamp,
+            object,
+            participants: vec![DeviceId(0), DeviceId(1)],
+            linkage: Linkage { first: range.start, last: range.end() - 1 },
+            mode,
+            pieces: vec![Piece { range, content: Content::Data(bytes) }],
+        }
+    }
+
+    pub fn decide(self, outcome: Outcome) -> Command {
+        Command::Decide { transaction: self.id, stamp: self.stamp, outcome }
+    }
+
+    pub fn resolve(self) -> Command {
+        Command::Resolve { transaction: self.id, stamp: self.stamp }
+    }
+}
+
+/// What a data reply brought, a byte for each block; zero for holes.
+pub fn fills(reply: &Reply) -> Vec<u8> {
+    let Reply::Data { pieces, .. } = reply else { panic!("not data: {reply:?}") };
+    let of = |piece: &Piece| match &piece.content {
+        Content::Data(bytes) => bytes.iter().step_by(BLOCK_BYTES).copied().collect(),
+        Content::Hole => vec![0; piece.range.count as usize],
+        Content::Present => panic!("only asked for allocation"),
+    };
+    pieces.iter().flat_map(of).collect()
+}

@@ -1,0 +1,195 @@
+//! How transactions end on one device, across restarts and with their hosts gone (atomicity `implied`).
+
+use crate::bench::{Actor, Bench, fills};
+use braid_base::{BlockRange, Generation};
+use braid_wire::{Command, Orphan, Outcome, Refusal, Reply, Step, Vote};
+use std::time::Duration;
+
+const A: Generation = Generation(1);
+const B: Generation = Generation(2);
+const BLOCK: BlockRange = BlockRange { start: 5, count: 1 };
+
+fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
+    Actor::new(host, sequence, bench.stamp(host, micros))
+}
+
+fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
+    bench.say(actor.id.host, actor.prewrite(BLOCK));
+    bench.hear(actor.id.host);
+    bench.say(actor.id.host, actor.write(BLOCK, fill));
+    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id }));
+}
+
+fn vote_on(bench: &mut Bench, actor: Actor) -> Vote {
+    bench.say(B, actor.resolve());
+    match bench.hear(B) {
+        Some(Reply::Vote { vote, .. }) => vote,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read_now(bench: &mut Bench, sequence: u64) -> Vec<u8> {
+    // Well above what a restart makes the floor.
+    let reader = actor(bench, B, sequence, 3_000_000 + sequence as i64);
+    bench.say(B, reader.read(BLOCK));
+    fills(&bench.hear(B).expect("an answer"))
+}
+
+#[test]
+fn a_promise_never_to_prepare_is_kept() {
+    for restarted in [false, true] {
+        let mut bench = Bench::new();
+        let writer = actor(&bench, A, 1, 0);
+        assert_eq!(vote_on(&mut bench, writer), Vote::NeverPrepared);
+        if restarted {
+            bench.restart();
+        }
+        // The pre-write was late, not lost.
+        bench.say(A, writer.prewrite(BLOCK));
+        assert!(matches!(
+            bench.hear(A),
+            Some(Reply::Refused { step: Step::Prewrite, refusal: Refusal::TooLate { .. }, .. })
+        ));
+        bench.say(A, writer.write(BLOCK, 1));
+        assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Write, refusal: Refusal::NoPrewrite, .. })));
+    }
+}
+
+#[test]
+fn a_prewrite_that_was_asked_about_is_never_prepared() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.hear(A);
+    assert_eq!(vote_on(&mut bench, writer), Vote::NeverPrepared);
+    bench.say(A, writer.write(BLOCK, 1));
+    assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Write, .. })));
+    bench.say(A, writer.prewrite(BLOCK));
+    assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Prewrite, .. })));
+}
+
+#[test]
+fn a_write_refused_for_want_of_its_prewrite_is_refused_for_ever() {
+    for restarted in [false, true] {
+        let mut bench = Bench::new();
+        let writer = actor(&bench, A, 1, 0);
+        bench.say(A, writer.write(BLOCK, 1));
+        assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Write, .. })));
+        if restarted {
+            bench.restart();
+        }
+        bench.say(A, writer.prewrite(BLOCK));
+        assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Prewrite, .. })));
+    }
+}
+
+#[test]
+fn an_intent_outlives_a_restart_and_can_be_decided_either_way() {
+    for (outcome, expected) in [(Outcome::Commit, 8), (Outcome::Abort, 4)] {
+        let mut bench = Bench::new();
+        let before = actor(&bench, A, 1, 0);
+        prepare(&mut bench, before, 4);
+        bench.say_with(A, vec![1], Command::Heartbeat);
+        let writer = actor(&bench, A, 2, 10);
+        prepare(&mut bench, writer, 8);
+        bench.restart();
+        let reader = actor(&bench, B, 1, 2_900_000);
+        bench.say(B, reader.read(BLOCK));
+        assert_eq!(bench.hear(B), None, "undecided, it still holds off those above it");
+        bench.say(B, writer.decide(outcome));
+        let answers: Vec<_> = std::iter::from_fn(|| bench.hear(B)).collect();
+        let data = answers.iter().find(|reply| matches!(reply, Reply::Data { .. }));
+        assert_eq!(fills(data.expect("released")), [expected]);
+        bench.pass(Duration::from_millis(50));
+        bench.restart();
+        assert_eq!(read_now(&mut bench, 9), [expected], "and so it stays");
+    }
+}
+
+#[test]
+fn a_prewrite_does_not_outlive_a_restart_and_its_write_is_refused() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.restart();
+    bench.say(A, writer.write(BLOCK, 1));
+    assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Write, .. })));
+    bench.say(A, writer.prewrite(BLOCK));
+    assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Prewrite, .. })), "the floor is above it");
+}
+
+#[test]
+fn a_read_before_a_restart_still_holds_off_writes_below_it() {
+    let mut bench = Bench::new();
+    let (late, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    bench.say(B, reader.read(BLOCK));
+    assert_eq!(fills(&bench.hear(B).expect("an answer")), [0]);
+    bench.restart();
+    bench.say(A, late.prewrite(BLOCK));
+    assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Prewrite, .. })));
+}
+
+#[test]
+fn a_decision_is_remembered_until_it_is_settled() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    prepare(&mut bench, writer, 8);
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    bench.pass(Duration::from_millis(50));
+    assert_eq!(vote_on(&mut bench, writer), Vote::Committed);
+    bench.restart();
+    assert_eq!(vote_on(&mut bench, writer), Vote::Committed);
+    bench.settle(A, 2);
+    assert_eq!(bench.device.transactions().iter().count(), 0, "settled is forgotten");
+}
+
+#[test]
+fn a_commit_is_confirmed_once_it_is_durable() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    prepare(&mut bench, writer, 8);
+    bench.stalled = true;
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    bench.pass(Duration::from_millis(50));
+    bench.say(A, Command::Heartbeat);
+    let confirmed = |bench: &mut Bench| -> Vec<u64> {
+        let heard = bench.heard.entry(A).or_default();
+        heard.drain(..).flat_map(|answer| answer.confirmed).collect()
+    };
+    assert!(confirmed(&mut bench).is_empty());
+    bench.stalled = false;
+    bench.run_disk();
+    bench.say(A, Command::Heartbeat);
+    assert_eq!(confirmed(&mut bench), [1]);
+}
+
+#[test]
+fn what_a_silent_host_left_is_named_to_the_others() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    prepare(&mut bench, writer, 8);
+    let mut named = Vec::new();
+    for beat in 0..12 {
+        bench.pass(Duration::from_millis(500));
+        bench.say(B, Command::Heartbeat);
+        let answers = bench.heard.entry(B).or_default().drain(..);
+        for answer in answers {
+            if let Reply::Heartbeat { orphans } = answer.reply {
+                assert!(beat >= 7 || orphans.is_empty(), "not before its lease is over");
+                named = orphans;
+            }
+        }
+    }
+    let [Orphan { transaction, stamp, participants }] = &named[..] else { panic!("{named:?}") };
+    assert_eq!((*transaction, *stamp), (writer.id, writer.stamp));
+    assert_eq!(participants.len(), 2);
+    // Somebody resolves it.
+    bench.say(B, writer.decide(Outcome::Commit));
+    bench.pass(Duration::from_millis(50));
+    bench.say(B, Command::Forget { transaction: writer.id });
+    bench.heard.clear();
+    bench.say(B, Command::Heartbeat);
+    let answer = bench.heard.entry(B).or_default().pop_front().expect("an answer");
+    assert_eq!(answer.reply, Reply::Heartbeat { orphans: Vec::new() });
+    assert_eq!(read_now(&mut bench, 1), [8]);
+}

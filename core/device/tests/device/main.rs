@@ -1,0 +1,5 @@
+//! A device on a bench, rule by rule.
+
+mod bench;
+mod deciding;
+mod ordering;

@@ -1,0 +1,297 @@
+//! Timestamp ordering on one device, rule by rule (shared array, figure 4, and what the paper leaves open).
+
+use crate::bench::{Actor, Bench, OBJECT, UNORDERED, fills};
+use braid_base::{BlockRange, Generation};
+use braid_wire::{Command, Content, Failure, Outcome, Refusal, Reply, Step, Task, Want, WriteMode};
+use std::time::Duration;
+
+const A: Generation = Generation(1);
+const B: Generation = Generation(2);
+const C: Generation = Generation(3);
+const BLOCK: BlockRange = BlockRange { start: 5, count: 1 };
+
+fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
+    Actor::new(host, sequence, bench.stamp(host, micros))
+}
+
+/// Brings a transaction to a durable intent.
+fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
+    bench.say(actor.id.host, actor.prewrite(BLOCK));
+    assert_eq!(bench.hear(actor.id.host), Some(Reply::Accepted { transaction: actor.id }));
+    bench.say(actor.id.host, actor.write(BLOCK, fill));
+    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id }));
+}
+
+fn refused(actor: Actor, step: Step, seen: Actor) -> Option<Reply> {
+    Some(Reply::Refused { transaction: actor.id, step, refusal: Refusal::TooLate { seen: seen.stamp } })
+}
+
+#[test]
+fn a_committed_write_is_read_and_an_unwritten_block_is_a_hole() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    prepare(&mut bench, writer, 7);
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    let reader = actor(&bench, B, 1, 10);
+    bench.say(B, reader.read(BlockRange::new(4, 3)));
+    assert_eq!(fills(&bench.hear(B).expect("an answer")), [0, 7, 0]);
+}
+
+#[test]
+fn a_read_below_the_last_write_is_refused_and_told_above_what_to_try() {
+    let mut bench = Bench::new();
+    let (late, writer) = (actor(&bench, B, 1, 0), actor(&bench, A, 1, 10));
+    prepare(&mut bench, writer, 7);
+    // Undecided or not: its host may have answered its user already.
+    bench.say(B, late.read(BLOCK));
+    assert_eq!(bench.hear(B), refused(late, Step::Read, writer));
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    bench.say(B, late.read(BLOCK));
+    assert_eq!(bench.hear(B), refused(late, Step::Read, writer));
+}
+
+#[test]
+fn a_prewrite_below_the_last_read_is_refused() {
+    let mut bench = Bench::new();
+    let (late, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    bench.say(B, reader.read(BLOCK));
+    bench.say(A, late.prewrite(BLOCK));
+    assert_eq!(bench.hear(A), refused(late, Step::Prewrite, reader));
+    bench.say(A, late.write(BLOCK, 1));
+    let refusal = Refusal::NoPrewrite;
+    assert_eq!(bench.hear(A), Some(Reply::Refused { transaction: late.id, step: Step::Write, refusal }));
+}
+
+#[test]
+fn a_read_above_a_prewrite_waits_for_it_and_sees_its_outcome() {
+    for (outcome, expected) in [(Outcome::Commit, 9), (Outcome::Abort, 0)] {
+        let mut bench = Bench::new();
+        let (writer, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+        bench.say(A, writer.prewrite(BLOCK));
+        bench.hear(A);
+        bench.say(B, reader.read(BLOCK));
+        assert_eq!(bench.hear(B), None);
+        bench.say(A, writer.write(BLOCK, 9));
+        assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id }));
+        assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: writer.id }), "somebody waits");
+        assert_eq!(bench.hear(B), None, "an intent still counts as its pre-write");
+        bench.say(C, writer.decide(outcome));
+        assert_eq!(fills(&bench.hear(B).expect("it goes on")), [expected]);
+    }
+}
+
+#[test]
+fn a_read_below_a_prewrite_goes_ahead() {
+    let mut bench = Bench::new();
+    let (reader, writer) = (actor(&bench, B, 1, 0), actor(&bench, A, 1, 10));
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.say(B, reader.read(BLOCK));
+    assert_eq!(fills(&bench.hear(B).expect("an answer")), [0]);
+}
+
+#[test]
+fn a_transactions_own_prewrite_does_not_block_its_own_read() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    bench.say(A, writer.read_and_prewrite(BLOCK));
+    assert_eq!(fills(&bench.hear(A).expect("an answer")), [0]);
+}
+
+#[test]
+fn a_write_waits_for_lower_prewrites_and_they_take_effect_in_order() {
+    let mut bench = Bench::new();
+    let (first, second) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    bench.say(A, first.prewrite(BLOCK));
+    bench.say(B, second.prewrite(BLOCK));
+    bench.hear(A);
+    bench.hear(B);
+    bench.say(B, second.write(BLOCK, 2));
+    assert_eq!(bench.hear(B), None, "the lower one is not decided");
+    bench.say(A, first.write(BLOCK, 1));
+    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: first.id }));
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    assert_eq!(bench.hear(B), Some(Reply::Written { transaction: second.id }));
+    bench.say_with(B, vec![1], Command::Heartbeat);
+    let reader = actor(&bench, C, 1, 20);
+    bench.say(C, reader.read(BLOCK));
+    assert_eq!(fills(&bench.hear(C).expect("an answer")), [2]);
+}
+
+#[test]
+fn those_who_wait_are_served_in_the_order_of_their_stamps() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.hear(A);
+    let (middle, later) = (actor(&bench, B, 1, 10), actor(&bench, C, 1, 20));
+    bench.say(C, later.read(BLOCK));
+    bench.say(B, middle.read_and_prewrite(BLOCK));
+    bench.say(A, writer.decide(Outcome::Abort));
+    assert_eq!(fills(&bench.hear(B).expect("the lower stamp is served")), [0]);
+    assert_eq!(bench.hear(C), None, "the higher one now waits for that one's pre-write");
+    bench.say(B, middle.decide(Outcome::Abort));
+    assert_eq!(fills(&bench.hear(C).expect("and is served then")), [0]);
+}
+
+#[test]
+fn repeated_requests_are_answered_as_the_first_time() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    let said = [writer.prewrite(BLOCK), writer.write(BLOCK, 3)];
+    let answers = [Reply::Accepted { transaction: writer.id }, Reply::Written { transaction: writer.id }];
+    for (command, answer) in said.into_iter().zip(answers) {
+        bench.say(A, command.clone());
+        bench.say(A, command);
+        assert_eq!(bench.hear(A), Some(answer.clone()));
+        assert_eq!(bench.hear(A), Some(answer));
+    }
+    for _ in 0..2 {
+        bench.say(A, writer.decide(Outcome::Commit));
+        let decided = Reply::Decided { transaction: writer.id, outcome: Outcome::Commit };
+        bench.pass(Duration::from_millis(50));
+        assert_eq!(bench.hear(A), Some(decided));
+    }
+    bench.say(A, writer.decide(Outcome::Abort));
+    let decided = Reply::Decided { transaction: writer.id, outcome: Outcome::Commit };
+    assert_eq!(bench.hear(A), Some(decided), "a late abort never undoes a commit");
+}
+
+#[test]
+fn a_write_is_not_answered_before_its_intent_is_durable() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.hear(A);
+    bench.stalled = true;
+    bench.say(A, writer.write(BLOCK, 3));
+    assert_eq!(bench.hear(A), None);
+    bench.say(B, writer.resolve());
+    assert_eq!(bench.hear(B), None, "nor is a resolver told");
+    bench.stalled = false;
+    bench.run_disk();
+    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id }));
+    assert!(matches!(bench.hear(B), Some(Reply::Vote { vote: braid_wire::Vote::Prepared, .. })));
+}
+
+#[test]
+fn a_stamp_far_ahead_of_the_clock_is_refused() {
+    let mut bench = Bench::new();
+    let ahead = actor(&bench, A, 1, 6_000_000);
+    bench.say(A, ahead.read(BLOCK));
+    let refusal = Refusal::TooFarAhead { clock: bench.now.clock };
+    assert_eq!(bench.hear(A), Some(Reply::Refused { transaction: ahead.id, step: Step::Read, refusal }));
+    let nearly = actor(&bench, A, 2, 4_900_000);
+    bench.say(A, nearly.read(BLOCK));
+    assert!(matches!(bench.hear(A), Some(Reply::Data { .. })));
+}
+
+#[test]
+fn what_is_settled_holds_nothing_and_late_copies_of_it_are_dropped() {
+    let mut bench = Bench::new();
+    let (writer, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.hear(A);
+    bench.say(B, reader.read(BLOCK));
+    assert_eq!(bench.hear(B), None);
+    bench.settle(A, 2);
+    assert_eq!(fills(&bench.hear(B).expect("released")), [0]);
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.say(A, writer.write(BLOCK, 1));
+    assert_eq!(bench.hear(A), None);
+    assert_eq!(bench.device.transactions().iter().count(), 0);
+}
+
+#[test]
+fn a_silent_hosts_prewrites_end_with_its_lease() {
+    let mut bench = Bench::new();
+    let (writer, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.hear(A);
+    bench.say(B, reader.read(BLOCK));
+    for _ in 0..12 {
+        bench.pass(Duration::from_millis(500));
+        bench.say(B, Command::Heartbeat);
+    }
+    assert_eq!(fills(&bench.hear(B).expect("released")), [0]);
+    bench.say(A, writer.write(BLOCK, 1));
+    let refusal = Refusal::NoPrewrite;
+    assert_eq!(
+        bench.hear(A),
+        Some(Reply::Refused { transaction: writer.id, step: Step::Write, refusal }),
+        "back from its silence, it is told to try again"
+    );
+}
+
+#[test]
+fn bad_requests_get_a_clear_no() {
+    let mut bench = Bench::new();
+    let whole = actor(&bench, A, 1, 0);
+    let fail = |failure| Some(Reply::Failed { transaction: whole.id, step: Step::Read, failure });
+    bench.say(A, whole.read(BlockRange::new(crate::bench::BLOCKS, 1)));
+    assert_eq!(bench.hear(A), fail(Failure::OutOfRange));
+    bench.say(A, whole.read(BlockRange::new(0, 0)));
+    assert_eq!(bench.hear(A), fail(Failure::Malformed));
+    let (transaction, stamp) = (whole.id, whole.stamp);
+    let object = braid_base::ObjectId(77);
+    bench.say(A, Command::Read { transaction, stamp, object, extents: vec![BLOCK], want: Want::Data });
+    assert_eq!(bench.hear(A), fail(Failure::NoSuchObject));
+    // Other blocks than were pre-written.
+    bench.say(A, whole.prewrite(BLOCK));
+    bench.hear(A);
+    bench.say(A, whole.write(BlockRange::new(5, 2), 1));
+    let failure = Failure::Malformed;
+    assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: whole.id, step: Step::Write, failure }));
+    // An intent for an object without ordering, and the other way round.
+    let other = actor(&bench, A, 2, 10);
+    bench.say(A, other.write_to(OBJECT, WriteMode::Immediate, BLOCK, 1));
+    let failure = Failure::WrongOrdering;
+    assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: other.id, step: Step::Write, failure }));
+}
+
+#[test]
+fn without_ordering_a_write_takes_effect_at_once() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    bench.say(A, writer.write_to(UNORDERED, WriteMode::Immediate, BLOCK, 6));
+    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id }));
+    let earlier = actor(&bench, B, 1, -50);
+    let (transaction, stamp) = (earlier.id, earlier.stamp);
+    let read = Command::Read { transaction, stamp, object: UNORDERED, extents: vec![BLOCK], want: Want::Data };
+    bench.say(B, read);
+    assert_eq!(fills(&bench.hear(B).expect("stamps do not matter")), [6]);
+}
+
+#[test]
+fn allocation_is_told_without_data() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    prepare(&mut bench, writer, 7);
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    let asker = actor(&bench, B, 1, 10);
+    let (transaction, stamp) = (asker.id, asker.stamp);
+    let extents = vec![BlockRange::new(0, 16)];
+    bench.say(B, Command::Read { transaction, stamp, object: OBJECT, extents, want: Want::Allocation });
+    let Some(Reply::Data { pieces, .. }) = bench.hear(B) else { panic!("an answer") };
+    let present: Vec<_> =
+        pieces.iter().filter(|piece| piece.content == Content::Present).map(|piece| piece.range).collect();
+    assert_eq!(present, [BLOCK]);
+}
+
+#[test]
+fn a_fenced_host_is_refused_and_what_it_announced_is_dropped() {
+    let mut bench = Bench::new();
+    let (writer, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.hear(A);
+    bench.say(B, reader.read(BLOCK));
+    let fence = Task::Fence { below: Generation(0), except: Vec::new(), also: vec![A] };
+    bench.say(B, Command::Manage { ticket: 5, task: fence });
+    assert_eq!(fills(&bench.hear(B).expect("released")), [0]);
+    for restarted in [false, true] {
+        if restarted {
+            bench.restart();
+        }
+        bench.say(A, writer.write(BLOCK, 1));
+        assert!(matches!(bench.hear(A), Some(Reply::Rejected { .. })), "restarted: {restarted}");
+    }
+}
