@@ -4,12 +4,14 @@
 //! that every cell that is read says who wrote it, and that it lies where it belongs; zeros are what was never written, or
 //! zeroed. Whatever else a read finds is [`Garbage`] and a failure by itself.
 
-use braid_base::Time;
+use braid_base::{BLOCK_BYTES, Time};
 use bytes::Bytes;
 use std::fmt;
 
 /// Bytes of a cell. Reads and writes begin and end at multiples.
 pub const CELL_BYTES: usize = 16;
+/// Cells of a block, the unit in which devices keep operations apart.
+pub const CELLS_PER_BLOCK: u64 = (BLOCK_BYTES / CELL_BYTES) as u64;
 
 /// Which write a value is of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -122,11 +124,20 @@ pub struct Moment {
     pub time: Time,
 }
 
+/// Somebody who asks for one thing at a time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Client {
+    /// Through which host.
+    pub host: u32,
+    /// Which of its clients.
+    pub number: usize,
+}
+
 /// One operation of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// Who.
-    pub client: String,
+    pub client: Client,
     /// What.
     pub action: Action,
     /// What was written, or seen; of a read, nothing until it completes.
@@ -150,12 +161,12 @@ pub struct History {
 
 impl History {
     /// A client asks for a write of `tag` to `cells`.
-    pub fn write(&mut self, client: impl fmt::Display, now: Time, cells: Cells, tag: Tag) -> OperationId {
+    pub fn write(&mut self, client: Client, now: Time, cells: Cells, tag: Tag) -> OperationId {
         self.invoke(client, now, Action::Write, vec![Run { cells, tag }])
     }
 
     /// A client asks for a read.
-    pub fn read(&mut self, client: impl fmt::Display, now: Time) -> OperationId {
+    pub fn read(&mut self, client: Client, now: Time) -> OperationId {
         self.invoke(client, now, Action::Read, Vec::new())
     }
 
@@ -176,9 +187,8 @@ impl History {
         &self.operations
     }
 
-    fn invoke(&mut self, client: impl fmt::Display, now: Time, action: Action, runs: Vec<Run>) -> OperationId {
+    fn invoke(&mut self, client: Client, now: Time, action: Action, runs: Vec<Run>) -> OperationId {
         let invoked = self.moment(now);
-        let client = client.to_string();
         self.operations.push(Operation { client, action, runs, invoked, completed: None });
         OperationId(self.operations.len() - 1)
     }
@@ -192,7 +202,8 @@ impl History {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |moment: Moment| moment.time.0 as f64 / 1e9;
-        write!(f, "{:<8} {:>13.6} to ", self.client, seconds(self.invoked))?;
+        let client = format!("h{}.{}", self.client.host, self.client.number);
+        write!(f, "{client:<8} {:>13.6} to ", seconds(self.invoked))?;
         match self.completed {
             Some(completed) => write!(f, "{:>13.6}", seconds(completed))?,
             None => write!(f, "{:>13}", "unknown")?,

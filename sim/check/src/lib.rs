@@ -9,6 +9,6 @@ pub mod history;
 pub mod parity;
 pub mod serializable;
 
-pub use history::{Action, Cells, Garbage, History, Operation, OperationId, Run, Tag};
+pub use history::{Action, Cells, Client, Garbage, History, Operation, OperationId, Run, Tag};
 pub use parity::{ParityError, check_stripe, reconstruct};
-pub use serializable::{Verdict, Violation, check};
+pub use serializable::{Promise, Verdict, Violation, check};

@@ -1,6 +1,5 @@
-//! Strict serializability of a history of multi-cell reads and writes: is there an order of the operations in which every
-//! read sees what the writes before it left, and every operation comes before all that were asked for after it had
-//! completed?
+//! Serializability of a history of multi-cell reads and writes: is there an order of the operations in which every read
+//! sees what the writes before it left, and which is true to what the protocol promises about time ([`Promise`])?
 //!
 //! The search is Wing and Gong's with Lowe's memory of dead ends: take operations one by one, each out of those that no
 //! untaken one must precede; step back when stuck. What makes it fast is that values name their writes:
@@ -13,13 +12,25 @@
 //! Operations that never completed may be taken at any later time or never. Those whose values nobody saw are dropped
 //! beforehand, which loses nothing: the order remains one without them.
 
-use crate::history::{Action, Cells, History, Operation, Tag};
+use crate::history::{Action, CELLS_PER_BLOCK, Cells, History, Operation, Tag};
 use braid_base::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Taken operations after which the search gives up.
 const STEPS_MAX: u64 = 5_000_000;
+
+/// Which operations must keep the order in which they happened, one having completed before the other was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// All: strict serializability. Timestamp ordering keeps this only while all clocks agree and no stamps run ahead of them.
+    Strict,
+    /// Those of one host, and those that share a block which at least one of them writes. This is what timestamp ordering
+    /// promises whatever the clocks do: stamps of one host rise, and a device refuses a stamp below those that it has seen
+    /// on the block. Two writes of different blocks through different hosts have no such bond: where clocks are apart, a
+    /// third host may see the later one and not yet the earlier.
+    Related,
+}
 
 /// What the search found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,12 +55,12 @@ pub struct Violation {
     pub witnesses: Vec<Operation>,
 }
 
-/// Decides whether a history is strictly serializable.
-pub fn check(history: &History) -> Verdict {
-    match search(history.operations()) {
+/// Decides whether a history is serializable as promised.
+pub fn check(history: &History, promise: Promise) -> Verdict {
+    match search(history.operations(), promise) {
         Answer::Yes { steps } => Verdict::Serializable { steps },
         Answer::GivenUp => Verdict::Undecided,
-        Answer::No => Verdict::Not(explain(history.operations())),
+        Answer::No => Verdict::Not(explain(history.operations(), promise)),
     }
 }
 
@@ -65,10 +76,10 @@ impl fmt::Display for Violation {
 }
 
 /// Finds the first completion that can't be, then leaves out whatever the contradiction does not need.
-fn explain(all: &[Operation]) -> Violation {
+fn explain(all: &[Operation], promise: Promise) -> Violation {
     let mut completions: Vec<u64> = all.iter().filter_map(|op| op.completed).map(|at| at.number).collect();
     completions.sort_unstable();
-    let at = completions.partition_point(|number| search(&until(all, *number)) != Answer::No);
+    let at = completions.partition_point(|number| search(&until(all, *number), promise) != Answer::No);
     let first_bad = completions[at.min(completions.len() - 1)];
     let mut kept = until(all, first_bad);
     let culprit = kept.iter().find(|op| op.completed.is_some_and(|at| at.number == first_bad));
@@ -79,7 +90,7 @@ fn explain(all: &[Operation]) -> Violation {
         let mut start = 0;
         while start < kept.len() {
             let without: Vec<Operation> = kept[..start].iter().chain(kept.iter().skip(start + part)).cloned().collect();
-            if without.contains(&culprit) && is_whole(&without) && search(&without) == Answer::No {
+            if without.contains(&culprit) && is_whole(&without) && search(&without, promise) == Answer::No {
                 kept = without;
             } else {
                 start += part;
@@ -120,8 +131,8 @@ enum Answer {
     GivenUp,
 }
 
-fn search(operations: &[Operation]) -> Answer {
-    match Search::new(operations) {
+fn search(operations: &[Operation], promise: Promise) -> Answer {
+    match Search::new(operations, promise) {
         Some(search) => search.run(),
         None => Answer::No,
     }
@@ -133,7 +144,6 @@ type Value = usize;
 struct Op {
     writes: bool,
     values: Vec<Value>,
-    invoked: u64,
     /// `u64::MAX` if never.
     completed: u64,
     key: u128,
@@ -142,9 +152,12 @@ struct Op {
 /// The search's state: which operations are taken, and what the cells hold.
 struct Search {
     ops: Vec<Op>,
-    /// Untaken operations by invocation: a list threaded through the numbers, with its head at `ops.len()`.
-    next: Vec<usize>,
-    previous: Vec<usize>,
+    /// Of each operation, how many untaken ones must precede it.
+    before: Vec<u32>,
+    /// Of each operation, which must follow it.
+    after: Vec<Vec<u32>>,
+    /// Untaken operations that none must precede.
+    ready: BTreeSet<usize>,
     /// Untaken operations that completed: all must be taken.
     left: usize,
     /// To which run of cells a value belongs.
@@ -170,7 +183,7 @@ struct Choice {
 
 impl Search {
     /// None if a read saw what was never written, and the answer is known.
-    fn new(operations: &[Operation]) -> Option<Search> {
+    fn new(operations: &[Operation], promise: Promise) -> Option<Search> {
         let seen: BTreeSet<Tag> = operations
             .iter()
             .filter(|op| op.action == Action::Read && op.completed.is_some())
@@ -203,7 +216,6 @@ impl Search {
             ops.push(Op {
                 writes: operation.action == Action::Write,
                 values,
-                invoked: operation.invoked.number,
                 completed: operation.completed.map_or(u64::MAX, |at| at.number),
                 key: key(),
             });
@@ -220,10 +232,13 @@ impl Search {
         }
         let keys: Vec<u128> = numbers.iter().map(|_| key()).collect();
         let digest = content.iter().filter(|value| wanted[**value] > 0).fold(0, |sum, value| sum ^ keys[*value]);
-        let head = ops.len();
+        let after = successors(&kept, promise);
+        let mut before = vec![0; ops.len()];
+        after.iter().flatten().for_each(|op| before[*op as usize] += 1);
         Some(Search {
-            next: (0..=head).map(|op| if op == head { 0 } else { op + 1 }).collect(),
-            previous: (0..=head).map(|op| if op == 0 { head } else { op - 1 }).collect(),
+            ready: (0..ops.len()).filter(|op| before[*op] == 0).collect(),
+            before,
+            after,
             left: ops.iter().filter(|op| op.completed != u64::MAX).count(),
             ops,
             run_of,
@@ -271,7 +286,7 @@ impl Search {
     /// Takes everything that can be taken without loss; returns what might be taken next.
     fn take_the_obvious(&mut self) -> Vec<usize> {
         loop {
-            let candidates = self.candidates();
+            let candidates: Vec<usize> = self.ready.iter().copied().collect();
             let before = self.taken.len();
             for op in &candidates {
                 if self.is_obvious(*op) {
@@ -282,20 +297,6 @@ impl Search {
                 return candidates;
             }
         }
-    }
-
-    /// The untaken operations that no other untaken one must precede.
-    fn candidates(&self) -> Vec<usize> {
-        let head = self.ops.len();
-        let mut first_completion = u64::MAX;
-        let mut candidates = Vec::new();
-        let mut at = self.next[head];
-        while at != head && self.ops[at].invoked < first_completion {
-            first_completion = first_completion.min(self.ops[at].completed);
-            candidates.push(at);
-            at = self.next[at];
-        }
-        candidates
     }
 
     fn is_obvious(&self, op: usize) -> bool {
@@ -337,9 +338,13 @@ impl Search {
             }
         }
         self.left -= usize::from(op.completed != u64::MAX);
-        let (previous, next) = (self.previous[number], self.next[number]);
-        self.next[previous] = next;
-        self.previous[next] = previous;
+        self.ready.remove(&number);
+        for op in &self.after[number] {
+            self.before[*op as usize] -= 1;
+            if self.before[*op as usize] == 0 {
+                self.ready.insert(*op as usize);
+            }
+        }
         self.taken.push(number);
     }
 
@@ -362,9 +367,11 @@ impl Search {
                 }
             }
             self.left += usize::from(op.completed != u64::MAX);
-            let (previous, next) = (self.previous[number], self.next[number]);
-            self.next[previous] = number;
-            self.previous[next] = number;
+            for op in &self.after[number] {
+                self.ready.remove(&(*op as usize));
+                self.before[*op as usize] += 1;
+            }
+            self.ready.insert(number);
         }
     }
 
@@ -372,6 +379,45 @@ impl Search {
     fn shown(&self, value: Value) -> u128 {
         if self.wanted[value] > 0 { self.keys[value] } else { 0 }
     }
+}
+
+/// Of each operation, those that must follow it. Those that must follow one of these are left out: they will anyhow.
+fn successors(operations: &[&Operation], promise: Promise) -> Vec<Vec<u32>> {
+    let follows = |earlier: &Operation, later: &Operation| {
+        earlier.completed.is_some_and(|end| end < later.invoked)
+            && (promise == Promise::Strict || related(earlier, later))
+    };
+    let mut all: Vec<Vec<u32>> = vec![Vec::new(); operations.len()];
+    for (number, earlier) in operations.iter().enumerate() {
+        let Some(completed) = earlier.completed else { continue };
+        let first = operations.partition_point(|later| later.invoked < completed);
+        let mut horizon = u64::MAX;
+        for (later_number, later) in operations.iter().enumerate().skip(first) {
+            if later.invoked.number > horizon {
+                break;
+            }
+            if follows(earlier, later) {
+                all[number].push(later_number as u32);
+                // Whatever begins after a follower has completed follows that one, if all is ordered by time.
+                if promise == Promise::Strict {
+                    horizon = horizon.min(later.completed.map_or(u64::MAX, |end| end.number));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// True if the protocol keeps two operations in order: of one host, or on one block that one of them writes.
+fn related(one: &Operation, other: &Operation) -> bool {
+    let writes = one.action == Action::Write || other.action == Action::Write;
+    let blocks = |cells: Cells| (cells.start / CELLS_PER_BLOCK, cells.end.div_ceil(CELLS_PER_BLOCK));
+    let meet = |a: Cells, b: Cells| {
+        let ((a_start, a_end), (b_start, b_end)) = (blocks(a), blocks(b));
+        a_start < b_end && b_start < a_end
+    };
+    let touch = || one.runs.iter().any(|a| other.runs.iter().any(|b| meet(a.cells, b.cells)));
+    one.client.host == other.client.host || (writes && touch())
 }
 
 /// The runs between cuts that make up `cells`.

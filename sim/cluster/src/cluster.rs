@@ -8,7 +8,7 @@ use crate::role::Role;
 use crate::surveyor::Surveyor;
 use crate::workload::Wish;
 use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Rng, Time, VolumeId};
-use braid_check::{Cells, History, OperationId, Run, Tag, Verdict, check_stripe, reconstruct};
+use braid_check::{Cells, Client, History, OperationId, Promise, Run, Tag, Verdict, check_stripe, reconstruct};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_host::{Host, HostConfig};
 use braid_layout::{Place, VolumeDescription};
@@ -193,7 +193,8 @@ impl Cluster {
     /// Asks a host what a client wishes.
     pub fn wish(&mut self, slot: HostSlot, client: usize, wish: Wish) -> OpId {
         let (now, node) = (self.world.now(), self.hosts[slot.0]);
-        let name = format!("{node}.{client}");
+        let NodeId::Host(generation) = node else { unreachable!("host slots hold hosts") };
+        let name = Client { host: generation.0, number: client };
         let (request, record) = match wish {
             Wish::Read { offset, length } => (
                 HostRequest::Read { volume: VOLUME, offset, length: length as usize },
@@ -392,7 +393,7 @@ impl Cluster {
     }
 
     fn check_history(&self) -> Result<u64, Failed> {
-        match braid_check::check(&self.history) {
+        match braid_check::check(&self.history, self.options.promise()) {
             Verdict::Serializable { steps } => Ok(steps),
             Verdict::Not(violation) => Err(Failed { check: "serializable", details: violation.to_string() }),
             Verdict::Undecided => {
@@ -409,9 +410,16 @@ impl Cluster {
         let blocks = self.volume.component_blocks();
         let surveyor = Surveyor::new(generation, EPOCH, VOLUME.object(), blocks, &self.devices());
         self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
-        self.run_for(Duration::from_secs(2));
-        let Some(Role::Surveyor(surveyor)) = self.world.machine(node) else { unreachable!("it was just added") };
-        let found = surveyor.blocks().cloned();
+        let mut found = None;
+        // A device may still be in its last stall.
+        for _ in 0..100 {
+            self.run_for(Duration::from_millis(200));
+            let Some(Role::Surveyor(surveyor)) = self.world.machine(node) else { unreachable!("it was just added") };
+            found = surveyor.blocks().cloned();
+            if found.is_some() {
+                break;
+            }
+        }
         self.world.crash(node);
         found.ok_or_else(|| Failed { check: "survey", details: "a device does not answer plain reads".into() })
     }

@@ -2,6 +2,7 @@
 
 use braid_base::Rng;
 use braid_base::limits::Settings;
+use braid_check::Promise;
 use braid_layout::{Layout, Scheme};
 use braid_world::FaultOptions;
 use std::fmt;
@@ -86,6 +87,16 @@ impl Options {
             faults: FaultOptions::draw(rng, skew_max),
             settings,
         }
+    }
+}
+
+impl Options {
+    /// What histories must keep to: where clocks are apart, or devices restart (and take only stamps above what they had
+    /// reserved ahead of the clock), stamps of different hosts are not in the order of time.
+    pub fn promise(&self) -> Promise {
+        let faults = &self.faults;
+        let agree = faults.skew_max == 0 && faults.drift_ppm_max == 0 && faults.device_crash == 0;
+        if agree { Promise::Strict } else { Promise::Related }
     }
 }
 

@@ -126,7 +126,7 @@ impl FaultOptions {
             delay_max: Duration::ZERO,
         };
         FaultOptions {
-            every: Duration::from_millis(rng.between(20, 1_000)),
+            every: Duration::from_millis(rng.between(30, 2_000)),
             host_crash,
             device_crash,
             stall,
@@ -244,7 +244,7 @@ impl Storm {
 
     /// Mostly short, sometimes longer than any lease.
     fn span(&mut self) -> Duration {
-        let most = [20, 500, 3_000, 9_000][self.rng.below(4) as usize];
+        let most = [20, 20, 20, 500, 500, 500, 3_000, 3_000, 9_000][self.rng.below(9) as usize];
         Duration::from_millis(self.rng.between(1, most))
     }
 
