@@ -49,9 +49,12 @@ impl Reader {
     /// A list of at most `max` items.
     pub fn take_list<T: Wire>(&mut self, max: usize) -> Result<Vec<T>, WireError> {
         let length = u32::take(self)? as usize;
-        // Every item takes at least a byte, so a length beyond what is left is a lie: nothing is set aside for it.
-        if length > max || length > self.description.len() {
+        if length > max {
             return Err(WireError::TooLong { length, max });
+        }
+        // Every item takes at least a byte, so a length beyond what is left is a lie: nothing is set aside for it.
+        if length > self.description.len() {
+            return Err(WireError::Truncated);
         }
         (0..length).map(|_| T::take(self)).collect()
     }

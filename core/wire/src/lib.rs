@@ -11,6 +11,8 @@
 
 mod codec;
 pub mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod message;
 mod message_codec;
 

@@ -1,0 +1,59 @@
+//! What must hold for any bytes at all. A fuzzer and the property tests call these same functions, which panic
+//! where decoding lets something through.
+
+use crate::frame::{Frame, HEADER_BYTES, WireError};
+use crate::message::{Answer, Message, Reply};
+use braid_base::{ArrayId, DeviceId, Epoch, Generation, NodeId, checksum, limits};
+use bytes::Bytes;
+
+/// Someone sends `data` in place of a frame.
+pub fn wire_frame(data: &[u8]) {
+    let header = Frame::header(data);
+    for short in 0..HEADER_BYTES.min(data.len()) {
+        let early = Frame::header(&data[..short]);
+        assert!(
+            early == Ok(None) || early == Err(WireError::NotBraid) && early == header,
+            "judged before it was whole"
+        );
+    }
+    if let Ok(Some(header)) = header {
+        assert!((HEADER_BYTES..=limits::FRAME_BYTES_MAX).contains(&header.frame_bytes));
+    }
+    if let Ok(frame) = Frame::decode(Bytes::copy_from_slice(data)) {
+        assert_eq!(Ok(&frame), Frame::decode(frame.encode().to_bytes()).as_ref(), "said again, it is the same");
+    }
+}
+
+/// Someone who knows the format sends a whole frame around any description. The first two bytes of `data` say how long
+/// its payload is, the rest is the description.
+pub fn wire_message(data: &[u8]) {
+    let &[low, high, ref description @ ..] = data else {
+        return;
+    };
+    // Content that tells its place, so that a piece cut out wrongly is seen.
+    let payload: Vec<u8> = (0..u16::from_le_bytes([low, high])).map(|at| (at ^ (at >> 8)) as u8).collect();
+    let bytes = seal(description, &payload);
+    if let Ok(frame) = Frame::decode(bytes.clone()) {
+        assert_eq!(frame.encode().to_bytes(), bytes, "a message has one form only");
+    }
+}
+
+/// A frame from device 2 to host 7 around any description and payload, in order but for what these say.
+pub fn seal(description: &[u8], payload: &[u8]) -> Bytes {
+    let message =
+        Message::Answer(Answer { epoch: Epoch(0), confirmed: vec![], reply: Reply::Heartbeat { orphans: vec![] } });
+    let (from, to) = (NodeId::Device(DeviceId(2)), NodeId::Host(Generation(7)));
+    let proper = Frame { array: ArrayId(*b"a fuzzer's array"), from, to, message }.encode();
+    let mut bytes = [&proper.head[..HEADER_BYTES], description, payload].concat();
+    bytes[8..12].copy_from_slice(&(description.len() as u32).to_le_bytes());
+    bytes[12..16].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    reseal(bytes)
+}
+
+/// `frame`, somehow changed, with the checksum that it now should have.
+pub fn reseal(mut frame: Vec<u8>) -> Bytes {
+    frame[56..60].fill(0);
+    let crc = checksum::crc32c(&frame);
+    frame[56..60].copy_from_slice(&crc.to_le_bytes());
+    frame.into()
+}

@@ -1,0 +1,157 @@
+//! Frames that were damaged, cut, made up or of another release: all refused, none of them with a panic.
+
+use crate::any;
+use crate::golden::goldens;
+use braid_wire::fuzzing::{reseal, seal, wire_frame, wire_message};
+use braid_wire::*;
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+#[test]
+fn a_frame_with_any_one_bit_flipped_is_refused() {
+    for golden in goldens() {
+        let frame = golden.frame();
+        for bit in 0..frame.len() * 8 {
+            let mut bytes = frame.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let error = Frame::decode(bytes.into()).expect_err("a damaged frame");
+            let at = bit / 8;
+            match at {
+                0..4 => assert_eq!(error, WireError::NotBraid),
+                4..8 => assert!(matches!(error, WireError::Version { .. }), "{error:?}"),
+                8..16 => assert!(
+                    matches!(error, WireError::Truncated | WireError::Trailing | WireError::FrameTooLong { .. }),
+                    "{error:?}"
+                ),
+                _ => assert_eq!(error, WireError::Checksum, "byte {at}"),
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_longer_frame_with_any_one_bit_flipped_is_refused(frame in any::frame(), bits in vec(any::<Index>(), 32)) {
+        let bytes = frame.encode().to_bytes();
+        for bit in bits {
+            let bit = bit.index(bytes.len() * 8);
+            let mut bytes = bytes.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(Frame::decode(bytes.into()).is_err(), "bit {}", bit);
+        }
+    }
+
+    #[test]
+    fn a_frame_cut_at_any_length_is_refused(frame in any::frame()) {
+        let bytes = frame.encode().to_bytes();
+        for length in 0..bytes.len() {
+            prop_assert_eq!(Frame::decode(bytes.slice(..length)), Err(WireError::Truncated));
+        }
+    }
+
+    #[test]
+    fn a_frame_with_a_byte_too_many_is_refused(frame in any::frame()) {
+        let bytes = [&frame.encode().to_bytes()[..], &[0]].concat();
+        prop_assert_eq!(Frame::decode(bytes.into()), Err(WireError::Trailing));
+    }
+
+    /// In frames that are in order around it, so that it is the message that is found wanting.
+    #[test]
+    fn a_message_cut_at_any_length_or_prolonged_is_refused(frame in any::frame()) {
+        let encoded = frame.encode();
+        let (description, payload) = (&encoded.head[64..], encoded.payload.concat());
+        for length in 0..description.len() {
+            let cut = Frame::decode(seal(&description[..length], &payload));
+            prop_assert_eq!(cut, Err(WireError::Truncated), "at {}", length);
+        }
+        if !payload.is_empty() {
+            let cut = Frame::decode(seal(description, &payload[..payload.len() - 1]));
+            prop_assert_eq!(cut, Err(WireError::Truncated));
+        }
+        let longer = [description, &[0]].concat();
+        prop_assert_eq!(Frame::decode(seal(&longer, &payload)), Err(WireError::Trailing));
+        prop_assert_eq!(Frame::decode(seal(description, &[&payload[..], &[0]].concat())), Err(WireError::Trailing));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn any_bytes_are_decoded_without_a_panic(noise in vec(any::<u8>(), 0..200), magic in any::<bool>()) {
+        let start: &[u8] = if magic { b"BRAD\x01\0\0\0" } else { b"" };
+        wire_frame(&[start, &noise].concat());
+    }
+
+    #[test]
+    fn any_description_in_a_good_frame_is_decoded_without_a_panic(noise in vec(small_byte(), 0..200)) {
+        wire_message(&noise);
+    }
+
+    /// Proper messages, a few bytes of them changed: these get far into the decoder.
+    #[test]
+    fn a_message_with_some_bytes_changed_is_decoded_without_a_panic(
+        frame in any::frame(),
+        changes in vec((any::<Index>(), small_byte()), 1..4),
+    ) {
+        let encoded = frame.encode();
+        let mut description = encoded.head[64..].to_vec();
+        for (at, byte) in &changes {
+            let at = at.index(description.len());
+            description[at] = *byte;
+        }
+        let payload_bytes: usize = encoded.payload.iter().map(Bytes::len).sum();
+        wire_message(&[&(payload_bytes as u16).to_le_bytes(), &description[..]].concat());
+
+        let mut bytes = encoded.to_bytes().to_vec();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        wire_frame(&reseal(bytes));
+    }
+}
+
+/// Bytes as they are in messages: choices and small numbers, and now and then a large one.
+fn small_byte() -> impl Strategy<Value = u8> {
+    prop_oneof![4 => 0..14u8, 4 => Just(0), 1 => any::<u8>(), 1 => Just(255)]
+}
+
+#[test]
+fn another_version_or_an_unknown_feature_is_refused_with_advice() {
+    let frame = goldens()[0].frame();
+    for (at, version, features) in [(4, 3, 0), (5, 0x201, 0), (6, 1, 2), (7, 1, 0x200)] {
+        let mut bytes = frame.to_vec();
+        bytes[at] = if at == 4 { 3 } else { 2 };
+        let error = Frame::decode(reseal(bytes)).expect_err("a frame of another release");
+        assert_eq!(error, WireError::Version { version, features });
+    }
+    assert_eq!(
+        WireError::Version { version: 3, features: 4 }.to_string(),
+        "the peer speaks version 3 of the protocol with features 0x4; this one speaks version 1: bring both to the same release"
+    );
+}
+
+#[test]
+fn a_node_of_no_kind_and_a_device_beyond_all_numbers_are_refused() {
+    let frame = goldens()[0].frame();
+    for (at, byte) in [(32, 0), (32, 3), (40, 0), (40, 3), (46, 1), (47, 1)] {
+        let mut bytes = frame.to_vec();
+        bytes[at] = byte;
+        assert_eq!(Frame::decode(reseal(bytes)), Err(WireError::BadValue { what: "node" }), "byte {at}");
+    }
+}
+
+/// Room for what is to come: an older peer takes no notice of it.
+#[test]
+fn bytes_kept_for_later_are_not_looked_at() {
+    let frame = goldens()[0].frame();
+    let message = Frame::decode(frame.clone());
+    for at in (33..36).chain(41..44).chain(48..56).chain(60..64) {
+        let mut bytes = frame.to_vec();
+        bytes[at] = 1;
+        assert_eq!(Frame::decode(reseal(bytes)), message, "byte {at}");
+    }
+}

@@ -1,0 +1,208 @@
+//! Lists and lengths at their bounds, beyond them, and lying.
+
+use crate::golden::hex;
+use braid_base::limits::*;
+use braid_base::{
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, ObjectId, Stamp, TransactionId,
+};
+use braid_wire::fuzzing::seal;
+use braid_wire::*;
+use bytes::Bytes;
+
+const TRANSACTION: TransactionId = TransactionId { host: Generation(7), sequence: 9 };
+const STAMP: Stamp = Stamp::ZERO;
+const OBJECT: ObjectId = ObjectId(1);
+
+/// A message whose list is as long as one likes, by what the list is called, with its bound.
+type Stretch = (&'static str, usize, fn(usize) -> Message);
+
+const LISTS: [Stretch; 14] = [
+    ("commits", COMMITS_PER_REQUEST_MAX, |n| {
+        Message::Request(Request {
+            host: Generation(7),
+            epoch: Epoch(0),
+            settled: 0,
+            commits: vec![1; n],
+            command: Command::Heartbeat,
+        })
+    }),
+    ("confirmed", COMMITS_PER_REQUEST_MAX, |n| {
+        Message::Answer(Answer {
+            epoch: Epoch(0),
+            confirmed: vec![1; n],
+            reply: Reply::Accepted { transaction: TRANSACTION },
+        })
+    }),
+    ("extents", EXTENTS_MAX, |n| {
+        let (extents, want) = (vec![BlockRange::new(1, 1); n], Want::Data);
+        request(Command::Read { transaction: TRANSACTION, stamp: STAMP, object: OBJECT, extents, want })
+    }),
+    ("prewrites", EXTENTS_MAX, |n| {
+        let (prewrites, reads) = (vec![BlockRange::new(1, 1); n], vec![]);
+        request(Command::Prewrite { transaction: TRANSACTION, stamp: STAMP, object: OBJECT, prewrites, reads })
+    }),
+    ("reads", EXTENTS_MAX, |n| {
+        let (prewrites, reads) = (vec![], vec![BlockRange::new(1, 1); n]);
+        request(Command::Prewrite { transaction: TRANSACTION, stamp: STAMP, object: OBJECT, prewrites, reads })
+    }),
+    ("participants", PARTICIPANTS_MAX, |n| write(vec![DeviceId(1); n], vec![])),
+    ("pieces of a write", EXTENTS_MAX, |n| write(vec![], vec![hole(); n])),
+    ("pieces of a reply", EXTENTS_MAX, |n| answer(Reply::Data { transaction: TRANSACTION, pieces: vec![hole(); n] })),
+    ("except", FENCED_MAX, |n| {
+        let task = Task::Fence { below: Generation(1), except: vec![Generation(1); n], also: vec![] };
+        request(Command::Manage { ticket: 1, task })
+    }),
+    ("also", FENCED_MAX, |n| {
+        let task = Task::Fence { below: Generation(1), except: vec![], also: vec![Generation(1); n] };
+        request(Command::Manage { ticket: 1, task })
+    }),
+    ("orphans", ORPHANS_PER_ANSWER_MAX, |n| {
+        let orphan =
+            Orphan { transaction: TRANSACTION, stamp: STAMP, participants: vec![DeviceId(1); PARTICIPANTS_MAX] };
+        answer(Reply::Heartbeat { orphans: vec![orphan; n] })
+    }),
+    ("objects", OBJECTS_MAX, |n| {
+        let object = ObjectDescription { object: OBJECT, blocks: 1, ordering: Ordering::None };
+        managed(Managed::Objects(vec![object; n]))
+    }),
+    ("counters", 1024, |n| managed(Managed::Inspected(Inspection { counters: vec![("c".into(), 1); n] }))),
+    ("text", 256, |n| managed(Managed::Inspected(Inspection { counters: vec![("c".repeat(n), 1)] }))),
+];
+
+fn request(command: Command) -> Message {
+    Message::Request(Request { host: Generation(7), epoch: Epoch(0), settled: 0, commits: vec![], command })
+}
+
+fn answer(reply: Reply) -> Message {
+    Message::Answer(Answer { epoch: Epoch(0), confirmed: vec![], reply })
+}
+
+fn managed(managed: Managed) -> Message {
+    answer(Reply::Managed { ticket: 1, result: Ok(managed) })
+}
+
+fn write(participants: Vec<DeviceId>, pieces: Vec<Piece>) -> Message {
+    let (linkage, mode) = (Linkage { first: 0, last: 0 }, WriteMode::Intent);
+    request(Command::Write {
+        transaction: TRANSACTION,
+        stamp: STAMP,
+        object: OBJECT,
+        participants,
+        linkage,
+        mode,
+        pieces,
+    })
+}
+
+fn hole() -> Piece {
+    Piece { range: BlockRange::new(1, 1), content: Content::Hole }
+}
+
+fn frame(message: Message) -> Frame {
+    let (from, to) = (NodeId::Host(Generation(7)), NodeId::Device(DeviceId(2)));
+    Frame { array: ArrayId([1; 16]), from, to, message }
+}
+
+#[test]
+fn a_list_at_its_bound_is_taken_and_one_beyond_it_is_refused() {
+    for (name, max, message) in LISTS {
+        let full = frame(message(max));
+        assert_eq!(Frame::decode(full.encode().to_bytes()), Ok(full), "{name}");
+        let beyond = Frame::decode(frame(message(max + 1)).encode().to_bytes());
+        assert_eq!(beyond, Err(WireError::TooLong { length: max + 1, max }), "{name}");
+    }
+}
+
+#[test]
+fn a_list_that_claims_more_than_there_is_is_refused() {
+    for (name, max, message) in LISTS {
+        let (one, two) = (frame(message(1)).encode().head, frame(message(2)).encode().head);
+        // Where the two differ first is the list's length.
+        let at = (64..).find(|at| one[*at] != two[*at]).expect("a length");
+        for (claimed, error) in [
+            (max as u32, WireError::Truncated),
+            (max as u32 + 1, WireError::TooLong { length: max + 1, max }),
+            (u32::MAX, WireError::TooLong { length: u32::MAX as usize, max }),
+        ] {
+            let mut description = one[64..].to_vec();
+            description[at - 64..at - 60].copy_from_slice(&claimed.to_le_bytes());
+            assert_eq!(Frame::decode(seal(&description, &[])), Err(error), "{name} of {claimed}");
+        }
+    }
+}
+
+#[test]
+fn the_largest_write_and_the_most_ranges_fit_into_a_frame() {
+    let blocks = TRANSACTION_BYTES_MAX / BLOCK_BYTES;
+    let block = Bytes::from(vec![5; BLOCK_BYTES]);
+    let piece = |at| Piece { range: BlockRange::new(2 * at as u64, 1), content: Content::Data(block.clone()) };
+    let pieces = (0..blocks).map(piece).chain((blocks..EXTENTS_MAX).map(|_| hole())).collect();
+    let mut largest = frame(write(vec![DeviceId(1); PARTICIPANTS_MAX], pieces));
+    if let Message::Request(request) = &mut largest.message {
+        request.commits = vec![1; COMMITS_PER_REQUEST_MAX];
+    }
+    assert_eq!(Frame::decode(largest.encode().to_bytes()), Ok(largest));
+}
+
+#[test]
+#[should_panic(expected = "a frame we make ourselves fits")]
+fn a_frame_longer_than_allowed_is_never_made() {
+    let count = FRAME_BYTES_MAX / BLOCK_BYTES;
+    let content = Content::Data(Bytes::from(vec![5; count * BLOCK_BYTES]));
+    frame(write(vec![], vec![Piece { range: BlockRange::new(0, count as u64), content }])).encode();
+}
+
+#[test]
+fn a_frame_that_claims_to_be_longer_than_allowed_is_refused_by_its_header() {
+    let header = seal(&[], &[]);
+    let body = (FRAME_BYTES_MAX - 64) as u32;
+    for (description, payload, refused) in
+        [(body, 0, false), (0, body, false), (body, 1, true), (1, body, true), (u32::MAX, u32::MAX, true)]
+    {
+        let mut bytes = header.to_vec();
+        bytes[8..12].copy_from_slice(&u32::to_le_bytes(description));
+        bytes[12..16].copy_from_slice(&u32::to_le_bytes(payload));
+        let frame_bytes = 64 + description as usize + payload as usize;
+        let read = Frame::header(&bytes).map(|header| header.expect("it is whole").frame_bytes);
+        let expected = if refused { Err(WireError::FrameTooLong { bytes: frame_bytes }) } else { Ok(frame_bytes) };
+        assert_eq!(read, expected, "{description} and {payload} bytes");
+    }
+}
+
+#[test]
+fn data_that_is_not_a_block_for_each_block_is_refused() {
+    let data = |blocks: u64, bytes: usize| {
+        let content = Content::Data(Bytes::from(vec![5; bytes]));
+        let message = write(vec![], vec![Piece { range: BlockRange::new(0, blocks), content }]);
+        Frame::decode(frame(message).encode().to_bytes()).map(|_| ())
+    };
+    assert_eq!(data(2, 2 * BLOCK_BYTES), Ok(()));
+    assert_eq!(data(0, 0), Ok(()));
+    for (blocks, bytes) in [(1, 0), (0, 1), (1, BLOCK_BYTES - 1), (1, BLOCK_BYTES + 1), (2, BLOCK_BYTES), (1 << 32, 0)]
+    {
+        assert_eq!(data(blocks, bytes), Err(WireError::BadValue { what: "length of data" }), "{blocks} blocks");
+    }
+}
+
+#[test]
+fn a_range_whose_bytes_cannot_be_counted_is_refused() {
+    let last = u64::MAX / BLOCK_BYTES as u64;
+    let decoded = |start, count| {
+        let extents = vec![BlockRange::new(start, count)];
+        let read = Command::Read { transaction: TRANSACTION, stamp: STAMP, object: OBJECT, extents, want: Want::Data };
+        Frame::decode(frame(request(read)).encode().to_bytes()).map(|_| ())
+    };
+    for (start, count) in [(0, 0), (0, last), (last, 0), (last - 1, 1)] {
+        assert_eq!(decoded(start, count), Ok(()), "{start}+{count}");
+    }
+    for (start, count) in [(0, last + 1), (last, 1), (last + 1, 0), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)]
+    {
+        assert_eq!(decoded(start, count), Err(WireError::BadValue { what: "block range" }), "{start}+{count}");
+    }
+}
+
+#[test]
+fn text_that_is_not_utf_8_is_refused() {
+    let description = hex("02 00000000 00000000 0b 0100000000000000 01 03 01000000 02000000 ff61 0500000000000000");
+    assert_eq!(Frame::decode(seal(&description, &[])), Err(WireError::BadValue { what: "text" }));
+}

@@ -1,0 +1,4 @@
+//! Any bytes from an NBD client that has shaken hands.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| braid_nbd::fuzz::fuzz_requests(data));
