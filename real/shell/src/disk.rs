@@ -20,7 +20,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Offsets and lengths of all disk commands are multiples of this.
@@ -49,7 +49,7 @@ impl Default for DiskOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum DiskOpenError {
     /// Somebody else has it.
-    #[error("{path} is in use by another process: end that one first")]
+    #[error("{path} is in use, by another process or as a mounted disk: end that first")]
     InUse {
         /// Which.
         path: PathBuf,
@@ -87,7 +87,14 @@ impl Disk {
         let system = |source| DiskOpenError::System { path: path.into(), source };
         let mut open = File::options();
         open.read(true).write(options.write).create_new(options.create.is_some());
-        let mut file = open.open(path).map_err(system)?;
+        if options.write && path.metadata().is_ok_and(|facts| facts.file_type().is_block_device()) {
+            // Keeps a disk that is mounted, or part of something else, from being overwritten.
+            open.custom_flags(OFlags::EXCL.bits() as i32);
+        }
+        let mut file = open.open(path).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::BUSY) => DiskOpenError::InUse { path: path.into() },
+            _ => system(error),
+        })?;
         let kind = file.metadata().map_err(system)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(DiskOpenError::NotADisk { path: path.into() });

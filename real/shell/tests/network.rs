@@ -235,6 +235,22 @@ async fn a_reader_that_stalls_does_not_stall_others() {
     device.stop().await;
 }
 
+/// What the socket did not take at once follows when the reader has made room, with nothing else to set it off.
+#[tokio::test]
+async fn a_large_answer_arrives_whole() {
+    let folder = Folder::new("large-answer");
+    let (address, device) =
+        start_device(0, &folder.file("disk", 8 * MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let mut stream = connect(&address).await;
+    for _ in 0..4 {
+        stream.write_all(&read_frame(77, 0, 1024)).await.expect("sent");
+    }
+    wait_until(|| device.counters.value("frames_sent") == 4).await;
+    let mut answers = vec![0; 16 << 20];
+    timeout(LONG, stream.read_exact(&mut answers)).await.expect("in time").expect("all of it");
+    device.stop().await;
+}
+
 /// A device that takes a connection and reads nothing from it does not hold up what goes to others.
 #[tokio::test]
 async fn a_device_that_reads_nothing_does_not_stall_requests_to_others() {
