@@ -31,7 +31,8 @@ libfuzzer_sys::fuzz_target!(|steps: Vec<Step>| {
             Step::Find { start, count } => {
                 let range = BlockRange::new(start.into(), count.into());
                 let mut found: Vec<_> = table.overlapping(range).map(|(held, owner, _)| (held, owner)).collect();
-                let mut expected: Vec<_> = list.iter().copied().filter(|(held, _)| shares_a_block(*held, range)).collect();
+                let mut expected: Vec<_> =
+                    list.iter().copied().filter(|(held, _)| shares_a_block(*held, range)).collect();
                 found.sort();
                 expected.sort();
                 assert_eq!(found, expected);
