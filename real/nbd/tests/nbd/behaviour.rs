@@ -8,7 +8,7 @@ use braid_shell::Address;
 use std::time::Duration;
 
 /// Longer than the slowest machine takes; a test that runs into it has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn start() -> Running<Memory> {
     Running::start(Settings::default())
