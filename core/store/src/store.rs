@@ -228,6 +228,7 @@ impl Store {
                 ("slots_set_aside", u64::from(slots.frontier())),
                 ("slots_free", u64::from(slots.free())),
                 ("slots_mapped", u64::from(serving.state.map.mapped())),
+                ("blocks_unclaimed", self.free_blocks()),
             ]);
             counters
         })

@@ -6,10 +6,10 @@ use crate::session::Session;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
 use braid_layout::{Scheme, VolumeDescription, ring_of};
-use braid_machine::{HostError, HostRequest};
+use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
 use braid_shell::HostClient;
-use braid_wire::{Ordering, Task};
+use braid_wire::{Managed, Ordering, Task};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -226,9 +226,18 @@ impl Backend for Exports {
     }
 }
 
-/// Blocks that one object can have on every device of an array that holds nothing yet.
+/// Blocks that one more object can have on every device of the array.
 async fn room(session: &Session) -> Result<u64, Failure> {
-    unimplemented!("{:p}", session)
+    let mut least = u64::MAX;
+    for device in session.folder().describe()?.devices {
+        let inspect = HostRequest::Manage { device: DeviceId(device.id), task: Task::Inspect };
+        let HostSuccess::Managed(Managed::Inspected(inspection)) = session.client().call(inspect).await? else {
+            return Err(Failure::failed("internal", "a device answered something else than what was asked"));
+        };
+        let unclaimed = inspection.counters.iter().find(|(name, _)| name == "blocks_unclaimed");
+        least = least.min(unclaimed.map_or(0, |(_, blocks)| *blocks));
+    }
+    Ok(least)
 }
 
 /// Puts a new volume into the description; or finds the one of a creation that was cut short.
