@@ -19,7 +19,7 @@
 //!   is rejected, and whoever waits in the queue is served. The price is buffering, bounded by
 //!   `limits::WAITING_BYTES_MAX`, in the rare case of a blind write behind a lower pre-write.
 //! * An intent raises `wts` at once, not at its commit. Its host may have answered its user by then, and a host whose
-//!   clock lags must not read the old content after that: histories are strictly serializable.
+//!   clock lags must not read the old content after that.
 //! * Stamps up to a bound are accepted only once that bound is durable. After a restart it is the floor.
 
 mod deciding;
