@@ -43,12 +43,13 @@ impl StampSource {
 
     /// The next stamp: the clock's reading, or just above the last one where the clock lags.
     pub fn next(&mut self, clock: Clock) -> Stamp {
-        self.last = Clock(clock.0.max(self.last.0 + 1));
+        self.last = Clock(clock.0.max(self.last.0.saturating_add(1)));
         Stamp { clock: self.last, host: self.host }
     }
 
     /// Lets every later stamp be above `seen`. What is learned from a refusal can be no further ahead than
-    /// what the device itself had accepted.
+    /// what the device itself had accepted; a device that makes one up gets the host refused by all others, see
+    /// [`StampSource::retreat`].
     pub fn learn(&mut self, seen: Stamp) {
         self.last = self.last.max(seen.clock);
     }

@@ -372,11 +372,11 @@ impl Host {
         refusal: Refusal,
         out: &mut Effects,
     ) {
-        if let Refusal::TooLate { seen } = refusal {
-            self.stamps.learn(seen);
-        }
         if !self.is_awaited(device, id, step) {
             return out.ignore(Ignored::NotAwaited);
+        }
+        if let Refusal::TooLate { seen } = refusal {
+            self.stamps.learn(seen);
         }
         if let Refusal::TooFarAhead { .. } = refusal {
             // Our clock may have jumped ahead and back: stamps need not stay ahead with what was never accepted.
