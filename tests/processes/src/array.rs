@@ -1,0 +1,211 @@
+//! A whole array in a folder of its own, as `braid up` runs it.
+
+use crate::Scratch;
+use crate::daemon::{Daemon, has_ended_within, signal};
+use crate::program::{Outcome, braid};
+use crate::scratch::path_text;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Five devices, small enough to be checked block by block in a moment.
+pub const SMALL: [&str; 4] = ["--size", "64MiB", "--volume", "vol0:32MiB"];
+/// Bytes of the volume of a small array.
+pub const SMALL_BYTES: u64 = 32 << 20;
+
+/// How long devices may take to end after their supervisor, or to be started again.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// An array and the process that keeps it up. Ends with it, whatever happens.
+#[derive(Debug)]
+pub struct Array {
+    // Dropped in this order: the folder last.
+    supervisor: Option<Daemon>,
+    dir: PathBuf,
+    scratch: Scratch,
+}
+
+impl Array {
+    /// A small one.
+    pub fn small() -> Array {
+        Array::up(&SMALL)
+    }
+
+    /// A fresh one with these arguments.
+    pub fn up(arguments: &[&str]) -> Array {
+        let scratch = Scratch::new();
+        let mut array = Array { supervisor: None, dir: scratch.path("array"), scratch };
+        array.start(arguments);
+        array
+    }
+
+    /// A fresh one with these arguments in a folder that somebody else takes care of.
+    pub fn up_in(dir: &Path, arguments: &[&str]) -> Array {
+        let mut array = Array { supervisor: None, dir: dir.to_path_buf(), scratch: Scratch::new() };
+        array.start(arguments);
+        array
+    }
+
+    /// Brings it up again, after `down`, `kill` or `try_start`.
+    pub fn start(&mut self, arguments: &[&str]) {
+        self.try_start(arguments).unwrap_or_else(|outcome| panic!("{outcome}"));
+    }
+
+    /// The same, where it may fail.
+    pub fn try_start(&mut self, arguments: &[&str]) -> Result<(), Outcome> {
+        assert!(self.supervisor.is_none(), "it is up");
+        let dir = path_text(&self.dir).to_string();
+        let all = [&["up", "--dir", &dir, "--port", "0", "--json"], arguments].concat();
+        self.supervisor = Some(Daemon::start(&all, &self.scratch.path("up.log"))?);
+        Ok(())
+    }
+
+    /// Where it lies.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Room for the test's own files.
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    /// The process that keeps it up.
+    pub fn supervisor(&self) -> &Daemon {
+        self.supervisor.as_ref().expect("it is up")
+    }
+
+    /// What `braid up` said once it was ready.
+    pub fn ready(&self) -> &Value {
+        &self.supervisor().ready
+    }
+
+    /// Where the supervisor's own server serves the first volume.
+    pub fn nbd(&self) -> String {
+        text(&self.ready()["volumes"][0]["nbd"])
+    }
+
+    /// One more NBD server, a host of its own, and where it serves the first volume.
+    pub fn host(&self) -> (Daemon, String) {
+        let arguments = ["nbd", "--array", path_text(&self.dir), "--listen", "127.0.0.1:0", "--json"];
+        let daemon =
+            Daemon::start(&arguments, &self.scratch.path("nbd.log")).unwrap_or_else(|outcome| panic!("{outcome}"));
+        let uri = text(&daemon.ready["volumes"][0]["nbd"]);
+        (daemon, uri)
+    }
+
+    /// Runs a command on it, with `--json`.
+    pub fn braid(&self, arguments: &[&str]) -> Outcome {
+        braid(&[arguments, &["--array", path_text(&self.dir), "--json"]].concat())
+    }
+
+    /// `braid status` of the array while it is up.
+    pub fn status(&self) -> Value {
+        self.braid(&["status"]).done().json()
+    }
+
+    /// The process of a device, as it is now.
+    pub fn device_pid(&self, device: usize) -> u32 {
+        number(&self.status()["devices"][device]["pid"]) as u32
+    }
+
+    /// The processes of all devices, as they were when the array was ready.
+    pub fn first_device_pids(&self) -> Vec<u32> {
+        let devices = self.ready()["devices"].as_array().expect("devices are listed");
+        devices.iter().map(|device| number(&device["pid"]) as u32).collect()
+    }
+
+    /// The file of a device.
+    pub fn device_file(&self, device: usize) -> PathBuf {
+        self.dir.join(format!("device-{device}.braid"))
+    }
+
+    /// `kill -9` of a device's process. Returns when it serves again, and how long that took.
+    pub fn kill_device(&self, device: usize) -> Duration {
+        let pid = self.device_pid(device);
+        let begun = Instant::now();
+        signal(pid, Signal::KILL);
+        self.await_status(&format!("device {device} serves again"), |status| {
+            let entry = &status["devices"][device];
+            entry["state"] == "serving" && number(&entry["pid"]) as u32 != pid
+        });
+        begun.elapsed()
+    }
+
+    /// Asks for the status again and again until it is as wished.
+    pub fn await_status(&self, what: &str, wished: impl Fn(&Value) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let status = self.status();
+            if wished(&status) {
+                return;
+            }
+            assert!(begun.elapsed() < LIMIT, "after {LIMIT:?} still not: {what}: {status:#}");
+        }
+    }
+
+    /// Compares every stripe of a volume with its parity, and every unit with what the others say of it.
+    #[track_caller]
+    pub fn assert_sound(&self, volume: &str) {
+        let stripes = number(&self.braid(&["volume", "info", volume]).done().json()["stripes"]);
+        let found = self.braid(&["volume", "check", volume, "--reconstruct"]).done().json();
+        assert!(stripes > 0, "there is something to check");
+        assert_eq!(number(&found["stripes"]), stripes, "every stripe is checked: {found}");
+        assert_eq!(number(&found["bad"]), 0, "{found}");
+        assert_eq!(number(&found["unreadable"]), 0, "{found}");
+    }
+
+    /// `braid down`: all processes end, and say that all is well.
+    #[track_caller]
+    pub fn down(&mut self) {
+        let pids = self.first_device_pids();
+        self.braid(&["down"]).done();
+        let supervisor = self.supervisor.take().expect("it was up");
+        assert_eq!(supervisor.ended(), Some(0), "`up` ends well when it is told to");
+        gone(&pids);
+    }
+
+    /// `kill -9` of everything at once.
+    pub fn kill(&mut self) {
+        let status = self.status();
+        let pids: Vec<u32> = status["devices"]
+            .as_array()
+            .expect("devices are listed")
+            .iter()
+            .filter_map(|device| device["pid"].as_u64())
+            .map(|pid| pid as u32)
+            .collect();
+        let supervisor = self.supervisor.take().expect("it was up");
+        for pid in pids.iter().filter(|pid| **pid != supervisor.pid()) {
+            signal(*pid, Signal::KILL);
+        }
+        supervisor.kill();
+        gone(&pids);
+    }
+
+    /// Sends a signal to the supervisor, and takes it out of this array's care.
+    pub fn give_away_supervisor(&mut self) -> Daemon {
+        self.supervisor.take().expect("it is up")
+    }
+}
+
+/// Every one of these processes ends, soon.
+#[track_caller]
+pub fn gone(pids: &[u32]) {
+    for pid in pids {
+        assert!(has_ended_within(*pid, LIMIT), "process {pid} still runs");
+    }
+}
+
+/// A number in what a command said.
+#[track_caller]
+pub fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("a number was expected, not {value}"))
+}
+
+/// A text in what a command said.
+#[track_caller]
+pub fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("a text was expected, not {value}")).to_string()
+}

@@ -1,0 +1,124 @@
+//! A process of `braid` that goes on running: started, watched, ended, killed.
+
+use crate::program::{Outcome, braid_bin};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// How long one may take to be ready.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// How long one may take to end when it is asked to.
+const END_LIMIT: Duration = Duration::from_secs(40);
+
+/// A running process. Killed when it is dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    line: String,
+    lines: Receiver<String>,
+    log: PathBuf,
+    /// What it said once it was ready.
+    pub ready: Value,
+}
+
+impl Daemon {
+    /// Starts `braid` with these arguments; its standard error goes to the file `log`. If it ends before it says that
+    /// it is ready, that is an outcome.
+    pub fn start(arguments: &[&str], log: &Path) -> Result<Daemon, Outcome> {
+        let errors = File::options().create(true).append(true).open(log).expect("a log can be written");
+        let mut command = Command::new(braid_bin());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).env_remove("BRAID_ARRAY");
+        let mut child = command.spawn().expect("braid can be started");
+        let output = child.stdout.take().expect("it was asked for");
+        let (tell, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let _ = tell.send(line);
+            }
+        });
+        let line = format!("braid {}", arguments.join(" "));
+        let mut daemon = Daemon { child, line, lines, log: log.to_path_buf(), ready: Value::Null };
+        let first = match daemon.lines.recv_timeout(READY_LIMIT) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => String::new(),
+            Err(RecvTimeoutError::Timeout) => panic!("not ready after {READY_LIMIT:?}: {}", daemon.line),
+        };
+        let said: Value = serde_json::from_str(&first).unwrap_or_default();
+        if said["ready"] == true {
+            daemon.ready = said;
+            return Ok(daemon);
+        }
+        let status = daemon.end_within(END_LIMIT);
+        let rest: Vec<String> = daemon.lines.iter().collect();
+        Err(Outcome {
+            line: daemon.line.clone(),
+            status,
+            stdout: [&[first], &rest[..]].concat().join("\n"),
+            stderr: daemon.log(),
+        })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has said on standard error so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Asks it to end and waits. Returns its exit status.
+    pub fn end(mut self, how: Signal) -> Option<i32> {
+        signal(self.pid(), how);
+        self.end_within(END_LIMIT)
+    }
+
+    /// Waits for it to end by itself. Returns its exit status.
+    pub fn ended(mut self) -> Option<i32> {
+        self.end_within(END_LIMIT)
+    }
+
+    /// `kill -9`.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it can be waited for");
+    }
+
+    fn end_within(&mut self, limit: Duration) -> Option<i32> {
+        let ended = has_ended_within(self.pid(), limit);
+        assert!(ended, "after {limit:?} it still runs: {}\n{}", self.line, self.log());
+        self.child.wait().expect("it can be waited for").code()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- log of {}\n{}", self.line, self.log());
+        }
+    }
+}
+
+/// Sends a signal to a process that this test has started, or that its array has.
+pub fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid as i32).expect("a process has a number"), signal).expect("the process is there");
+}
+
+/// Waits until a process, our child or not, has ended. False if it takes longer than `limit`.
+pub fn has_ended_within(pid: u32, limit: Duration) -> bool {
+    let Ok(process) = pidfd_open(Pid::from_raw(pid as i32).expect("a process has a number"), PidfdFlags::empty())
+    else {
+        return true;
+    };
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+    poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).expect("a process can be waited for") > 0
+}

@@ -1,0 +1,171 @@
+//! An NBD client of few words: blocking, with simple replies, and free to misbehave.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// Why a request did not work.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The server said so; this is its error number.
+    Said(u32),
+    /// The connection is gone. What was asked for last may have happened or not.
+    Gone(io::Error),
+}
+
+/// The error numbers that tests look for.
+pub const EIO: u32 = 5;
+/// See [`EIO`].
+pub const ENOSPC: u32 = 28;
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const FLUSH: u16 = 3;
+const TRIM: u16 = 4;
+
+/// Longer than any request may take; a test that runs into it has failed.
+const ANSWER_LIMIT: Duration = Duration::from_secs(90);
+
+/// One connection to one export.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    next_cookie: u64,
+    /// As the server says.
+    pub size: u64,
+}
+
+impl Client {
+    /// Connects to an address such as `nbd://127.0.0.1:10809/vol0`.
+    pub fn open(uri: &str) -> Client {
+        Client::try_open(uri).unwrap_or_else(|error| panic!("{uri}: {error}"))
+    }
+
+    /// The same, where it may fail.
+    pub fn try_open(uri: &str) -> io::Result<Client> {
+        let (address, export) = parts(uri);
+        let mut client = Client { stream: connect(address)?, next_cookie: 1, size: 0 };
+        let greeting = client.take(18)?;
+        assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT", "this is not an NBD server");
+        let mut go = vec![0, 0, 0, 3];
+        go.extend(b"IHAVEOPT\0\0\0\x07");
+        go.extend((export.len() as u32 + 6).to_be_bytes());
+        go.extend((export.len() as u32).to_be_bytes());
+        go.extend(export.as_bytes());
+        go.extend([0, 0]);
+        client.stream.write_all(&go)?;
+        loop {
+            let head = client.take(20)?;
+            let body = client.take(u32::from_be_bytes(head[16..].try_into().expect("four bytes")) as usize)?;
+            match u32::from_be_bytes(head[12..16].try_into().expect("four bytes")) {
+                1 => return Ok(client),
+                3 if body[..2] == [0, 0] => {
+                    client.size = u64::from_be_bytes(body[2..10].try_into().expect("eight bytes"));
+                }
+                3 => {}
+                _ => return Err(io::Error::other(String::from_utf8_lossy(&body).into_owned())),
+            }
+        }
+    }
+
+    /// Reads and waits.
+    pub fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, Refusal> {
+        let cookie = self.send_read(offset, length).map_err(Refusal::Gone)?;
+        self.finish(cookie, length)
+    }
+
+    /// Writes and waits.
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Refusal> {
+        let cookie = self.send_write(offset, data).map_err(Refusal::Gone)?;
+        self.finish(cookie, 0).map(|_| ())
+    }
+
+    /// Gives space back and waits.
+    pub fn trim(&mut self, offset: u64, length: u32) -> Result<(), Refusal> {
+        let cookie = self.send(TRIM, offset, length, &[]).map_err(Refusal::Gone)?;
+        self.finish(cookie, 0).map(|_| ())
+    }
+
+    /// Flushes and waits.
+    pub fn flush(&mut self) -> Result<(), Refusal> {
+        let cookie = self.send(FLUSH, 0, 0, &[]).map_err(Refusal::Gone)?;
+        self.finish(cookie, 0).map(|_| ())
+    }
+
+    /// Sends a read. Returns its cookie.
+    pub fn send_read(&mut self, offset: u64, length: usize) -> io::Result<u64> {
+        self.send(READ, offset, length as u32, &[])
+    }
+
+    /// Sends a write. Returns its cookie.
+    pub fn send_write(&mut self, offset: u64, data: &[u8]) -> io::Result<u64> {
+        self.send(WRITE, offset, data.len() as u32, data)
+    }
+
+    /// Sends the head of a write and only a part of its data, and hangs up.
+    pub fn vanish_in_mid_write(mut self, offset: u64, length: u32, data: &[u8]) {
+        assert!(data.len() < length as usize, "a part, not all");
+        self.send(WRITE, offset, length, data).expect("the server still listens");
+    }
+
+    /// The cookie and error number of the next reply. For a read that worked, `take` its data next.
+    pub fn reply(&mut self) -> io::Result<(u64, u32)> {
+        let head = self.take(16)?;
+        assert_eq!(head[..4], [0x67, 0x44, 0x66, 0x98], "only simple replies were agreed on");
+        let error = u32::from_be_bytes(head[4..8].try_into().expect("four bytes"));
+        Ok((u64::from_be_bytes(head[8..].try_into().expect("eight bytes")), error))
+    }
+
+    /// The next bytes.
+    pub fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.stream.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn send(&mut self, command: u16, offset: u64, length: u32, data: &[u8]) -> io::Result<u64> {
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        let mut request = Vec::with_capacity(28 + data.len());
+        request.extend(0x2560_9513u32.to_be_bytes());
+        request.extend([0, 0]);
+        request.extend(command.to_be_bytes());
+        request.extend(cookie.to_be_bytes());
+        request.extend(offset.to_be_bytes());
+        request.extend(length.to_be_bytes());
+        request.extend(data);
+        self.stream.write_all(&request)?;
+        Ok(cookie)
+    }
+
+    /// Waits for the reply to the only request in flight.
+    fn finish(&mut self, cookie: u64, length: usize) -> Result<Vec<u8>, Refusal> {
+        let (answered, error) = self.reply().map_err(Refusal::Gone)?;
+        assert_eq!(answered, cookie, "the only request in flight is answered");
+        match error {
+            0 => self.take(length).map_err(Refusal::Gone),
+            error => Err(Refusal::Said(error)),
+        }
+    }
+}
+
+/// Sends bytes that mean nothing, or half of something, and hangs up.
+pub fn send_garbage(address: &str, bytes: &[u8]) {
+    let mut stream = connect(address).expect("somebody listens");
+    // It may hang up on us before all is sent, and is right to do so.
+    let _ = stream.write_all(bytes);
+}
+
+/// `nbd://HOST:PORT/EXPORT` in parts: where, and what.
+pub fn parts(uri: &str) -> (&str, &str) {
+    let rest = uri.strip_prefix("nbd://").expect("TCP is what the tests use");
+    rest.split_once('/').expect("an export is named")
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+    Ok(stream)
+}

@@ -1,0 +1,111 @@
+//! Running `braid` and the clients that people use, with a time limit and all they said.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How a program ended, and what it said.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The command line, for messages.
+    pub line: String,
+    /// Its exit status; none if a signal ended it.
+    pub status: Option<i32>,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+/// No single command of a test may take longer.
+const LIMIT_SECONDS: &str = "150";
+/// With which status `timeout` says that a command took longer.
+const TIMED_OUT: i32 = 124;
+
+/// The program under test: `$BRAID_BIN`, or the release build of this workspace.
+pub fn braid_bin() -> PathBuf {
+    let built = || {
+        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"));
+        target.join("release/braid")
+    };
+    let path = std::env::var_os("BRAID_BIN").map_or_else(built, PathBuf::from);
+    assert!(
+        path.exists(),
+        "{} is not there: `cargo xtask test` builds it and runs the tests; or `cargo build --release -p braid`",
+        path.display()
+    );
+    path
+}
+
+/// Runs `braid` to its end.
+pub fn braid(arguments: &[&str]) -> Outcome {
+    run(braid_bin().to_str().expect("our paths are plain"), arguments)
+}
+
+/// Runs any program to its end.
+pub fn run(program: &str, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", LIMIT_SECONDS, program]).args(arguments).env_remove("BRAID_ARRAY");
+    // nbdsh starts python3, and only the system's own has libnbd.
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("/usr/bin:{path}:/usr/sbin:/sbin"));
+    let output = command.output().expect("timeout is part of every Debian");
+    let line = format!("{program} {}", arguments.join(" "));
+    let outcome = Outcome {
+        line,
+        status: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    };
+    assert!(outcome.status != Some(127), "{program} is missing: `cargo xtask test` installs what the tests need");
+    assert!(outcome.status != Some(TIMED_OUT), "took longer than {LIMIT_SECONDS} s: {outcome}");
+    outcome
+}
+
+/// Runs a client, which must be content, and returns all it said.
+pub fn tool(program: &str, arguments: &[&str]) -> String {
+    let outcome = run(program, arguments).done();
+    outcome.stdout + &outcome.stderr
+}
+
+impl Outcome {
+    /// It must have ended well.
+    #[track_caller]
+    pub fn done(self) -> Outcome {
+        assert!(self.status == Some(0), "{self}");
+        self
+    }
+
+    /// What it printed with `--json`: one object, with a schema number.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        let value: Value = match serde_json::from_str(self.stdout.trim()) {
+            Ok(value) => value,
+            Err(error) => panic!("not one JSON object ({error}): {self}"),
+        };
+        assert!(value["schema"] == 1 || value.get("error").is_some(), "no schema number: {self}");
+        value
+    }
+
+    /// It must have failed with this exit status, and with an error of this code, a message, and advice or null.
+    /// Returns message and hint.
+    #[track_caller]
+    pub fn refused(&self, status: i32, code: &str) -> String {
+        assert!(self.status == Some(status), "expected exit status {status}: {self}");
+        let error = &self.json()["error"];
+        assert!(error["code"] == code, "expected the code {code}: {self}");
+        let hint = error.get("hint").expect("an error has a hint, or says that there is none");
+        assert!(hint.is_null() || hint.as_str().is_some_and(|hint| !hint.is_empty()), "{self}");
+        let message = error["message"].as_str().unwrap_or_default();
+        assert!(!message.is_empty(), "an error says what is wrong: {self}");
+        format!("{message}\n{}", hint.as_str().unwrap_or_default())
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Outcome { line, status, stdout, stderr } = self;
+        write!(f, "{line}\nended with status {status:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")
+    }
+}

@@ -1,0 +1,91 @@
+//! `kill -9` of devices, servers, and everything, while writers that know what must be there are at work.
+
+use braid_processes::array::{Array, SMALL};
+use braid_processes::data::seed;
+use braid_processes::load::{Load, Plan};
+use std::time::Duration;
+
+/// A single failure may stop users for a lease, plus this.
+const PAUSE_MAX: Duration = Duration::from_secs(4 + 1);
+
+fn plan(hosts: &[&str]) -> Plan {
+    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
+    // Cells that share blocks and stripes: whatever a crash leaves undecided stands in somebody's way.
+    Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go: false, seed: seed() }
+}
+
+#[test]
+fn each_device_may_be_killed_under_load_and_nobody_sees_an_error() {
+    let array = Array::small();
+    let (_host, other) = array.host();
+    let load = Load::start(plan(&[&array.nbd(), &other]));
+    for device in 0..5 {
+        load.go_on();
+        load.take_longest();
+        let away = array.kill_device(device);
+        load.go_on();
+        println!("device {device} was away for {away:?}; the longest pause of a writer was {:?}", load.take_longest());
+    }
+    let mut record = load.stop();
+    record.verify(&other);
+    record.verify(&array.nbd());
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn a_killed_host_stops_the_others_for_no_longer_than_its_lease() {
+    let array = Array::small();
+    let (host, other) = array.host();
+    let load = Load::start(Plan { hosts_may_go: true, ..plan(&[&array.nbd(), &other]) });
+    load.go_on();
+    load.take_longest();
+    host.kill();
+    load.go_on();
+    load.go_on();
+    let pause = load.take_longest();
+    println!("after a host was killed, the longest pause of a writer was {pause:?}");
+    assert!(pause <= PAUSE_MAX, "{pause:?}");
+    let mut record = load.stop();
+    record.verify(&array.nbd());
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn everything_killed_at_once_comes_back_with_every_acknowledged_write() {
+    let mut array = Array::small();
+    for _ in 0..3 {
+        let (host, other) = array.host();
+        // Each time the volume begins as zeros where the cells are.
+        braid_processes::Client::open(&other).trim(0, 1 << 20).expect("space can be given back");
+        let load = Load::start(Plan { hosts_may_go: true, ..plan(&[&array.nbd(), &other]) });
+        load.go_on();
+        array.kill();
+        host.kill();
+        let mut record = load.ended();
+        array.start(&[]);
+        record.verify(&array.nbd());
+        array.assert_sound("vol0");
+        // Once more: what was seen stands.
+        record.verify(&array.nbd());
+    }
+}
+
+#[test]
+fn an_array_in_one_process_keeps_the_same_promises() {
+    let mut array = Array::up(&[&SMALL[..], &["--in-process"]].concat());
+    assert!(array.first_device_pids().iter().all(|pid| *pid == array.supervisor().pid()));
+    let (host, other) = array.host();
+    let load = Load::start(Plan { hosts_may_go: true, ..plan(&[&array.nbd(), &other]) });
+    load.go_on();
+    array.give_away_supervisor().kill();
+    // The second host lives on without its devices; it is told to end while requests wait.
+    host.kill();
+    let mut record = load.ended();
+    array.start(&["--in-process"]);
+    record.verify(&array.nbd());
+    array.assert_sound("vol0");
+    array.down();
+    // The same array, in processes.
+    array.start(&[]);
+    record.verify(&array.nbd());
+}

@@ -1,0 +1,221 @@
+//! Devices that are swapped, damaged, too new, or full.
+
+use braid_base::checksum::crc32c;
+use braid_processes::array::{Array, number};
+use braid_processes::data::{noise, seed};
+use braid_processes::nbd::{EIO, ENOSPC};
+use braid_processes::program::braid;
+use braid_processes::scratch::{Loop, Mount, path_text};
+use braid_processes::{Client, Refusal, Scratch, tool};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const UNIT: usize = 65_536;
+/// Where the two copies of the superblock are, and where in each the checksum stands.
+const COPIES: [u64; 2] = [0, 4096];
+const CHECKSUM_AT: usize = 508;
+
+/// An array that is down, and what was written at its beginning.
+fn written() -> (Array, Vec<u8>) {
+    let mut array = Array::small();
+    // Whole stripes: they go to their home on the devices at once.
+    let content = noise(seed(), 16 * UNIT);
+    Client::open(&array.nbd()).write(0, &content).expect("a write works");
+    array.down();
+    (array, content)
+}
+
+#[track_caller]
+fn assert_there(array: &Array, content: &[u8]) {
+    let there = Client::open(&array.nbd()).read(0, content.len()).expect("a read works");
+    assert!(there == content, "what was written is there");
+}
+
+/// Changes bytes of a file.
+fn change(file: &Path, at: u64, length: usize, change: impl FnOnce(&mut [u8])) {
+    let file = File::options().read(true).write(true).open(file).expect("it is there");
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, at).expect("it is long enough");
+    change(&mut bytes);
+    file.write_all_at(&bytes, at).expect("it can be written");
+}
+
+#[test]
+fn a_device_of_another_array_is_refused_by_name() {
+    let (mut array, content) = written();
+    let (other, _) = written();
+    let (file, aside) = (array.device_file(2), array.scratch().path("aside"));
+    std::fs::rename(&file, &aside).expect("it can be moved");
+    std::fs::copy(other.device_file(2), &file).expect("it can be copied");
+    let said = array.try_start(&[]).expect_err("it is another array's").refused(1, "wrong-array");
+    assert!(said.contains("device-2.braid"), "{said}");
+    // Another device of the same array is not the right one either.
+    std::fs::copy(array.device_file(3), &file).expect("it can be copied");
+    array.try_start(&[]).expect_err("it is another device").refused(1, "wrong-device");
+    std::fs::remove_file(&file).expect("it can be removed");
+    let said = array.try_start(&[]).expect_err("it is not there").refused(3, "no-such-file");
+    assert!(said.contains("device-2.braid"), "{said}");
+    assert!(!file.exists(), "a device that is missing is not made anew");
+    std::fs::rename(&aside, &file).expect("it can be moved back");
+    array.start(&[]);
+    assert_there(&array, &content);
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn one_superblock_is_enough_and_without_both_a_device_is_refused() {
+    let (mut array, content) = written();
+    let file = array.device_file(1);
+    for copy in COPIES {
+        change(&file, copy, 512, |sector| sector[40] ^= 0xff);
+        array.start(&[]);
+        assert_there(&array, &content);
+        array.down();
+        change(&file, copy, 512, |sector| sector[40] ^= 0xff);
+    }
+    for copy in COPIES {
+        change(&file, copy, 512, |sector| sector[40] ^= 0xff);
+    }
+    let said = array.try_start(&[]).expect_err("both are damaged").refused(4, "superblock-damaged");
+    assert!(said.contains("device-1.braid"), "{said}");
+    let said = braid(&["device", "inspect", path_text(&file), "--json"]).refused(4, "superblock-damaged");
+    assert!(said.contains("device-1.braid"), "{said}");
+    for copy in COPIES {
+        change(&file, copy, 512, |sector| sector[40] ^= 0xff);
+    }
+    array.start(&[]);
+    assert_there(&array, &content);
+}
+
+#[test]
+fn a_device_of_a_newer_format_and_a_file_that_is_none_are_refused() {
+    let (mut array, content) = written();
+    let file = array.device_file(4);
+    let set_format = |format: u8| {
+        for copy in COPIES {
+            change(&file, copy, 512, |sector| {
+                sector[8] = format;
+                let checksum = crc32c(&sector[..CHECKSUM_AT]);
+                sector[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+            });
+        }
+    };
+    set_format(2);
+    let said = array.try_start(&[]).expect_err("it is too new").refused(1, "newer-format");
+    assert!(said.contains('2') && said.contains("device-4.braid"), "{said}");
+    braid(&["device", "check", path_text(&file), "--json"]).refused(1, "newer-format");
+    set_format(1);
+    array.start(&[]);
+    assert_there(&array, &content);
+    std::fs::write(array.scratch().path("none"), [0; 1 << 20]).expect("it can be written");
+    braid(&["device", "serve", &array.scratch().text("none"), "--json"]).refused(1, "not-a-device");
+}
+
+#[test]
+fn a_device_in_use_is_left_alone() {
+    let array = Array::small();
+    for command in ["check", "serve"] {
+        braid(&["device", command, path_text(&array.device_file(0)), "--json"]).refused(1, "device-in-use");
+    }
+    Client::open(&array.nbd()).write(0, b"x").expect("the array goes on");
+}
+
+#[test]
+fn a_truncated_device_is_refused_and_keeps_what_it_has() {
+    let (mut array, content) = written();
+    let file = array.device_file(0);
+    let whole = std::fs::metadata(&file).expect("it is there").len();
+    let resize = |length| File::options().write(true).open(&file).and_then(|file| file.set_len(length));
+    resize(whole - 4096).expect("it can be cut");
+    array.try_start(&[]).expect_err("it was cut").refused(4, "device-truncated");
+    resize(whole).expect("it can be prolonged");
+    array.start(&[]);
+    assert_there(&array, &content);
+}
+
+#[test]
+fn a_rotten_block_is_an_error_and_never_wrong_data() {
+    let (mut array, content) = written();
+    // The second unit: its content is unlike any other, so it can be found on the device.
+    let ring = array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["devices"].clone();
+    let device = number(&ring[1]) as usize;
+    let file = array.device_file(device);
+    let inspected = braid(&["device", "inspect", path_text(&file), "--json"]).done().json();
+    let data = number(&inspected["data"]["offset"]) as usize;
+    let bytes = std::fs::read(&file).expect("it can be read");
+    let wanted = &content[UNIT + 4096..][..512];
+    let at = bytes[data..].windows(512).step_by(512).position(|sector| sector == wanted);
+    let at = (data + 512 * at.expect("the unit is at its home")) as u64;
+    change(&file, at, 512, |sector| sector[17] ^= 0x10);
+
+    let checked = braid(&["device", "check", path_text(&file), "--json"]);
+    assert_eq!(checked.status, Some(4), "{checked}");
+    let found = checked.json();
+    assert_eq!((number(&found["damaged"]), number(&found["first_damaged"][0]["block"])), (1, 1), "{found}");
+
+    array.start(&[]);
+    let mut client = Client::open(&array.nbd());
+    let begin = UNIT as u64 + 4096;
+    assert!(matches!(client.read(begin, 4096), Err(Refusal::Said(EIO))), "rot is never served");
+    assert!(matches!(client.read(0, content.len()), Err(Refusal::Said(EIO))));
+    assert!(client.read(begin - 4096, 4096).expect("its neighbours can be read") == content[UNIT..][..4096]);
+    assert!(client.read(begin + 4096, 4096).expect("on both sides") == content[UNIT + 8192..][..4096]);
+    let checked = array.braid(&["volume", "check", "vol0"]);
+    assert_eq!(checked.status, Some(4), "{checked}");
+    assert_eq!((number(&checked.json()["bad"]), number(&checked.json()["unreadable"])), (0, 1), "{checked}");
+    // A write of the whole stripe needs nothing of what was there.
+    client.write(0, &content[..4 * UNIT]).expect("it can be written over");
+    assert_there(&array, &content);
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn a_full_disk_refuses_new_blocks_takes_overwrites_and_goes_on_once_there_is_room() {
+    let scratch = Scratch::new();
+    let image = scratch.path("disk");
+    File::create(&image).and_then(|file| file.set_len(96 << 20)).expect("a sparse file can be made");
+    let block = Loop::attach(&image);
+    tool("mkfs.ext4", &["-q", "-m", "0", &block.device]);
+    let mount = Mount::new(&[], &block.device, &scratch.path("mnt"));
+    let ballast = scratch.path("mnt/ballast");
+    tool("fallocate", &["--length", "24MiB", path_text(&ballast)]);
+    {
+        // Five devices of 64 MiB on what is left.
+        let mut array = Array::up_in(&scratch.path("mnt/array"), &["--size", "64MiB", "--volume", "vol0:128MiB"]);
+        let mut client = Client::open(&array.nbd());
+        let piece = |number: usize, round: u64| noise(number as u64 ^ (round << 32), 1 << 20);
+        let mut pieces = 0;
+        let refusal = loop {
+            assert!(pieces < 128, "the disk is never full");
+            match client.write((pieces as u64) << 20, &piece(pieces, 0)) {
+                Ok(()) => pieces += 1,
+                Err(refusal) => break refusal,
+            }
+        };
+        assert!(matches!(refusal, Refusal::Said(ENOSPC)), "{refusal:?}");
+        assert!(pieces > 4, "something did fit: {pieces} MiB");
+        for number in 0..pieces {
+            assert!(client.read((number as u64) << 20, 1 << 20).expect("a read works") == piece(number, 0));
+        }
+        for number in 0..pieces {
+            client.write((number as u64) << 20, &piece(number, 1)).expect("what has its space can be written over");
+            client.write(((number as u64) << 20) + 5000, &[0x77; 100]).expect("and in part");
+        }
+        drop(client);
+        array.kill();
+        array.start(&[]);
+        let mut client = Client::open(&array.nbd());
+        let mut expected: Vec<Vec<u8>> = (0..pieces).map(|number| piece(number, 1)).collect();
+        for (number, piece) in expected.iter_mut().enumerate() {
+            piece[5000..5100].fill(0x77);
+            assert!(client.read((number as u64) << 20, 1 << 20).expect("a read works") == *piece);
+        }
+        std::fs::remove_file(&ballast).expect("it can be removed");
+        client.write((pieces as u64) << 20, &piece(pieces, 2)).expect("there is room again");
+        assert!(client.read((pieces as u64) << 20, 1 << 20).expect("a read works") == piece(pieces, 2));
+        array.assert_sound("vol0");
+        array.down();
+    }
+    mount.unmount();
+}

@@ -1,0 +1,161 @@
+//! Up, status, volumes, down, signals.
+
+use braid_processes::array::{Array, SMALL, SMALL_BYTES, gone, number, text};
+use braid_processes::daemon::signal;
+use braid_processes::data::{noise, seed};
+use braid_processes::program::braid;
+use braid_processes::{Client, tool};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+
+/// The fields that `up` and `status` must say alike.
+fn entries(said: &Value) -> (Vec<Value>, Vec<Value>) {
+    let pick = |entry: &Value, fields: &[&str]| fields.iter().map(|field| entry[field].clone()).collect::<Value>();
+    let all = |list: &str, fields: &[&str]| {
+        said[list].as_array().expect("it is a list").iter().map(|entry| pick(entry, fields)).collect()
+    };
+    (all("volumes", &["name", "size", "nbd"]), all("devices", &["id", "address", "pid", "file"]))
+}
+
+#[test]
+fn status_tells_what_is_before_while_and_after_it_is_up() {
+    let mut array = Array::small();
+    assert_eq!(array.ready()["schema"], 1);
+    assert_eq!(Path::new(&text(&array.ready()["dir"])), array.dir());
+    let status = array.status();
+    assert_eq!(entries(&status), entries(array.ready()));
+    assert_eq!((&status["up"], &status["ready"]), (&Value::Bool(true), &Value::Bool(true)));
+    assert_eq!(status["volumes"][0]["state"], "available");
+    for device in status["devices"].as_array().expect("devices are listed") {
+        assert_eq!(device["state"], "serving");
+        assert!(Path::new(&text(&device["file"])).exists());
+    }
+    array.down();
+    let outcome = array.braid(&["status"]);
+    assert_eq!(outcome.status, Some(3), "not up is not reachable: {outcome}");
+    let status = outcome.json();
+    assert_eq!(status["up"], false);
+    assert_eq!(status["volumes"][0]["state"], "not up");
+    array.braid(&["down"]).refused(3, "not-up");
+}
+
+#[test]
+fn an_interrupt_or_sigterm_ends_it_well_and_leaves_no_process() {
+    let mut array = Array::small();
+    let content = noise(seed(), 300_000);
+    Client::open(&array.nbd()).write(12_345, &content).expect("a write works");
+    for (how, placement) in
+        [(Signal::INT, "--processes"), (Signal::TERM, "--in-process"), (Signal::TERM, "--processes")]
+    {
+        let pids = array.first_device_pids();
+        let (host, _) = array.host();
+        assert_eq!(host.end(how), Some(0), "a server ends well");
+        assert_eq!(array.give_away_supervisor().end(how), Some(0), "so does the array");
+        gone(&pids);
+        array.start(&[placement]);
+        let there = Client::open(&array.nbd()).read(12_345, content.len()).expect("a read works");
+        assert!(there == content, "what was written is there after {how:?}");
+    }
+}
+
+#[test]
+fn the_devices_end_with_a_supervisor_that_is_killed() {
+    let mut array = Array::small();
+    let pids = array.first_device_pids();
+    array.give_away_supervisor().kill();
+    gone(&pids);
+    array.start(&[]);
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn volumes_come_and_go_while_servers_run() {
+    let array = Array::small();
+    let (_host, other) = array.host();
+    let before = Client::open(&array.nbd());
+    assert_eq!(before.size, SMALL_BYTES);
+    let made = array.braid(&["volume", "create", "mirror", "--size", "8MiB", "--layout", "raid1:2"]).done().json();
+    assert_eq!(number(&made["volume"]["size"]), 8 << 20);
+    let content = noise(seed(), 100_000);
+    for uri in [text(&made["nbd"]), other.replace("/vol0", "/mirror")] {
+        let mut client = Client::open(&uri);
+        assert_eq!(client.size, 8 << 20);
+        client.write(777, &content).expect("a write works");
+    }
+    array.assert_sound("mirror");
+    let listed = array.braid(&["volume", "list"]).done().json();
+    let names: Vec<String> = listed["volumes"].as_array().expect("a list").iter().map(|v| text(&v["name"])).collect();
+    assert_eq!(names, ["vol0", "mirror"]);
+    let exports = tool("nbdinfo", &["--list", &other.replace("/vol0", "")]);
+    assert!(exports.contains("export=\"mirror\"") && exports.contains("export=\"vol0\""), "{exports}");
+    array.braid(&["volume", "delete", "mirror"]).refused(2, "not-confirmed");
+    array.braid(&["volume", "delete", "mirror", "--yes"]).done();
+    assert!(Client::try_open(&other.replace("/vol0", "/mirror")).is_err(), "a deleted volume is not served");
+    array.braid(&["volume", "info", "mirror"]).refused(3, "no-such-volume");
+    // A new one of that name does not show the old one's content.
+    array.braid(&["volume", "create", "mirror", "--size", "8MiB", "--layout", "raid1:2"]).done();
+    let there = Client::open(&other.replace("/vol0", "/mirror")).read(0, 1 << 20).expect("a read works");
+    assert!(there.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn every_layout_keeps_its_parity() {
+    let array = Array::up(&[
+        "--devices",
+        "7",
+        "--size",
+        "64MiB",
+        "--layout",
+        "raid5:2+1",
+        "--unit",
+        "4KiB",
+        "--volume",
+        "a:8MiB",
+    ]);
+    for (name, layout, unit) in [("b", "raid5:6+1", "1MiB"), ("c", "raid1:3", "16KiB"), ("d", "raid0:7", "64KiB")] {
+        array.braid(&["volume", "create", name, "--size", "8MiB", "--layout", layout, "--unit", unit]).done();
+    }
+    let content = noise(seed(), 3_000_000);
+    for name in ["a", "b", "c", "d"] {
+        let mut client = Client::open(&array.nbd().replace("/a", &format!("/{name}")));
+        for (offset, part) in [(1_000_001, &content[..]), (2_000_000, &content[..10]), (5_000_000, &content[..70_000])]
+        {
+            client.write(offset, part).expect("a write works");
+        }
+        let there = client.read(1_000_001, 2_000_000 - 1_000_001).expect("a read works");
+        assert!(there == content[..there.len()], "{name}");
+        assert!(client.read(5_000_000, 70_000).expect("a read works") == content[..70_000], "{name}");
+        match name {
+            "d" => drop(array.braid(&["volume", "check", name]).refused(2, "no-redundancy")),
+            _ => array.assert_sound(name),
+        }
+    }
+}
+
+#[test]
+fn help_and_completions_come_without_an_array() {
+    for command in ["up", "down", "status", "volume", "volume create", "volume check", "device serve", "nbd"] {
+        let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let said = braid(&arguments).done().stdout;
+        assert!(said.contains("Usage: braid") && said.lines().count() > 8, "{command}: {said}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(braid(&["completions", shell]).done().stdout.contains("volume"), "{shell}");
+    }
+    assert!(braid(&["--version"]).done().stdout.starts_with("braid "));
+}
+
+#[test]
+fn a_second_up_says_so_and_disturbs_nothing() {
+    let array = Array::up(&SMALL);
+    let dir = array.dir().to_str().expect("plain");
+    let said = braid(&["up", "--dir", dir, "--port", "0", "--json"]).refused(1, "already-up");
+    assert!(said.contains(&array.supervisor().pid().to_string()) && said.contains("braid status"), "{said}");
+    Client::open(&array.nbd()).write(0, b"still there").expect("the first one serves");
+    // A frozen supervisor is no dead one.
+    signal(array.supervisor().pid(), Signal::STOP);
+    braid(&["up", "--dir", dir, "--port", "0", "--json"]).refused(1, "already-up");
+    signal(array.supervisor().pid(), Signal::CONT);
+    assert_eq!(Client::open(&array.nbd()).read(0, 11).expect("the first one serves"), b"still there");
+}

@@ -1,0 +1,21 @@
+//! The whole program, as people and their programs use it.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `clients` | nbdinfo, nbdcopy, qemu-img, qemu-io, fio, libnbd |
+//! | `file_system` | ext4 on a volume, through nbdfuse and a loop device |
+//! | `hosts` | several servers that write the same stripes, or the same blocks, at once |
+//! | `crashes` | `kill -9` of devices, servers, and everything |
+//! | `lifecycle` | up, status, volumes, down, signals |
+//! | `mistakes` | what people get wrong, and what they are told |
+//! | `strangers` | garbage on ports, clients that vanish, devices that stand still |
+//! | `damage` | devices that are swapped, damaged, too new, or full |
+
+mod clients;
+mod crashes;
+mod damage;
+mod file_system;
+mod hosts;
+mod lifecycle;
+mod mistakes;
+mod strangers;

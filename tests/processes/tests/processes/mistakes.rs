@@ -1,0 +1,143 @@
+//! What people get wrong, and what they are told: an exit status, a code, a sentence, and what to do.
+
+use braid_processes::array::{Array, SMALL};
+use braid_processes::data::noise;
+use braid_processes::nbd::parts;
+use braid_processes::program::{Outcome, braid, run};
+use braid_processes::{Client, Scratch};
+
+fn up(scratch: &Scratch, arguments: &[&str]) -> Outcome {
+    let dir = scratch.text("array");
+    braid(&[&["up", "--dir", &dir, "--port", "0", "--json"], arguments].concat())
+}
+
+#[test]
+fn an_array_that_can_not_be_is_refused_and_nothing_is_made() {
+    let scratch = Scratch::new();
+    let refused = [
+        (&["--devices", "3", "--layout", "raid5:4+1"][..], "bad-layout", "5"),
+        (&["--devices", "1", "--layout", "raid1:2"][..], "bad-layout", "2"),
+        (&["--devices", "0"][..], "bad-devices", "1"),
+        (&["--size", "100000001"][..], "bad-size", "100000001"),
+        (&["--size", "1MiB"][..], "device-too-small", "16"),
+        (&["--unit", "5000"][..], "bad-unit", "4 KiB"),
+        (&["--unit", "2MiB"][..], "bad-layout", "1 MiB"),
+        (&["--volume", "x:4097"][..], "bad-size", "4096"),
+        (&["--volume", "x:0"][..], "bad-size", "4096"),
+        (&["--volume", "no/slash:4MiB"][..], "bad-name", "no/slash"),
+        (&["--volume", "x:4MiB", "--volume", "x:4MiB"][..], "volume-exists", "x"),
+        (&["--size", "many"][..], "usage", "many"),
+        (&["--layout", "raid9"][..], "usage", "raid9"),
+        (&["--no-such-option"][..], "usage", "--no-such-option"),
+    ];
+    for (arguments, code, word) in refused {
+        let said = up(&scratch, arguments).refused(2, code);
+        assert!(said.contains(word), "{arguments:?} is told of {word}: {said}");
+    }
+    assert!(!scratch.path("array/device-0.braid").exists());
+}
+
+#[test]
+fn a_volume_that_does_not_fit_is_refused_in_words() {
+    let scratch = Scratch::new();
+    let said = up(&scratch, &["--size", "64MiB", "--volume", "huge:100GiB"]);
+    let message = said.refused(1, "device-full");
+    assert!(message.contains("huge"), "{message}");
+    let array = Array::small();
+    array.braid(&["volume", "create", "huge", "--size", "100GiB"]).refused(1, "device-full");
+    array.braid(&["volume", "info", "huge"]).refused(3, "no-such-volume");
+    Client::open(&array.nbd()).write(0, b"x").expect("the array goes on");
+}
+
+#[test]
+fn volumes_that_are_not_there_or_can_not_be_are_refused() {
+    let array = Array::small();
+    for command in ["info", "check", "delete"] {
+        let said = array.braid(&["volume", command, "nowhere"]).refused(3, "no-such-volume");
+        assert!(said.contains("nowhere") && said.contains("vol0"), "{command} names what there is: {said}");
+    }
+    array.braid(&["nbd", "--volume", "nowhere"]).refused(3, "no-such-volume");
+    let refused = run("nbdinfo", &[&array.nbd().replace("vol0", "nowhere")]);
+    assert!(refused.stderr.contains("nowhere") && refused.status != Some(0), "{refused}");
+    array.braid(&["volume", "create", "x", "--size", "4097"]).refused(2, "bad-size");
+    array.braid(&["volume", "create", "x", "--size", "4MiB", "--layout", "raid5:5+1"]).refused(2, "bad-layout");
+    array.braid(&["volume", "create", "x", "--size", "4MiB", "--ordering", "random"]).refused(2, "usage");
+    array.braid(&["volume", "create", "vol0", "--size", "4MiB"]).refused(1, "volume-exists");
+    // The array takes no harm: what is right works.
+    array.braid(&["volume", "create", "x", "--size", "4MiB"]).done();
+}
+
+#[test]
+fn where_no_array_is_everything_says_so() {
+    let scratch = Scratch::new();
+    let nowhere = scratch.text("nowhere");
+    for command in [&["status"][..], &["down"], &["volume", "list"], &["volume", "check", "vol0"], &["nbd"]] {
+        let said = braid(&[command, &["--array", &nowhere, "--json"]].concat()).refused(3, "no-array");
+        assert!(said.contains(&nowhere) && said.contains("braid up"), "{said}");
+    }
+    assert!(!scratch.path("nowhere").exists(), "looking makes nothing");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_and_nothing_is_made() {
+    let array = Array::small();
+    let nbd = array.nbd();
+    let (address, _) = parts(&nbd);
+    let port = address.rsplit(':').next().expect("there is a port");
+    let scratch = Scratch::new();
+    let dir = scratch.text("array");
+    let said = braid(&["up", "--dir", &dir, "--port", port, "--json"]).refused(1, "port-taken");
+    assert!(said.contains(port), "{said}");
+    assert!(!scratch.path("array/device-0.braid").exists());
+    array.braid(&["nbd", "--listen", address]).refused(1, "port-taken");
+    array.braid(&["nbd", "--listen", "nonsense"]).refused(2, "usage");
+}
+
+#[test]
+fn other_arguments_than_at_creation_are_refused_each_by_name() {
+    let mut array = Array::small();
+    let content = noise(1, 10_000);
+    Client::open(&array.nbd()).write(1, &content).expect("a write works");
+    array.down();
+    let outcome = array
+        .try_start(&[
+            "--devices",
+            "7",
+            "--size",
+            "1GiB",
+            "--layout",
+            "raid5:2+1",
+            "--unit",
+            "4KiB",
+            "--volume",
+            "b:4MiB",
+        ])
+        .expect_err("these are not its arguments");
+    let said = outcome.refused(2, "arguments-differ");
+    for word in ["--devices 7", "created with 5", "--size", "64 MiB", "raid5:4+1", "--unit", "--volume b", "vol0"] {
+        assert!(said.contains(word), "{word} is not in: {said}");
+    }
+    array.start(&[&SMALL[..], &["--devices", "5"]].concat());
+    assert!(Client::open(&array.nbd()).read(1, content.len()).expect("a read works") == content);
+}
+
+#[test]
+fn device_files_without_their_description_are_not_written_over() {
+    let mut array = Array::small();
+    let content = noise(2, 10_000);
+    Client::open(&array.nbd()).write(1, &content).expect("a write works");
+    array.down();
+    let (there, aside) = (array.dir().join("array.json"), array.scratch().path("array.json"));
+    std::fs::rename(&there, &aside).expect("it can be moved");
+    array.try_start(&SMALL).expect_err("the files may be all that is left of it").refused(1, "left-overs");
+    let damaged = "{\"schema\": 1, ";
+    std::fs::write(&there, damaged).expect("it can be written");
+    array.try_start(&[]).expect_err("it can't be understood").refused(1, "description-damaged");
+    assert_eq!(std::fs::read_to_string(&there).expect("it is there"), damaged, "it was left as it is");
+    let newer = std::fs::read_to_string(&aside).expect("it is there").replacen("\"schema\": 1", "\"schema\": 2", 1);
+    std::fs::write(&there, newer.replacen("\"schema\":1", "\"schema\":2", 1)).expect("it can be written");
+    array.try_start(&[]).expect_err("a later release wrote it").refused(1, "newer-format");
+    std::fs::rename(&aside, &there).expect("it can be moved back");
+    array.start(&[]);
+    assert!(Client::open(&array.nbd()).read(1, content.len()).expect("a read works") == content);
+}
