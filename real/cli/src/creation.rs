@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use braid_base::units::format_size;
 use braid_control::{Creation, DeviceEntry};
 use braid_layout::{Layout, Scheme};
+use braid_store::{SIZE_MIN, StoreError};
 
 /// What was said on the command line; none where nothing was said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,9 @@ impl Asked {
         }
         let size = self.size.unwrap_or(DEFAULT_SIZE);
         check_multiple("--size", size)?;
+        if size < SIZE_MIN {
+            return Err(StoreError::TooSmall { min: SIZE_MIN }.into());
+        }
         let scheme = self.layout.unwrap_or_else(|| default_scheme(devices));
         let unit = self.unit.unwrap_or(Layout::UNIT_BLOCKS_DEFAULT * braid_base::BLOCK_BYTES as u64);
         layout(scheme, devices.into(), unit)?;
@@ -195,6 +199,7 @@ mod tests {
         let few = Asked { devices: Some(3), layout: Some("raid5:4+1".parse().unwrap()), ..Asked::default() };
         assert_eq!(code(few), "bad-layout");
         assert_eq!(code(Asked { size: Some((1 << 30) + 1), ..Asked::default() }), "bad-size");
+        assert_eq!(code(Asked { size: Some(1 << 20), ..Asked::default() }), "device-too-small");
         assert_eq!(code(Asked { unit: Some(100_000), ..Asked::default() }), "bad-unit");
         assert_eq!(code(Asked { volumes: vec![("../x".into(), 4096)], ..Asked::default() }), "bad-name");
         assert_eq!(code(Asked { volumes: vec![("x".into(), 4095)], ..Asked::default() }), "bad-size");

@@ -36,22 +36,25 @@ pub struct Expected {
 pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<(), Failure> {
     // The store knows what is too small before there is a file.
     let parts = Store::format(config)?;
-    let exists = path.exists();
-    if exists && !overwrite {
+    if path.exists() && !overwrite {
         return Err(Failure::failed("file-exists", format!("{} is there already", path.display()))
             .hint("name another file, or say --overwrite if its content may go"));
     }
-    let disk = Disk::open(path, &DiskOptions { create: (!exists).then_some(config.size), ..DiskOptions::default() })
-        .map_err(open_failure)?;
+    if path.is_file() {
+        // Locked while it goes, so that nobody is using it.
+        let _old = Disk::open(path, &DiskOptions::default()).map_err(open_failure)?;
+        std::fs::remove_file(path)?;
+    }
+    let create = (!path.exists()).then_some(config.size);
+    let disk = Disk::open(path, &DiskOptions { create, ..DiskOptions::default() }).map_err(open_failure)?;
     if disk.size() < config.size {
         let message = format!("{} has {} bytes, fewer than {}", path.display(), disk.size(), config.size);
         return Err(Failure::usage("bad-size", message).hint("choose a --size that it can hold"));
     }
-    for (offset, data) in parts {
-        done(disk.perform(DiskCommand::Write { offset, data: vec![data], durable: false }))?;
-    }
-    done(disk.perform(DiskCommand::Sync))?;
-    Ok(())
+    let written = parts.into_iter().try_for_each(|(offset, data)| {
+        done(disk.perform(DiskCommand::Write { offset, data: vec![data], durable: false }))
+    });
+    written.and_then(|()| done(disk.perform(DiskCommand::Sync))).map_err(|failure| failure.of(path.display()))
 }
 
 impl DeviceFile {

@@ -69,11 +69,13 @@ impl Failure {
         json!({"error": {"code": self.code, "message": self.message, "hint": self.hint}})
     }
 
-    /// The failure that another `braid` reported with `--json`.
-    pub fn from_json(value: &serde_json::Value) -> Option<Failure> {
+    /// The failure that another `braid` reported with `--json`, before it ended with `status`.
+    pub fn from_json(value: &serde_json::Value, status: Option<i32>) -> Option<Failure> {
         let error = value.get("error")?;
         let text = |key: &str| error.get(key).and_then(|text| text.as_str()).map(str::to_string);
-        Some(Failure { code: text("code")?, message: text("message")?, hint: text("hint"), exit: Exit::Failed })
+        let exits = [Exit::Failed, Exit::Usage, Exit::Unreachable, Exit::DataLost];
+        let exit = exits.into_iter().find(|exit| Some(*exit as i32) == status).unwrap_or(Exit::Failed);
+        Some(Failure { code: text("code")?, message: text("message")?, hint: text("hint"), exit })
     }
 
     /// For people, on standard error; for programs, on standard output.
@@ -125,7 +127,8 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
         let message = error.to_string();
         match error {
-            StoreError::NotBraid => Failure::failed("not-a-device", message),
+            StoreError::NotBraid => Failure::failed("not-a-device", message)
+                .hint("if there was one, its beginning was written over: bring it back from a copy"),
             StoreError::NewerFormat { .. } => Failure::failed("newer-format", message),
             StoreError::OtherArray { .. } => Failure::failed("wrong-array", message)
                 .hint("serve it with the folder of its own array, or give this array a file of its own"),
@@ -135,7 +138,7 @@ impl From<StoreError> for Failure {
             StoreError::Truncated { .. } => Failure::data_lost("device-truncated", message)
                 .hint("bring the file back to its full length; do not recreate it over the old content"),
             StoreError::Damaged { .. } => Failure::data_lost("device-damaged", message),
-            StoreError::Disk(braid_machine::DiskError::NoSpace) => disk_full(message),
+            StoreError::Disk(error @ braid_machine::DiskError::NoSpace) => disk_full(error.to_string()),
             StoreError::Disk(braid_machine::DiskError::Failed) => Failure::data_lost("disk-failed", message),
         }
     }

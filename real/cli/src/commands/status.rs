@@ -76,7 +76,7 @@ impl View<'_> {
                 "id": entry.id,
                 "address": running.map(|running| running.address.clone()).or(entry.address.clone()),
                 "pid": running.and_then(|running| running.pid),
-                "file": entry.path(self.folder.dir()),
+                "file": entry.path(&self.folder.absolute()),
                 "size": entry.size,
                 "state": self.device_state(id),
                 "restarts": running.map(|running| running.restarts),
@@ -98,7 +98,7 @@ impl View<'_> {
         );
         json!({
             "schema": 1,
-            "dir": self.folder.dir(),
+            "dir": self.folder.absolute(),
             "array": self.description.array.to_string(),
             "up": self.running.is_some(),
             "ready": self.running.is_some_and(|running| running.ready),

@@ -20,9 +20,9 @@ use braid_nbd::{Server, uri};
 use braid_shell::Address;
 use braid_store::StoreConfig;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Bring up an array on this machine: make or reopen it, run its devices, serve its volumes
@@ -69,6 +69,8 @@ pub struct Arguments {
 
 /// How long all devices together may take to serve.
 const READY_WAIT: Duration = Duration::from_secs(120);
+/// How long device files may be in use by somebody else at the start.
+const IN_USE_WAIT: Duration = Duration::from_secs(3);
 /// The wait before another try to serve, when the host was shut out and can't start again.
 const FRONT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -178,18 +180,24 @@ impl Array {
 
     /// Waits until every device serves.
     async fn all_serve(&mut self, devices: usize) -> Result<(), Failure> {
+        let begun = Instant::now();
         while self.running.devices.len() < devices {
             let report = self.keepers.report().await;
-            if let Err(failure) = &report.state {
-                return Err(failure.clone());
+            match &report.state {
+                Ok(_) => self.note(&report),
+                // A run that was just killed may not have let go of its files yet.
+                Err(failure) if failure.code == "device-in-use" && begun.elapsed() < IN_USE_WAIT => {}
+                Err(failure) => return Err(failure.clone()),
             }
-            self.note(&report);
         }
         Ok(())
     }
 
     /// Lets others know of a device's fate.
     fn note(&mut self, report: &Report) {
+        if let Err(failure) = &report.state {
+            tracing::warn!("device {} is down, and will be started again: {failure}", report.id);
+        }
         let entry = report.entry(self.running.device(report.id));
         self.running.devices.retain(|device| device.id != entry.id);
         self.running.devices.push(entry);
@@ -203,7 +211,8 @@ impl Array {
     fn fencing(&self, front: &Front, description: &ArrayDescription) -> JoinSet<()> {
         let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
         let mut fencing = JoinSet::new();
-        fencing.spawn(keep_fenced(self.folder.clone(), front.session().client().clone(), devices));
+        let session = front.session();
+        fencing.spawn(keep_fenced(self.folder.clone(), session.generation(), session.client().clone(), devices));
         fencing
     }
 }
@@ -211,6 +220,15 @@ impl Array {
 /// The array in `folder` as it was created; or a new one as `asked` for.
 fn open_or_create(folder: &ArrayFolder, asked: &Asked) -> Result<ArrayDescription, Failure> {
     let description = match folder.describe() {
+        // A creation that failed (for want of space, say) may be tried again otherwise: nothing is lost by it.
+        Ok(description) if !description.created && !asked.differences(&description.creation).is_empty() => {
+            let creation = asked.creation()?;
+            folder.update(|description| {
+                description.devices = creation::device_entries(&creation);
+                description.creation = creation;
+                Ok::<_, Failure>(description.clone())
+            })?
+        }
         Ok(description) => {
             refuse_differences(folder, asked, &description)?;
             description
@@ -298,13 +316,13 @@ impl Ready<'_> {
             self.volumes().map(|(volume, nbd)| json!({"name": volume.name, "size": volume.bytes, "nbd": nbd}));
         let devices = self.running.devices.iter().map(|device| {
             let entry = self.description.devices.iter().find(|entry| entry.id == device.id);
-            let file = entry.map(|entry| entry.path(&absolute(self.folder.dir())));
+            let file = entry.map(|entry| entry.path(&self.folder.absolute()));
             json!({"id": device.id, "address": device.address, "pid": device.pid, "file": file})
         });
         json!({
             "schema": 1,
             "ready": true,
-            "dir": absolute(self.folder.dir()),
+            "dir": self.folder.absolute(),
             "volumes": volumes.collect::<Vec<_>>(),
             "devices": devices.collect::<Vec<_>>(),
         })
@@ -346,10 +364,6 @@ A file system on it, without kernel modules (as root):
   umount /mnt/{name} && umount /tmp/{name}      # when done
 "
     )
-}
-
-fn absolute(dir: &Path) -> PathBuf {
-    dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf())
 }
 
 fn named_size(text: &str) -> Result<(String, u64), String> {

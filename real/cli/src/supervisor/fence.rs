@@ -1,16 +1,16 @@
 //! Keeps dead hosts out: whose lease has run out is refused by every device from then on.
 
 use crate::session::{HEARTBEAT, LEASE, blocking};
-use braid_base::DeviceId;
-use braid_control::{ArrayFolder, Fence, Moment};
+use braid_base::{DeviceId, Generation};
+use braid_control::{ArrayFolder, ControlError, Fence, Moment};
 use braid_machine::HostRequest;
 use braid_shell::HostClient;
 use braid_wire::Task;
 use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
-/// Runs until dropped. A device that is away is told as soon as it is back.
-pub async fn keep_fenced(folder: ArrayFolder, client: HostClient, devices: Vec<DeviceId>) {
+/// Runs until dropped, through the host `own`. A device that is away is told as soon as it is back.
+pub async fn keep_fenced(folder: ArrayFolder, own: Generation, client: HostClient, devices: Vec<DeviceId>) {
     let mut told: BTreeMap<DeviceId, Fence> = BTreeMap::new();
     let mut telling = JoinSet::new();
     let mut busy: Vec<DeviceId> = Vec::new();
@@ -29,8 +29,15 @@ pub async fn keep_fenced(folder: ArrayFolder, client: HostClient, devices: Vec<D
                 continue;
             }
         }
-        let fence = match blocking(&folder, |folder| folder.expire(&Moment::now(), LEASE)).await {
+        // Who decides which hosts are dead lives: after a sleep of the machine it must not find itself among them.
+        let decide = move |folder: &ArrayFolder| {
+            folder.renew(own, &Moment::now())?;
+            folder.expire(&Moment::now(), LEASE)
+        };
+        let fence = match blocking(&folder, decide).await {
             Ok(fence) => fence,
+            // Its session tells so, too, and this one is ended.
+            Err(ControlError::LeaseLost { .. }) => continue,
             Err(error) => {
                 tracing::warn!("can't see which hosts are dead: {error}");
                 continue;

@@ -180,7 +180,6 @@ async fn keep(
                 failure
             }
         };
-        tracing::warn!("device {id} is down, and will be started again in {backoff:?}: {failure}");
         let _ = reporter.send(Report { id, state: Err(failure) }).await;
         tokio::select! {
             () = tokio::time::sleep(backoff) => {}

@@ -32,13 +32,13 @@ impl DeviceProcess {
         let mut line = String::new();
         output.read_line(&mut line).await?;
         let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-        if let Some(failure) = Failure::from_json(&said) {
-            return Err(failure.of(name));
-        }
         let address = said.get("address").and_then(|address| address.as_str()).and_then(|text| text.parse().ok());
         let Some(address) = address else {
-            // It died without a word, or wrote something else.
             let status = child.wait().await?;
+            if let Some(failure) = Failure::from_json(&said, status.code()) {
+                return Err(failure.of(name));
+            }
+            // It died without a word, or wrote something else.
             return Err(Failure::failed("device-ended", format!("{name} ended before it served: {status}"))
                 .hint("its own messages are on standard error"));
         };
