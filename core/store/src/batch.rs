@@ -30,7 +30,14 @@ pub(crate) struct BatchHeader {
     pub records: u32,
     /// Blocks of its payload.
     pub payload: u32,
+    /// A snapshot begins with it.
+    pub begins_snapshot: bool,
+    /// A snapshot ends in it.
+    pub ends_snapshot: bool,
 }
+
+const BEGINS_SNAPSHOT: u32 = 1;
+const ENDS_SNAPSHOT: u32 = 2;
 
 impl BatchHeader {
     /// Bytes up to the payload.
@@ -54,7 +61,9 @@ impl BatchHeader {
         to.put_u32_le(self.records);
         to.put_u32_le(self.payload);
         to.put_u32_le(seal);
-        to.put_slice(&[0; 16]);
+        let begins = if self.begins_snapshot { BEGINS_SNAPSHOT } else { 0 };
+        let ends = if self.ends_snapshot { ENDS_SNAPSHOT } else { 0 };
+        to.put_u32_le(begins | ends);
         buffer[HEADER..HEADER + records.len()].copy_from_slice(records);
         let checksum = crc32c(&buffer[..HEADER + records.len()]);
         buffer[HEADER - 4..HEADER].copy_from_slice(&checksum.to_le_bytes());
@@ -68,14 +77,19 @@ impl BatchHeader {
             return None;
         }
         let mut from = &bytes[8..];
-        let header = BatchHeader {
+        let mut header = BatchHeader {
             sequence: from.get_u64_le(),
             previous: from.get_u64_le(),
             offset: from.get_u64_le(),
             records: from.get_u32_le(),
             payload: from.get_u32_le(),
+            begins_snapshot: false,
+            ends_snapshot: false,
         };
         let ours = from.get_u32_le() == seal && header.offset == offset as u64;
+        let flags = from.get_u32_le();
+        header.begins_snapshot = flags & BEGINS_SNAPSHOT != 0;
+        header.ends_snapshot = flags & ENDS_SNAPSHOT != 0;
         let room = header.records as u64 + u64::from(header.payload) * BLOCK_BYTES as u64;
         if !ours || room > bytes.len() as u64 || header.len() > bytes.len() || header.previous >= header.sequence {
             return None;
@@ -106,6 +120,8 @@ pub(crate) struct Journey {
     pub last: u64,
     /// The highest sequence seen: the next must be above it and one more, which may have been torn beyond recognition.
     pub highest: u64,
+    /// Where a whole snapshot begins, other than at the tail: its checkpoint needs only be ended.
+    pub snapshot: Option<(u64, u64)>,
 }
 
 /// Reads the journal from its tail. `offset` is where that is on the device, for error messages.
@@ -141,12 +157,32 @@ pub(crate) fn follow(
     if tail.offset != tail_offset {
         return Err(damaged(tail_offset));
     }
+    chain.reverse();
+    drop_idle_end(&mut chain);
+    let last = *chain.last().expect("the tail stays");
+    let ended = chain.iter().rposition(|header| header.ends_snapshot).unwrap_or(0);
+    let begun = chain[..=ended].iter().rposition(|header| header.begins_snapshot).unwrap_or(0);
+    let snapshot = (begun > 0).then(|| (chain[begun].offset, chain[begun].sequence));
     let mut records = Vec::new();
-    for header in chain.iter().rev() {
+    for header in &chain {
         records.extend(open(journal, header).map_err(|Nonsense| damaged(header.offset))?.0);
     }
     let head = last.offset + last.len() as u64;
-    Ok(Journey { records, head: head % journal.len() as u64, last: last.sequence, highest })
+    Ok(Journey { records, head: head % journal.len() as u64, last: last.sequence, highest, snapshot })
+}
+
+/// Takes off the end what says nothing: a snapshot that did not end, and empty batches. Their room is used again, so
+/// that failing time and again while starting, or early in a checkpoint, can't fill the journal.
+fn drop_idle_end(chain: &mut Vec<BatchHeader>) {
+    let begun = chain.iter().rposition(|header| header.begins_snapshot).filter(|begun| *begun > 0);
+    if let Some(begun) = begun
+        && !chain[begun..].iter().any(|header| header.ends_snapshot)
+    {
+        chain.truncate(begun);
+    }
+    while chain.len() > 1 && chain.last().is_some_and(|header| header.records == 0) {
+        chain.pop();
+    }
 }
 
 /// The records of a batch, and whether its payload is whole.

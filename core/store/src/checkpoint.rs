@@ -89,6 +89,13 @@ impl Serving {
         self.journal.begin_snapshot(snapshot);
     }
 
+    /// Goes on with a checkpoint whose snapshot recovery found: all that was decided since is durable too.
+    pub fn resume_checkpoint(&mut self) {
+        self.checkpoint.phase = Phase::Homing;
+        self.checkpoint.home = self.homeless();
+        self.state.map.freeze();
+    }
+
     /// The blocks to go home, by place.
     fn homeless(&self) -> BTreeMap<u64, HomeBlock> {
         let home = |((object, block), resident): (&(ObjectId, u64), &Resident)| {

@@ -117,6 +117,13 @@ impl Journal {
         }
     }
 
+    /// Takes over a snapshot that recovery found whole.
+    pub fn adopt_snapshot(&mut self, tail: u64, offset: u64, sequence: u64) {
+        let behind = (offset + self.capacity - tail) % self.capacity;
+        self.snapshot_start = Some(SnapshotStart { offset, sequence, behind });
+        self.since_snapshot = self.used - behind;
+    }
+
     /// The most that one intent's record may take, and about the most of a batch.
     pub fn batch_max(&self) -> u64 {
         self.capacity / 8
@@ -131,7 +138,8 @@ impl Journal {
         }
         let snapshot = snapshot + self.promised_intents + carried;
         let snapshot = snapshot + (2 + snapshot / self.batch_max()) * 2 * SECTOR as u64;
-        let decisions = (undecided + self.intents.len() + 16) as u64 * SECTOR as u64;
+        // Each in a batch of its own, followed by a mark; and a few others.
+        let decisions = 2 * (undecided + self.intents.len() + 16) as u64 * SECTOR as u64;
         let wasted_at_the_end = self.batch_max() + self.capacity / 32;
         let needed =
             self.promised + padded(length) + snapshot + decisions + self.notes.len() as u64 + wasted_at_the_end;
@@ -176,11 +184,11 @@ impl Journal {
         self.used
     }
 
-    /// Begins a snapshot. Notes that wait are part of it already; who waits for them waits for its end.
+    /// Begins a snapshot. Notes that wait are part of it already, but follow it all the same: should the checkpoint not
+    /// end, they are news to a replay that begins earlier.
     pub fn begin_snapshot(&mut self, carried: VecDeque<Carried>) {
         assert!(self.snapshot.is_empty() && self.flight.is_none() && !carried.is_empty());
         self.snapshot = carried;
-        self.notes.clear();
         self.snapshot_start = None;
         self.since_snapshot = 0;
         self.urgent = true;
@@ -251,6 +259,8 @@ impl Journal {
             offset: self.head,
             records: records.len() as u32,
             payload: blocks,
+            begins_snapshot: carried > 0 && self.snapshot_start.is_none(),
+            ends_snapshot,
         };
         let length = header.len() as u64;
         let wasted = if self.head + length > self.capacity { self.capacity - self.head } else { 0 };

@@ -286,6 +286,12 @@ impl Record {
         }
     }
 
+    /// True for the kinds that a snapshot is made of.
+    pub fn may_be_carried(&self) -> bool {
+        use Record::{Decided, Fence, Intent, Object, Stamps};
+        matches!(self, Stamps(_) | Fence(_) | Object(_) | Decided { .. } | Intent(_))
+    }
+
     /// The next record of a batch's description.
     pub fn decode(from: &mut &[u8], payload: &mut Payload) -> Result<Record, Nonsense> {
         Ok(match from.try_get_u8()? {

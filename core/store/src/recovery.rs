@@ -50,6 +50,8 @@ pub(crate) struct Recovery {
     state: Option<State>,
     records: Vec<Record>,
     journal: Option<Journal>,
+    /// A checkpoint's snapshot is there already.
+    resumes: bool,
     /// Runs of map pages whose first copy has come and whose second has not, or the other way round.
     half: BTreeMap<u32, (u32, Option<Bytes>)>,
     repairs: VecDeque<(u64, Bytes)>,
@@ -75,6 +77,7 @@ impl Recovery {
             state: None,
             records: Vec::new(),
             journal: None,
+            resumes: false,
             half: BTreeMap::new(),
             repairs: VecDeque::new(),
         };
@@ -178,17 +181,26 @@ impl Recovery {
         let (tail, sequence) = (superblock.tail_offset, superblock.tail_sequence);
         let found = follow(&buffer.into(), seal, tail, sequence, geometry.journal_offset)?;
         let next = found.highest + 2;
-        self.journal = Some(Journal::new(geometry.journal_length, seal, tail, found.head, found.last, next));
+        let mut journal = Journal::new(geometry.journal_length, seal, tail, found.head, found.last, next);
+        self.resumes = found.snapshot.is_some();
+        if let Some((offset, sequence)) = found.snapshot {
+            journal.adopt_snapshot(tail, offset, sequence);
+        }
+        self.journal = Some(journal);
         self.records = found.records;
 
         let mut state = State::new(&geometry);
         let mut pages = BTreeSet::new();
+        // The snapshot that the journal begins with names the objects whose pages are on the disk. Another snapshot may
+        // follow, of a checkpoint that did not end: it says nothing new.
+        let mut in_snapshot = true;
         for record in &self.records {
+            in_snapshot &= record.may_be_carried();
             let known = match record {
-                Record::Object(object) => {
+                Record::Object(object) if in_snapshot => {
                     let fits = state.objects.insert(object.clone());
                     pages.extend(object.extents.iter().filter(|_| fits).flat_map(pages_of));
-                    fits
+                    fits || state.objects.get(object.description.object) == Some(object)
                 }
                 Record::Intent(intent) | Record::Applied(intent) => names_slots_below(intent, geometry.slots),
                 _ => true,
@@ -293,7 +305,11 @@ impl Recovery {
         journal.landed();
         let state = self.state.take().expect("it was made with the journal");
         let superblock = self.superblock.expect("it was read first");
-        Box::new(Serving::new(superblock, state, journal, self.next_tag + 1))
+        let mut serving = Box::new(Serving::new(superblock, state, journal, self.next_tag + 1));
+        if self.resumes {
+            serving.resume_checkpoint();
+        }
+        serving
     }
 }
 

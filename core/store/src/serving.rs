@@ -112,6 +112,7 @@ impl Serving {
         }
         self.admit(out);
         self.begin_checkpoint_if_due();
+        self.send_home(out);
         self.write_batch(out);
         self.extend_ahead(out);
     }

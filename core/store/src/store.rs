@@ -52,7 +52,15 @@ impl Store {
         };
         // The map needs no wiping: an object's pages are written before they are read. What an earlier store left in the
         // journal could be taken for ours.
-        let first = BatchHeader { sequence: 1, previous: 0, offset: 0, records: 0, payload: 0 };
+        let first = BatchHeader {
+            sequence: 1,
+            previous: 0,
+            offset: 0,
+            records: 0,
+            payload: 0,
+            begins_snapshot: true,
+            ends_snapshot: true,
+        };
         let first = first.encode(seal_of(config.array, config.device), &[]);
         let zeros = AlignedBuffer::zeroed(WIPE_BYTES).freeze();
         let length = geometry.journal_length as usize;

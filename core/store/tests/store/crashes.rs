@@ -1,0 +1,82 @@
+//! The power fails: at random, and at every single write and sync.
+
+use crate::run::Run;
+use proptest::prelude::*;
+
+const TINY: u64 = 384 << 10;
+
+fn steps(run: &mut Run, steps: u64) {
+    for _ in 0..steps {
+        run.step();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn what_was_answered_survives_crashes_at_any_time(
+        seed in any::<u64>(),
+        lives in prop::collection::vec(1u64..700, 1..6),
+    ) {
+        let mut run = Run::new(seed, TINY);
+        for life in lives {
+            steps(&mut run, life);
+            run.crash();
+        }
+        run.finish();
+        run.crash();
+        run.finish();
+    }
+}
+
+#[test]
+fn a_long_life_laps_the_journal_many_times() {
+    let mut run = Run::new(7, TINY);
+    steps(&mut run, 12_000);
+    assert!(run.bench.counter("checkpoints") > 20, "{:?}", run.bench.store.counters());
+    assert!(run.reads > 300);
+    run.finish();
+    run.crash();
+    run.finish();
+}
+
+/// Runs a fixed workload until the disk was given so many commands of a kind, and cuts the power then.
+fn crash_at(seed: u64, length: u64, reached: impl Fn(&Run) -> bool) -> bool {
+    let mut run = Run::new(seed, TINY);
+    for _ in 0..length {
+        run.step();
+        if reached(&run) {
+            run.crash();
+            run.finish();
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_crash_at_every_write_loses_nothing_answered() {
+    let mut crashes = 0;
+    for seed in 0..2 {
+        let mut nth = 3;
+        while crash_at(seed, 1500, |run| run.bench.disk.writes >= nth) {
+            nth += 1;
+            crashes += 1;
+        }
+    }
+    assert!(crashes > 400, "{crashes}");
+}
+
+#[test]
+fn a_crash_at_every_sync_loses_nothing_answered() {
+    let mut crashes = 0;
+    for seed in 10..30 {
+        let mut nth = 1;
+        while crash_at(seed, 1500, |run| run.bench.disk.syncs >= nth) {
+            nth += 1;
+            crashes += 1;
+        }
+    }
+    assert!(crashes > 100, "{crashes}");
+}

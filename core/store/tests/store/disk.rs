@@ -1,0 +1,216 @@
+//! A disk in memory. Until synced, each sector of a write may or may not outlive a crash; commands end in any order; two
+//! overlapping ones in flight, one of them a write, are a bug of the store.
+
+use braid_base::Rng;
+use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+const SECTOR: u64 = 512;
+
+#[derive(Clone)]
+pub struct TestDisk {
+    /// Sectors that outlive a crash; those never written are zeros.
+    durable: BTreeMap<u64, Bytes>,
+    /// What was written to a sector since, oldest first, by the number of the write.
+    unsynced: BTreeMap<u64, Vec<(u64, Bytes)>>,
+    /// Numbers of writes that ended and are not synced.
+    ended: Vec<u64>,
+    in_flight: Vec<InFlight>,
+    next_write: u64,
+    /// Bytes from the start on that space was set aside for, and how many there may be.
+    reserved: u64,
+    pub space: u64,
+    pub writes: u64,
+    pub syncs: u64,
+    pub reserves_refused: u64,
+    /// Reads of sectors at or behind this offset fail once for each element.
+    pub failing_reads: Vec<u64>,
+}
+
+#[derive(Clone)]
+struct InFlight {
+    tag: DiskTag,
+    command: DiskCommand,
+    /// Of a write.
+    number: u64,
+    /// Of a sync: what it covers.
+    covers: Vec<u64>,
+}
+
+impl TestDisk {
+    pub fn formatted(writes: Vec<(u64, Bytes)>) -> TestDisk {
+        let mut disk = TestDisk {
+            durable: BTreeMap::new(),
+            unsynced: BTreeMap::new(),
+            ended: Vec::new(),
+            in_flight: Vec::new(),
+            next_write: 1,
+            reserved: 0,
+            space: u64::MAX,
+            writes: 0,
+            syncs: 0,
+            reserves_refused: 0,
+            failing_reads: Vec::new(),
+        };
+        for (offset, bytes) in writes {
+            disk.put(offset, &bytes);
+        }
+        disk
+    }
+
+    /// Changes what is on the disk behind everybody's back.
+    pub fn put(&mut self, offset: u64, bytes: &Bytes) {
+        assert!(bytes.len() as u64 % SECTOR == 0 && offset % SECTOR == 0);
+        for (sector, at) in (offset / SECTOR..).zip((0..bytes.len()).step_by(SECTOR as usize)) {
+            self.durable.insert(sector, bytes.slice(at..at + SECTOR as usize));
+        }
+    }
+
+    pub fn get(&self, offset: u64, length: usize) -> Vec<u8> {
+        (offset / SECTOR..(offset + length as u64) / SECTOR).flat_map(|sector| self.sector(sector)).collect()
+    }
+
+    /// Flips a bit.
+    pub fn rot(&mut self, offset: u64) {
+        let sector = offset / SECTOR;
+        let mut bytes = self.sector(sector).to_vec();
+        bytes[(offset % SECTOR) as usize] ^= 0x10;
+        self.durable.insert(sector, bytes.into());
+    }
+
+    /// The offsets of sectors that begin with these bytes.
+    pub fn find(&self, magic: &[u8]) -> Vec<u64> {
+        self.durable.iter().filter(|(_, bytes)| bytes.starts_with(magic)).map(|(sector, _)| sector * SECTOR).collect()
+    }
+
+    fn sector(&self, sector: u64) -> Bytes {
+        let newest = self.unsynced.get(&sector).and_then(|versions| versions.last()).map(|(_, bytes)| bytes);
+        newest.or_else(|| self.durable.get(&sector)).cloned().unwrap_or(Bytes::from_static(&[0; SECTOR as usize]))
+    }
+
+    pub fn submit(&mut self, tag: DiskTag, command: DiskCommand) {
+        let mut flight = InFlight { tag, command, number: 0, covers: Vec::new() };
+        let (start, end, writes) = extent(&flight.command);
+        for other in &self.in_flight {
+            let (other_start, other_end, other_writes) = extent(&other.command);
+            let overlap = start < other_end && other_start < end;
+            assert!(!overlap || !(writes || other_writes), "{:?} overlaps {:?}", flight.command, other.command);
+            assert_ne!(tag, other.tag, "tags are unique");
+        }
+        match &flight.command {
+            DiskCommand::Write { offset, data, .. } => {
+                self.writes += 1;
+                assert!(end <= self.reserved, "no space was set aside for a write at {offset}");
+                flight.number = self.next_write;
+                self.next_write += 1;
+                let mut sector = offset / SECTOR;
+                for part in data {
+                    assert!(part.len() as u64 % SECTOR == 0 && offset % SECTOR == 0, "whole sectors");
+                    for at in (0..part.len()).step_by(SECTOR as usize) {
+                        let version = (flight.number, part.slice(at..at + SECTOR as usize));
+                        self.unsynced.entry(sector).or_default().push(version);
+                        sector += 1;
+                    }
+                }
+            }
+            DiskCommand::Sync => {
+                self.syncs += 1;
+                flight.covers = self.ended.clone();
+            }
+            _ => {}
+        }
+        self.in_flight.push(flight);
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Ends one of the commands in flight.
+    pub fn end_one(&mut self, rng: &mut Rng) -> Option<(DiskTag, DiskResult)> {
+        if self.in_flight.is_empty() {
+            return None;
+        }
+        let flight = self.in_flight.swap_remove(rng.below(self.in_flight.len() as u64) as usize);
+        let result = match flight.command {
+            DiskCommand::Read { offset, length } => {
+                let fails = self.failing_reads.iter().position(|at| (offset..offset + length as u64).contains(at));
+                match fails {
+                    Some(at) => {
+                        self.failing_reads.remove(at);
+                        DiskResult::Read(Err(DiskError::Failed))
+                    }
+                    None => DiskResult::Read(Ok(self.get(offset, length).into())),
+                }
+            }
+            DiskCommand::Write { durable, .. } => {
+                self.ended.push(flight.number);
+                if durable {
+                    let (start, end, _) = extent(&flight.command);
+                    let sectors: Vec<u64> = (start / SECTOR..end / SECTOR).collect();
+                    self.settle(&sectors, &[flight.number]);
+                }
+                DiskResult::Done(Ok(()))
+            }
+            DiskCommand::Sync => {
+                let sectors: Vec<u64> = self.unsynced.keys().copied().collect();
+                self.settle(&sectors, &flight.covers);
+                self.ended.retain(|number| !flight.covers.contains(number));
+                DiskResult::Done(Ok(()))
+            }
+            DiskCommand::Reserve { offset, length } => {
+                assert!(offset <= self.reserved, "space is set aside from the start on");
+                if offset + length > self.space.max(self.reserved) {
+                    self.reserves_refused += 1;
+                    DiskResult::Done(Err(DiskError::NoSpace))
+                } else {
+                    self.reserved = self.reserved.max(offset + length);
+                    DiskResult::Done(Ok(()))
+                }
+            }
+        };
+        Some((flight.tag, result))
+    }
+
+    /// What these writes brought to these sectors is durable.
+    fn settle(&mut self, sectors: &[u64], numbers: &[u64]) {
+        for sector in sectors {
+            let Some(versions) = self.unsynced.get_mut(sector) else { continue };
+            let Some(last) = versions.iter().rposition(|(number, _)| numbers.contains(number)) else { continue };
+            let (_, bytes) = versions.drain(..=last).next_back().expect("the last is in it");
+            self.durable.insert(*sector, bytes);
+            if versions.is_empty() {
+                self.unsynced.remove(sector);
+            }
+        }
+    }
+
+    /// The power fails: of each sector any version since the last sync remains.
+    pub fn crash(&mut self, rng: &mut Rng) {
+        // Now and then nothing of what was not synced makes it, or everything: the extremes find most.
+        let mood = rng.below(4);
+        for (sector, versions) in std::mem::take(&mut self.unsynced) {
+            let kept = match mood {
+                0 => 0,
+                1 => versions.len(),
+                _ => rng.below(versions.len() as u64 + 1) as usize,
+            };
+            if kept > 0 {
+                self.durable.insert(sector, versions[kept - 1].1.clone());
+            }
+        }
+        self.in_flight.clear();
+        self.ended.clear();
+    }
+}
+
+fn extent(command: &DiskCommand) -> (u64, u64, bool) {
+    match command {
+        DiskCommand::Read { offset, length } => (*offset, offset + *length as u64, false),
+        DiskCommand::Write { offset, data, .. } => {
+            (*offset, offset + data.iter().map(|part| part.len() as u64).sum::<u64>(), true)
+        }
+        DiskCommand::Sync | DiskCommand::Reserve { .. } => (0, 0, false),
+    }
+}

@@ -1,0 +1,365 @@
+//! A store and its disk, driven by hand: what single tests need.
+
+use crate::disk::TestDisk;
+use braid_base::{
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Now, ObjectId, Rng, Stamp, TransactionId,
+};
+use braid_machine::{Effect, Effects};
+use braid_store::{Intent, Recovered, Store, StoreConfig, StoreError, StoreEvent};
+use braid_wire::{Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+pub const SIZE: u64 = 16 << 20;
+pub const JOURNAL: u64 = 512 << 10;
+pub const OBJECT: ObjectId = ObjectId(7);
+
+pub fn config() -> StoreConfig {
+    StoreConfig { array: ArrayId([9; 16]), device: DeviceId(2), size: SIZE }
+}
+
+pub fn transaction(sequence: u64) -> TransactionId {
+    TransactionId { host: Generation(3), sequence }
+}
+
+/// A block's worth of bytes that nobody else writes.
+pub fn pattern(value: u64) -> Vec<u8> {
+    (0..BLOCK_BYTES as u64 / 8).flat_map(|at| (value ^ at << 48).to_le_bytes()).collect()
+}
+
+/// Data for `range`, of value `value` and counting up.
+pub fn data(start: u64, count: u64, value: u64) -> Piece {
+    let bytes: Vec<u8> = (0..count).flat_map(|at| pattern(value + at)).collect();
+    Piece { range: BlockRange::new(start, count), content: Content::Data(bytes.into()) }
+}
+
+pub fn hole(start: u64, count: u64) -> Piece {
+    Piece { range: BlockRange::new(start, count), content: Content::Hole }
+}
+
+pub fn intent(sequence: u64, pieces: Vec<Piece>) -> Intent {
+    Intent {
+        transaction: transaction(sequence),
+        stamp: Stamp { clock: Clock(sequence), host: Generation(3) },
+        epoch: Epoch(1),
+        participants: vec![DeviceId(1), DeviceId(2)],
+        linkage: Linkage { first: 1, last: 2 },
+        object: OBJECT,
+        pieces,
+    }
+}
+
+/// A store at work.
+pub struct Bench {
+    pub store: Store,
+    pub disk: TestDisk,
+    pub now: Now,
+    pub rng: Rng,
+    pub events: VecDeque<StoreEvent>,
+    pub out: Effects,
+}
+
+impl Bench {
+    /// An empty store, started.
+    pub fn new(seed: u64) -> Bench {
+        let disk = TestDisk::formatted(Store::format_with(&config(), Some(JOURNAL)).expect("it is large enough"));
+        let (bench, recovered) = Bench::start(disk, seed).expect("it was just made");
+        assert_eq!(recovered, Recovered::default());
+        bench
+    }
+
+    /// A store on a disk that is there.
+    pub fn start(disk: TestDisk, seed: u64) -> Result<(Bench, Recovered), StoreError> {
+        let mut bench = Bench::power_on(disk, seed);
+        bench.run();
+        match bench.events.pop_front() {
+            Some(StoreEvent::Ready(recovered)) => Ok((bench, recovered)),
+            Some(StoreEvent::Unusable(error)) => Err(error),
+            event => panic!("a start ends otherwise, not with {event:?}"),
+        }
+    }
+
+    pub fn power_on(disk: TestDisk, seed: u64) -> Bench {
+        let store = Store::new(config());
+        let rng = Rng::new(seed);
+        let mut bench = Bench { store, disk, now: Now::default(), rng, events: VecDeque::new(), out: Effects::new() };
+        bench.store.start(&mut bench.out);
+        bench.perform();
+        bench
+    }
+
+    /// An object of `blocks` blocks in a store that has none.
+    pub fn with_object(blocks: u64) -> Bench {
+        let mut bench = Bench::new(1);
+        let description = ObjectDescription { object: OBJECT, blocks, ordering: Ordering::Timestamp };
+        bench.store.create_object(1, description, &mut bench.out);
+        bench.settle();
+        assert_eq!(bench.events.pop_front(), Some(StoreEvent::Done { ticket: 1, result: Ok(()) }));
+        bench
+    }
+
+    /// Hands effects to the disk, and collects events.
+    pub fn perform(&mut self) {
+        self.store.invariants();
+        for effect in self.out.drain() {
+            let Effect::Disk { tag, command } = effect else { panic!("a store only commands its disk") };
+            self.disk.submit(tag, command);
+        }
+        while let Some(event) = self.store.pop_event() {
+            self.events.push_back(event);
+        }
+    }
+
+    /// Ends one disk command.
+    pub fn end_one(&mut self) -> bool {
+        let Some((tag, result)) = self.disk.end_one(&mut self.rng) else { return false };
+        self.store.on_disk_done(self.now, tag, result, &mut self.out);
+        self.perform();
+        true
+    }
+
+    /// Until the disk is idle, without letting time pass.
+    pub fn run(&mut self) {
+        self.perform();
+        while self.end_one() {}
+    }
+
+    /// Lets time pass until the next deadline.
+    pub fn wake(&mut self) -> bool {
+        let Some(deadline) = self.store.deadline() else { return false };
+        self.now.time = self.now.time.max(deadline);
+        self.store.wake(self.now, &mut self.out);
+        self.perform();
+        true
+    }
+
+    /// Until nothing is left to do.
+    pub fn settle(&mut self) {
+        self.run();
+        for _ in 0..1000 {
+            if !self.wake() {
+                self.store.audit();
+                return;
+            }
+            self.run();
+        }
+        panic!("the store does not come to rest");
+    }
+
+    /// Power fails and comes back.
+    pub fn restart(mut self) -> Result<(Bench, Recovered), StoreError> {
+        self.disk.crash(&mut self.rng);
+        let seed = self.rng.next_u64();
+        Bench::start(self.disk, seed)
+    }
+
+    pub fn prepare(&mut self, intent: Intent) -> Result<(), Failure> {
+        let expected = intent.transaction;
+        self.store.prepare(self.now, intent, &mut self.out);
+        self.run();
+        match self.events.pop_front() {
+            Some(StoreEvent::Prepared { transaction, result }) if transaction == expected => result,
+            event => panic!("prepared {expected}, heard {event:?}"),
+        }
+    }
+
+    pub fn commit(&mut self, sequence: u64) {
+        let transaction = transaction(sequence);
+        self.store.commit(self.now, transaction, &mut self.out);
+        self.settle();
+        assert_eq!(self.events.pop_front(), Some(StoreEvent::Committed { transaction }));
+    }
+
+    pub fn abort(&mut self, sequence: u64) {
+        let transaction = transaction(sequence);
+        self.store.abort(self.now, transaction, &mut self.out);
+        self.run();
+        assert_eq!(self.events.pop_front(), Some(StoreEvent::Aborted { transaction }));
+    }
+
+    pub fn write(&mut self, sequence: u64, pieces: Vec<Piece>) {
+        assert_eq!(self.prepare(intent(sequence, pieces)), Ok(()));
+        self.commit(sequence);
+    }
+
+    pub fn read(&mut self, start: u64, count: u64) -> Result<Vec<u8>, Failure> {
+        self.store.read(5, OBJECT, &[BlockRange::new(start, count)], &mut self.out);
+        self.run();
+        match self.events.pop_front() {
+            Some(StoreEvent::Read { ticket: 5, result }) => result.map(|pieces| join(&pieces)),
+            event => panic!("asked to read, heard {event:?}"),
+        }
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        self.store.counters().iter().find(|(known, _)| *known == name).expect("there is such a counter").1
+    }
+}
+
+/// The bytes of some pieces; holes are zeros.
+pub fn join(pieces: &[Piece]) -> Vec<u8> {
+    let bytes = |piece: &Piece| match &piece.content {
+        Content::Data(data) => data.clone(),
+        Content::Hole => Bytes::from(vec![0; piece.range.count as usize * BLOCK_BYTES]),
+        Content::Present => panic!("a read brings bytes"),
+    };
+    pieces.iter().flat_map(bytes).collect()
+}
+
+pub fn patterns(values: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    values.into_iter().flat_map(pattern).collect()
+}
+
+#[test]
+fn an_undecided_intent_leaves_the_old_content_and_its_commit_brings_the_new() {
+    let mut bench = Bench::with_object(100);
+    for (sequence, start, count) in [(1, 3, 1), (2, 16, 32), (3, 60, 30)] {
+        let before = bench.read(start, count).expect("nothing is wrong");
+        assert_eq!(bench.prepare(intent(sequence, vec![data(start, count, sequence * 1000)])), Ok(()));
+        assert_eq!(bench.read(start, count), Ok(before));
+        bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
+        let new = patterns(sequence * 1000..sequence * 1000 + count);
+        assert_eq!(bench.read(start, count), Ok(new));
+        bench.settle();
+        assert_eq!(bench.events.pop_front(), Some(StoreEvent::Committed { transaction: transaction(sequence) }));
+    }
+}
+
+#[test]
+fn an_aborted_intent_never_was_and_its_slots_come_back() {
+    let mut bench = Bench::with_object(100);
+    bench.write(1, vec![data(16, 16, 50)]);
+    let free = bench.counter("slots_free");
+    assert_eq!(bench.prepare(intent(2, vec![data(5, 60, 900)])), Ok(()));
+    assert!(bench.counter("slots_free") < free);
+    bench.abort(2);
+    assert_eq!(bench.counter("slots_free"), free);
+    assert_eq!(bench.read(16, 16), Ok(patterns(50..66)));
+    assert_eq!(bench.read(5, 11), Ok(vec![0; 11 * BLOCK_BYTES]));
+}
+
+#[test]
+fn holes_take_no_space_and_allocation_tells_them() {
+    let mut bench = Bench::with_object(100);
+    bench.write(1, vec![data(0, 40, 50)]);
+    let free = bench.counter("slots_free");
+    bench.write(2, vec![hole(2, 30)]);
+    assert_eq!(bench.counter("slots_free"), free + 1, "the whole chunk's slot is free");
+    let present = |start, count| Piece { range: BlockRange::new(start, count), content: Content::Present };
+    let found = bench.store.allocation(OBJECT, &[BlockRange::new(0, 50), BlockRange::new(1, 2)]);
+    assert_eq!(found, [present(0, 2), hole(2, 30), present(32, 8), hole(40, 10), present(1, 1), hole(2, 1)]);
+    assert_eq!(bench.read(1, 33).map(|bytes| bytes[..BLOCK_BYTES].to_vec()), Ok(pattern(51)));
+}
+
+#[test]
+fn a_small_write_is_one_batch_and_a_whole_chunk_is_written_once() {
+    let mut bench = Bench::with_object(100);
+    bench.settle();
+    let (writes, batches, bytes) =
+        (bench.counter("disk_writes"), bench.counter("journal_batches"), bench.counter("disk_write_bytes"));
+    assert_eq!(bench.prepare(intent(1, vec![data(3, 1, 5)])), Ok(()));
+    assert_eq!(bench.counter("disk_writes") - writes, 1);
+    assert_eq!(bench.counter("journal_batches") - batches, 1);
+    assert_eq!(bench.counter("disk_write_bytes") - bytes, 512 + 4096);
+    let bytes = bench.counter("disk_write_bytes");
+    assert_eq!(bench.prepare(intent(2, vec![data(16, 32, 5)])), Ok(()));
+    assert_eq!(bench.counter("disk_writes") - writes, 1 + 2);
+    assert_eq!(bench.counter("disk_write_bytes") - bytes, 32 * 4608 + 512);
+}
+
+#[test]
+fn writes_that_come_while_a_batch_is_in_flight_share_the_next_one() {
+    let mut bench = Bench::with_object(100);
+    bench.settle();
+    let batches = bench.counter("journal_batches");
+    for sequence in 1..7 {
+        bench.store.prepare(bench.now, intent(sequence, vec![data(sequence, 1, 5)]), &mut bench.out);
+        bench.perform();
+    }
+    bench.run();
+    assert_eq!(bench.events.len(), 6);
+    assert_eq!(bench.counter("journal_batches") - batches, 2);
+}
+
+#[test]
+fn a_commit_waits_for_company_but_not_long() {
+    let mut bench = Bench::with_object(100);
+    assert_eq!(bench.prepare(intent(1, vec![data(3, 1, 5)])), Ok(()));
+    bench.store.commit(bench.now, transaction(1), &mut bench.out);
+    bench.run();
+    assert_eq!(bench.events.pop_front(), None);
+    let waits = bench.store.deadline().expect("a commit waits").since(bench.now.time);
+    assert_eq!(waits.as_millis(), 10);
+    bench.wake();
+    bench.run();
+    assert_eq!(bench.events.pop_front(), Some(StoreEvent::Committed { transaction: transaction(1) }));
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    let mut bench = Bench::with_object(100);
+    let refused = |bench: &mut Bench, pieces| bench.prepare(intent(1, pieces)).expect_err("it makes no sense");
+    assert_eq!(refused(&mut bench, vec![data(99, 2, 5)]), Failure::OutOfRange);
+    assert_eq!(refused(&mut bench, vec![data(4, 2, 5), hole(5, 1)]), Failure::Malformed);
+    assert_eq!(refused(&mut bench, vec![hole(5, 0)]), Failure::Malformed);
+    assert_eq!(refused(&mut bench, vec![hole(u64::MAX, 2)]), Failure::OutOfRange);
+    let short = Piece { range: BlockRange::new(0, 2), content: Content::Data(Bytes::from_static(&[0; 4096])) };
+    assert_eq!(refused(&mut bench, vec![short]), Failure::Malformed);
+    assert_eq!(bench.prepare(Intent { object: ObjectId(8), ..intent(1, vec![]) }), Err(Failure::NoSuchObject));
+    assert_eq!(bench.read(99, 2), Err(Failure::OutOfRange));
+    assert_eq!(bench.read(u64::MAX, 2), Err(Failure::OutOfRange));
+}
+
+#[test]
+fn objects_fences_stamps_and_decisions_outlive_a_restart_and_a_checkpoint() {
+    let mut bench = Bench::with_object(100);
+    let fence = braid_store::FenceTable { below: Generation(4), also: [Generation(9)].into(), ..Default::default() };
+    bench.store.set_fence(2, fence.clone(), &mut bench.out);
+    bench.store.reserve_stamps(3, Clock(5000), &mut bench.out);
+    bench.settle();
+    bench.events.clear();
+    for sequence in 1..6 {
+        bench.write(sequence, vec![data(sequence, 1, 5)]);
+    }
+    bench.store.settle(Generation(3), 3);
+    bench.store.forget(transaction(4));
+    let mut sequence = 100;
+    for _ in 0..2 {
+        let before = bench.counter("checkpoints");
+        while bench.counter("checkpoints") == before {
+            sequence += 1;
+            bench.write(sequence, vec![data(50, 3, sequence)]);
+            bench.store.settle(Generation(3), 3);
+            bench.store.forget(transaction(sequence));
+        }
+        let (again, recovered) = bench.restart().expect("nothing is wrong");
+        bench = again;
+        let commits = recovered.commits.iter().map(|commit| commit.transaction.sequence);
+        assert_eq!(commits.filter(|sequence| *sequence < 100).collect::<Vec<_>>(), [3, 5]);
+        assert_eq!(recovered.fence, fence);
+        assert_eq!(recovered.stamps_reserved, Clock(5000));
+        assert_eq!(bench.store.object(OBJECT).map(|object| object.blocks), Some(100));
+        assert_eq!(bench.read(5, 1), Ok(pattern(5)));
+        assert_eq!(bench.read(50, 3), Ok(patterns(sequence..sequence + 3)));
+    }
+}
+
+#[test]
+fn a_removed_objects_content_is_gone_when_it_is_made_again() {
+    let mut bench = Bench::with_object(100);
+    bench.write(1, vec![data(0, 60, 5)]);
+    assert_eq!(bench.prepare(intent(2, vec![data(75, 10, 5)])), Ok(()));
+    let description = *bench.store.object(OBJECT).expect("it is there");
+    let room = bench.store.free_blocks();
+    bench.store.remove_object(2, OBJECT, &mut bench.out);
+    bench.settle();
+    assert_eq!(bench.store.free_blocks(), room + 112);
+    assert_eq!(bench.counter("slots_mapped"), 0);
+    bench.store.create_object(3, description, &mut bench.out);
+    bench.settle();
+    bench.events.clear();
+    assert_eq!(bench.read(0, 100), Ok(vec![0; 100 * BLOCK_BYTES]));
+    let (mut bench, recovered) = bench.restart().expect("nothing is wrong");
+    assert_eq!(recovered.intents, []);
+    assert_eq!(bench.read(0, 100), Ok(vec![0; 100 * BLOCK_BYTES]));
+}

@@ -1,0 +1,518 @@
+//! Random requests to a store, and a naive model that says what may be read: per block the list of what was written to
+//! it, in order.
+
+use crate::disk::TestDisk;
+use crate::protocol::{Bench, config, pattern};
+use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Rng, Stamp, TransactionId};
+use braid_store::{Intent, Recovered, Store, StoreEvent};
+use braid_wire::{Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
+use std::collections::{BTreeMap, BTreeSet};
+
+type Block = (ObjectId, u64);
+
+/// How far a transaction has come, as its device knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Asked to prepare, or to apply.
+    Asked,
+    Prepared,
+    /// Asked to commit, or to abort; not yet durable.
+    Committing,
+    Aborting,
+    /// In force, durably.
+    Committed,
+    /// Gone, durably.
+    Gone,
+}
+
+#[derive(Clone, Debug)]
+struct Transaction {
+    progress: Progress,
+    applied: bool,
+    forgotten: bool,
+    writes: BTreeMap<Block, Option<u64>>,
+}
+
+#[derive(Clone, Debug)]
+struct Reading {
+    object: ObjectId,
+    ranges: Vec<BlockRange>,
+    /// For each block, what may be read.
+    allowed: Vec<BTreeSet<Option<u64>>>,
+}
+
+/// A store, its disk and its model.
+pub struct Run {
+    pub bench: Bench,
+    rng: Rng,
+    objects: BTreeMap<ObjectId, u64>,
+    creating: BTreeMap<u64, ObjectDescription>,
+    /// What was written to each block, in the order in which it takes effect; none: a hole.
+    history: BTreeMap<Block, Vec<(TransactionId, Option<u64>)>>,
+    transactions: BTreeMap<TransactionId, Transaction>,
+    reading: BTreeMap<u64, Reading>,
+    next: u64,
+    /// The disk may refuse space.
+    pub may_be_full: bool,
+    pub refused: u64,
+    pub reads: u64,
+    pub recoveries: u64,
+}
+
+impl Run {
+    pub fn new(seed: u64, journal: u64) -> Run {
+        let disk = TestDisk::formatted(Store::format_with(&config(), Some(journal)).expect("it is large enough"));
+        let (bench, recovered) = Bench::start(disk, seed).expect("it was just made");
+        assert_eq!(recovered, Recovered::default());
+        Run {
+            bench,
+            rng: Rng::new(seed ^ 0x5eed),
+            objects: BTreeMap::new(),
+            creating: BTreeMap::new(),
+            history: BTreeMap::new(),
+            transactions: BTreeMap::new(),
+            reading: BTreeMap::new(),
+            next: 1,
+            may_be_full: false,
+            refused: 0,
+            reads: 0,
+            recoveries: 0,
+        }
+    }
+
+    /// One random thing happens.
+    pub fn step(&mut self) {
+        match self.rng.below(20) {
+            0..=9 => {
+                self.bench.end_one();
+            }
+            10..=13 => self.write(),
+            14..=16 => self.decide(),
+            17 => self.read(),
+            18 if self.rng.chance(1, 2) => self.let_go(),
+            18 => self.create(),
+            _ if self.bench.disk.is_idle() => {
+                self.bench.wake();
+            }
+            _ => {}
+        }
+        self.hear();
+    }
+
+    fn id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn create(&mut self) {
+        if self.objects.len() + self.creating.len() >= 3 {
+            return;
+        }
+        let ticket = self.id();
+        let blocks = [100, 500, 33][self.objects.len() % 3];
+        let description = ObjectDescription { object: ObjectId(ticket), blocks, ordering: Ordering::Timestamp };
+        self.creating.insert(ticket, description);
+        self.bench.store.create_object(ticket, description, &mut self.bench.out);
+    }
+
+    fn some_object(&mut self) -> Option<(ObjectId, u64)> {
+        let count = self.objects.len() as u64;
+        let nth = self.rng.below(count.max(1)) as usize;
+        self.objects.iter().nth(nth).map(|(object, blocks)| (*object, *blocks))
+    }
+
+    /// Some blocks: few of them, or whole chunks, or chunks and a little more.
+    fn some_range(&mut self, blocks: u64) -> BlockRange {
+        let (start, count) = match self.rng.below(8) {
+            0..=4 => (self.rng.below(blocks), self.rng.between(1, 3)),
+            5 | 6 => (self.rng.below(blocks) / 16 * 16, 16 * self.rng.between(1, 3)),
+            _ => (self.rng.below(blocks) / 16 * 16 + 14, 2 + 16 * self.rng.between(0, 2) + self.rng.below(3)),
+        };
+        let start = start.min(blocks - 1);
+        BlockRange::new(start, count.min(blocks - start))
+    }
+
+    fn is_free(&self, block: Block) -> bool {
+        let undecided = |transaction: &Transaction| {
+            matches!(transaction.progress, Progress::Asked | Progress::Prepared)
+                && transaction.writes.contains_key(&block)
+        };
+        !self.transactions.values().any(undecided)
+    }
+
+    fn write(&mut self) {
+        let Some((object, blocks)) = self.some_object() else { return };
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut writes = BTreeMap::new();
+        for _ in 0..self.rng.between(1, 2) {
+            let range = self.some_range(blocks);
+            let taken = range.blocks().any(|block| writes.contains_key(&(object, block)));
+            if taken || !range.blocks().all(|block| self.is_free((object, block))) {
+                continue;
+            }
+            if self.rng.chance(1, 5) {
+                writes.extend(range.blocks().map(|block| ((object, block), None)));
+                pieces.push(Piece { range, content: Content::Hole });
+            } else {
+                let value = self.id() << 12;
+                let bytes: Vec<u8> = (0..range.count).flat_map(|at| pattern(value + at)).collect();
+                writes.extend(range.blocks().map(|block| ((object, block), Some(value + block - range.start))));
+                pieces.push(Piece { range, content: Content::Data(bytes.into()) });
+            }
+        }
+        if pieces.is_empty() {
+            return;
+        }
+        let transaction = TransactionId { host: Generation(1 + self.rng.below(2) as u32), sequence: self.id() };
+        let applied = self.rng.chance(1, 4);
+        let intent = Intent {
+            transaction,
+            stamp: Stamp { clock: Clock(transaction.sequence), host: transaction.host },
+            epoch: Epoch(1),
+            participants: vec![DeviceId(1), DeviceId(5)],
+            linkage: Linkage { first: 0, last: 9 },
+            object,
+            pieces,
+        };
+        if applied {
+            self.put_in_force(transaction, &writes);
+        }
+        let progress = Progress::Asked;
+        self.transactions.insert(transaction, Transaction { progress, applied, forgotten: false, writes });
+        let bench = &mut self.bench;
+        if applied {
+            bench.store.apply(bench.now, intent, &mut bench.out);
+        } else {
+            bench.store.prepare(bench.now, intent, &mut bench.out);
+        }
+    }
+
+    fn put_in_force(&mut self, transaction: TransactionId, writes: &BTreeMap<Block, Option<u64>>) {
+        for (block, value) in writes {
+            self.history.entry(*block).or_default().push((transaction, *value));
+        }
+    }
+
+    fn decide(&mut self) {
+        let prepared = |(_, transaction): &(&TransactionId, &Transaction)| transaction.progress == Progress::Prepared;
+        let prepared: Vec<_> = self.transactions.iter().filter(prepared).map(|(id, _)| *id).collect();
+        if prepared.is_empty() {
+            return;
+        }
+        let id = prepared[self.rng.below(prepared.len() as u64) as usize];
+        let commit = self.rng.chance(3, 4);
+        self.decide_as(id, commit);
+    }
+
+    fn decide_as(&mut self, id: TransactionId, commit: bool) {
+        let bench = &mut self.bench;
+        let transaction = self.transactions.get_mut(&id).expect("it was prepared");
+        if commit {
+            bench.store.commit(bench.now, id, &mut bench.out);
+            transaction.progress = Progress::Committing;
+            let writes = transaction.writes.clone();
+            self.put_in_force(id, &writes);
+        } else {
+            bench.store.abort(bench.now, id, &mut bench.out);
+            transaction.progress = Progress::Aborting;
+        }
+    }
+
+    /// Commits that may be forgotten.
+    fn let_go(&mut self) {
+        let over = |transaction: &Transaction| transaction.progress == Progress::Committed && !transaction.applied;
+        let kept = |(_, transaction): &(&TransactionId, &Transaction)| over(transaction) && !transaction.forgotten;
+        if self.rng.chance(1, 2) {
+            let first = self.transactions.iter().find(kept).map(|(id, _)| *id);
+            if let Some(id) = first {
+                self.bench.store.forget(id);
+                self.transactions.get_mut(&id).expect("just found").forgotten = true;
+            }
+            return;
+        }
+        let host = Generation(1 + self.rng.below(2) as u32);
+        let open = |(id, transaction): &(&TransactionId, &Transaction)| {
+            id.host == host
+                && matches!(transaction.progress, Progress::Asked | Progress::Prepared | Progress::Committing)
+        };
+        let first_open = self.transactions.iter().find(open).map_or(self.next, |(id, _)| id.sequence);
+        self.bench.store.settle(host, first_open);
+        for (id, transaction) in &mut self.transactions {
+            transaction.forgotten |= id.host == host && id.sequence < first_open;
+        }
+    }
+
+    /// What may be read from a block now: what is in force last, and before it what is not certain to be.
+    fn allowed(&self, block: Block) -> BTreeSet<Option<u64>> {
+        let mut allowed = BTreeSet::new();
+        for (id, value) in self.history.get(&block).into_iter().flatten().rev() {
+            allowed.insert(*value);
+            if self.transactions.get(id).is_none_or(|transaction| transaction.progress != Progress::Asked) {
+                return allowed;
+            }
+        }
+        allowed.insert(None);
+        allowed
+    }
+
+    fn read(&mut self) {
+        let Some((object, blocks)) = self.some_object() else { return };
+        let ranges: Vec<BlockRange> = (0..self.rng.between(1, 2)).map(|_| self.some_range(blocks)).collect();
+        self.read_ranges(object, ranges);
+    }
+
+    fn read_ranges(&mut self, object: ObjectId, ranges: Vec<BlockRange>) {
+        let ticket = self.id();
+        let blocks = ranges.iter().flat_map(|range| range.blocks());
+        let allowed = blocks.map(|block| self.allowed((object, block))).collect();
+        self.bench.store.read(ticket, object, &ranges, &mut self.bench.out);
+        self.reading.insert(ticket, Reading { object, ranges, allowed });
+    }
+
+    /// Takes in what the store says.
+    pub fn hear(&mut self) {
+        self.bench.perform();
+        while let Some(event) = self.bench.events.pop_front() {
+            match event {
+                StoreEvent::Read { ticket, result } => self.on_read(ticket, result),
+                StoreEvent::Prepared { transaction, result } => {
+                    self.on_written(transaction, result, Progress::Prepared)
+                }
+                StoreEvent::Applied { transaction, result } => {
+                    self.on_written(transaction, result, Progress::Committed)
+                }
+                StoreEvent::Committed { transaction } => {
+                    self.move_on(transaction, Progress::Committing, Progress::Committed)
+                }
+                StoreEvent::Aborted { transaction } => self.move_on(transaction, Progress::Aborting, Progress::Gone),
+                StoreEvent::Done { ticket, result } => {
+                    assert_eq!(result, Ok(()));
+                    if let Some(created) = self.creating.remove(&ticket) {
+                        self.objects.insert(created.object, created.blocks);
+                    }
+                }
+                StoreEvent::Ready(_) | StoreEvent::Unusable(_) => panic!("the store is at work, and says {event:?}"),
+            }
+        }
+    }
+
+    fn on_written(&mut self, id: TransactionId, result: Result<(), Failure>, then: Progress) {
+        match result {
+            Ok(()) => self.move_on(id, Progress::Asked, then),
+            Err(failure) => {
+                assert!(self.may_be_full && failure == Failure::NoSpace, "{id}: {failure}");
+                self.refused += 1;
+                self.move_on(id, Progress::Asked, Progress::Gone);
+                self.strike(id);
+            }
+        }
+    }
+
+    fn move_on(&mut self, id: TransactionId, from: Progress, to: Progress) {
+        let transaction = self.transactions.get_mut(&id).expect("it was asked for");
+        assert_eq!(transaction.progress, from, "{id} was to become {to:?}");
+        transaction.progress = to;
+    }
+
+    /// It turned out never to have taken effect.
+    fn strike(&mut self, id: TransactionId) {
+        for block in self.transactions[&id].writes.keys() {
+            if let Some(history) = self.history.get_mut(block) {
+                history.retain(|(by, _)| *by != id);
+            }
+        }
+    }
+
+    fn on_read(&mut self, ticket: u64, result: Result<Vec<Piece>, Failure>) {
+        self.reads += 1;
+        let reading = self.reading.remove(&ticket).expect("it was asked for");
+        let pieces = result.unwrap_or_else(|failure| panic!("{:?} {:?}: {failure}", reading.object, reading.ranges));
+        let found: Vec<u64> = pieces.iter().flat_map(|piece| piece.range.blocks()).collect();
+        let asked: Vec<u64> = reading.ranges.iter().flat_map(|range| range.blocks()).collect();
+        assert_eq!(found, asked, "blocks come in the order asked");
+        let values = pieces.iter().flat_map(values_of);
+        for ((block, value), allowed) in asked.iter().zip(values).zip(&reading.allowed) {
+            assert!(allowed.contains(&value), "{} {block} reads as {value:?}, not {allowed:?}", reading.object);
+        }
+    }
+
+    /// The power fails and comes back; what was promised must be there.
+    pub fn crash(&mut self) {
+        self.recoveries += 1;
+        self.bench.disk.crash(&mut self.rng);
+        // Now and then it fails again while the store recovers.
+        while self.rng.chance(1, 3) {
+            let mut bench = Bench::power_on(self.bench.disk.clone(), self.rng.next_u64());
+            for _ in 0..self.rng.below(12) {
+                bench.end_one();
+            }
+            bench.disk.crash(&mut self.rng);
+            self.bench.disk = bench.disk;
+        }
+        let now = self.bench.now;
+        let (bench, recovered) = match Bench::start(self.bench.disk.clone(), self.rng.next_u64()) {
+            Ok(started) => started,
+            Err(error) => panic!("after a crash: {error}"),
+        };
+        self.bench = bench;
+        self.bench.now = now;
+        self.bench.store.audit();
+        self.reading.clear();
+        for (_, created) in std::mem::take(&mut self.creating) {
+            if self.bench.store.object(created.object).is_some() {
+                self.objects.insert(created.object, created.blocks);
+            }
+        }
+        let objects: BTreeMap<_, _> = self.bench.store.objects().map(|found| (found.object, found.blocks)).collect();
+        assert_eq!(objects, self.objects);
+        self.compare(&recovered);
+        self.find_out();
+        self.read_everything();
+        for intent in recovered.intents {
+            let commit = match self.transactions[&intent.transaction].progress {
+                Progress::Committing => true,
+                Progress::Aborting => false,
+                _ => self.rng.chance(1, 2),
+            };
+            self.decide_as(intent.transaction, commit);
+            self.hear();
+        }
+        self.read_everything();
+    }
+
+    /// What recovery says of each transaction must be what can be.
+    fn compare(&mut self, recovered: &Recovered) {
+        let intents: BTreeSet<_> = recovered.intents.iter().map(|intent| intent.transaction).collect();
+        let commits: BTreeSet<_> = recovered.commits.iter().map(|commit| commit.transaction).collect();
+        for id in intents.iter().chain(&commits) {
+            assert!(self.transactions.contains_key(id), "{id} was never heard of");
+        }
+        for intent in &recovered.intents {
+            let blocks: Vec<Block> = self.transactions[&intent.transaction].writes.keys().copied().collect();
+            let found: Vec<_> = intent.ranges.iter().flat_map(|range| range.blocks()).collect();
+            assert_eq!(blocks, found.into_iter().map(|block| (intent.object, block)).collect::<Vec<_>>());
+        }
+        let mut struck = Vec::new();
+        for (id, transaction) in &mut self.transactions {
+            let (undecided, committed) = (intents.contains(id), commits.contains(id));
+            let known = if undecided {
+                "undecided"
+            } else if committed {
+                "committed"
+            } else {
+                "unknown"
+            };
+            let may_be = match (transaction.progress, transaction.applied) {
+                (_, true) | (Progress::Gone, _) => ["unknown", "unknown"],
+                (Progress::Asked, _) => ["undecided", "unknown"],
+                (Progress::Prepared, _) => ["undecided", "undecided"],
+                (Progress::Committing, _) => ["undecided", "committed"],
+                (Progress::Aborting, _) => ["undecided", "unknown"],
+                (Progress::Committed, _) if transaction.forgotten => ["committed", "unknown"],
+                (Progress::Committed, _) => ["committed", "committed"],
+            };
+            assert!(may_be.contains(&known), "{id} is {known} after a crash while {:?}", transaction.progress);
+            match known {
+                "undecided" => {
+                    if transaction.progress == Progress::Committing {
+                        struck.push(*id);
+                    } else if transaction.progress == Progress::Asked {
+                        transaction.progress = Progress::Prepared;
+                    }
+                }
+                "committed" => transaction.progress = Progress::Committed,
+                _ if transaction.applied => {}
+                _ if transaction.progress != Progress::Committed => transaction.progress = Progress::Gone,
+                _ => {}
+            }
+        }
+        struck.into_iter().for_each(|id| self.strike(id));
+    }
+
+    /// Immediate writes that were not answered happened or did not, as a whole.
+    fn find_out(&mut self) {
+        let asked = |(_, transaction): &(&TransactionId, &Transaction)| {
+            transaction.applied && transaction.progress == Progress::Asked
+        };
+        let asked: Vec<_> = self.transactions.iter().filter(asked).map(|(id, writes)| (*id, writes.clone())).collect();
+        for (id, transaction) in asked {
+            let mut seen = BTreeSet::new();
+            for ((object, block), value) in &transaction.writes {
+                self.bench.store.read(0, *object, &[BlockRange::new(*block, 1)], &mut self.bench.out);
+                self.bench.run();
+                let Some(StoreEvent::Read { result: Ok(pieces), .. }) = self.bench.events.pop_front() else {
+                    panic!("{object} {block} can't be read");
+                };
+                let found = values_of(&pieces[0])[0];
+                let before = self.history[&(*object, *block)].iter().rev().find(|(by, _)| *by != id);
+                let before = before.and_then(|(_, value)| *value);
+                assert!(found == *value || found == before, "{object} {block} is neither old nor new");
+                if before != *value {
+                    seen.insert(found == *value);
+                }
+            }
+            assert!(seen.len() <= 1, "{id} happened in part");
+            if seen.contains(&true) {
+                self.move_on(id, Progress::Asked, Progress::Committed);
+            } else {
+                self.move_on(id, Progress::Asked, Progress::Gone);
+                self.strike(id);
+            }
+        }
+    }
+
+    /// Reads every block, and waits for it.
+    pub fn read_everything(&mut self) {
+        for (object, blocks) in self.objects.clone() {
+            self.read_ranges(object, vec![BlockRange::new(0, blocks)]);
+            let pieces = self.bench.store.allocation(object, &[BlockRange::new(0, blocks)]);
+            for piece in pieces {
+                for block in piece.range.blocks() {
+                    let there = |value: &Option<u64>| value.is_some() == (piece.content == Content::Present);
+                    assert!(self.allowed((object, block)).iter().any(there), "{object} {block} is {:?}", piece.content);
+                }
+            }
+        }
+        self.bench.run();
+        self.hear();
+        assert!(self.reading.is_empty(), "every read is answered");
+    }
+
+    /// Everything undecided is decided; then all must be at rest and right.
+    pub fn finish(&mut self) {
+        for _ in 0..10_000 {
+            self.bench.run();
+            self.hear();
+            let open = self.transactions.values().any(|transaction| transaction.progress == Progress::Prepared);
+            if open {
+                self.decide();
+            } else if !self.bench.wake() {
+                break;
+            }
+        }
+        self.bench.settle();
+        self.hear();
+        for (id, transaction) in &self.transactions {
+            assert!(
+                matches!(transaction.progress, Progress::Committed | Progress::Gone),
+                "{id} is not over: {transaction:?}"
+            );
+        }
+        self.read_everything();
+    }
+}
+
+/// What a piece holds: the value of each block.
+fn values_of(piece: &Piece) -> Vec<Option<u64>> {
+    match &piece.content {
+        Content::Hole => vec![None; piece.range.count as usize],
+        Content::Data(data) => data.chunks(BLOCK_BYTES).map(|block| Some(value_of(block))).collect(),
+        Content::Present => panic!("a read brings bytes"),
+    }
+}
+
+fn value_of(block: &[u8]) -> u64 {
+    let value = u64::from_le_bytes(block[..8].try_into().expect("eight bytes"));
+    assert!(block == pattern(value), "a block is torn");
+    value
+}
