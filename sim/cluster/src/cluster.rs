@@ -8,7 +8,7 @@ use crate::role::Role;
 use crate::surveyor::Surveyor;
 use crate::workload::Wish;
 use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Rng, Time, VolumeId};
-use braid_check::{Cells, Client, History, OperationId, Promise, Run, Tag, Verdict, check_stripe, reconstruct};
+use braid_check::{Cells, Client, History, OperationId, Run, Tag, Verdict, check_stripe, reconstruct};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_host::{Host, HostConfig};
 use braid_layout::{Place, VolumeDescription};
@@ -72,6 +72,8 @@ pub struct Cluster {
     volume: VolumeDescription,
     hosts: Vec<NodeId>,
     asked: BTreeMap<OpId, Asked>,
+    /// Answers that came while a scenario waited for another.
+    answered: BTreeMap<OpId, HostOutcome>,
     next_generation: u32,
     next_op: u64,
     next_tag: u64,
@@ -98,6 +100,7 @@ impl Cluster {
             volume,
             hosts: Vec::new(),
             asked: BTreeMap::new(),
+            answered: BTreeMap::new(),
             next_generation: 1,
             next_op: 1,
             next_tag: 1,
@@ -283,26 +286,25 @@ impl Cluster {
     /// Runs until this request is answered.
     pub fn finish(&mut self, op: OpId) -> HostOutcome {
         let until = self.world.now().after(PATIENCE);
-        while let Some(happening) = self.world.next(until) {
-            if let Happening::Reply { op: answered, outcome, .. } = happening {
-                self.on_reply(answered, &outcome)
-                    .unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
-                if answered == op {
-                    return outcome;
-                }
-            }
-        }
-        panic!("request {} was not answered within {PATIENCE:?}", op.0);
+        while !self.answered.contains_key(&op) && self.pass(until) {}
+        let answer = self.answered.remove(&op);
+        answer.unwrap_or_else(|| panic!("request {} was not answered within {PATIENCE:?}", op.0))
     }
 
     /// Runs for a while.
     pub fn run_for(&mut self, span: Duration) {
         let until = self.world.now().after(span);
-        while let Some(happening) = self.world.next(until) {
-            if let Happening::Reply { op, outcome, .. } = happening {
-                self.on_reply(op, &outcome).unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
-            }
+        while self.pass(until) {}
+    }
+
+    /// Lets one thing happen in a scenario; false if nothing more does until then.
+    fn pass(&mut self, until: Time) -> bool {
+        let happening = self.world.next(until);
+        if let Some(Happening::Reply { op, outcome, .. }) = &happening {
+            self.on_reply(*op, outcome).unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
+            self.answered.insert(*op, outcome.clone());
         }
+        happening.is_some()
     }
 
     /// After everything has healed: what must be true of an array at rest.

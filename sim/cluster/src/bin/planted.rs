@@ -1,0 +1,153 @@
+//! Proves that the attack finds bugs: plants each of `bugs/*.patch` in a copy of the tree, and demands a failure.
+//!
+//! See `bugs/README.md`. The copy lies in a temporary folder and is removed in the end; the tree itself is not touched.
+
+use std::error::Error;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output};
+
+const USAGE: &str = "usage: planted [--runs N] [NAME…]
+  --runs N   seeds in which each bug must be found (2000 unless told otherwise)
+  NAME       plant only bugs/NAME.patch";
+/// Seeds in which a tree without planted bugs must be found right, or finding anything would prove nothing.
+const CONTROL_RUNS: u64 = 50;
+
+fn main() -> ExitCode {
+    let mut runs = 2_000;
+    let mut names = Vec::new();
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match (word.as_str(), word.starts_with('-')) {
+            ("--runs", _) => match words.next().and_then(|number| number.parse().ok()) {
+                Some(number) => runs = number,
+                None => return usage("--runs needs a number"),
+            },
+            (_, true) => return usage(&format!("there is no option '{word}'")),
+            _ => names.push(word),
+        }
+    }
+    match plant_all(runs, &names) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(problem) => {
+            eprintln!("{problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn usage(problem: &str) -> ExitCode {
+    eprintln!("{problem}\n{USAGE}");
+    ExitCode::from(2)
+}
+
+/// True if every bug was found.
+fn plant_all(runs: u64, names: &[String]) -> Result<bool, Box<dyn Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).ok_or("this crate lies in sim/cluster")?;
+    let patches = patches(&root.join("bugs"), names)?;
+    let copy = Copy::of(root)?;
+    let (found, said) = copy.attack(CONTROL_RUNS)?;
+    if found {
+        return Err(format!("without a planted bug the attack fails already:\n{said}").into());
+    }
+    let mut all_found = true;
+    for patch in patches {
+        let name = patch.file_stem().unwrap_or(OsStr::new("?")).to_string_lossy().into_owned();
+        copy.git_apply(&patch, false)?;
+        let (found, said) = copy.attack(runs)?;
+        copy.git_apply(&patch, true)?;
+        match said.lines().find(|line| line.starts_with("FAILED")) {
+            Some(line) if found => println!("found      {name}: {line}"),
+            _ => {
+                all_found = false;
+                println!("NOT FOUND  {name} in {runs} runs");
+            }
+        }
+    }
+    Ok(all_found)
+}
+
+fn patches(folder: &Path, names: &[String]) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let mut patches = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if path.extension() == Some(OsStr::new("patch")) && (names.is_empty() || names.contains(&stem)) {
+            patches.push(path);
+        }
+    }
+    patches.sort();
+    if patches.is_empty() || (!names.is_empty() && patches.len() < names.len()) {
+        return Err(format!("there is no such patch in {}", folder.display()).into());
+    }
+    Ok(patches)
+}
+
+/// A copy of the tree, removed when dropped.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn of(root: &Path) -> Result<Copy, Box<dyn Error>> {
+        let copy = Copy(std::env::temp_dir().join(format!("braid-planted-{}", std::process::id())));
+        copy_folder(root, &copy.0)?;
+        Ok(copy)
+    }
+
+    fn git_apply(&self, patch: &Path, reverse: bool) -> Result<(), Box<dyn Error>> {
+        let mut git = Command::new("git");
+        git.arg("apply").args(reverse.then_some("--reverse")).arg(patch).current_dir(&self.0);
+        let output = git.output().map_err(|error| format!("git is needed to apply patches: {error}"))?;
+        if !output.status.success() {
+            let hint = "the code has moved on: plant the bug anew and renew the patch";
+            return Err(format!("{} does not apply ({hint}):\n{}", patch.display(), text(&output)).into());
+        }
+        Ok(())
+    }
+
+    /// Builds the attack and runs it; true if it failed, and what it said.
+    fn attack(&self, runs: u64) -> Result<(bool, String), Box<dyn Error>> {
+        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+        let in_copy = |arguments: &[&str]| {
+            let mut command = Command::new(&cargo);
+            command.args(arguments).current_dir(&self.0).env("CARGO_TARGET_DIR", self.0.join("target"));
+            command.output()
+        };
+        let package = ["--release", "--quiet", "-p", "braid-cluster", "--bin", "attack"];
+        let built = in_copy(&[&["build"], &package[..]].concat())?;
+        if !built.status.success() {
+            return Err(format!("the tree does not build:\n{}", text(&built)).into());
+        }
+        let output = in_copy(&[&["run"], &package[..], &["--", "--seed", "0", "--runs", &runs.to_string()]].concat())?;
+        Ok((!output.status.success(), text(&output)))
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // Nothing depends on it: a folder left in the temporary one is no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let left_out = ["target", ".git", "braid-data"].iter().any(|out| name == OsStr::new(out));
+        let (source, place) = (entry.path(), to.join(&name));
+        let kind = entry.file_type()?;
+        if kind.is_dir() && !left_out {
+            copy_folder(&source, &place)?;
+        } else if kind.is_file() {
+            fs::copy(&source, &place)?;
+        }
+    }
+    Ok(())
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}

@@ -1,0 +1,243 @@
+//! Scripted scenarios, each a story with its outcome in the name.
+
+use braid_base::{BLOCK_BYTES, DeviceId, NodeId, Time};
+use braid_cluster::{Cluster, HostSlot};
+use braid_machine::{HostError, HostOutcome, HostSuccess};
+use braid_wire::{Command, Message, Outcome, Reply};
+use braid_world::{LocalClock, Verdict};
+use std::time::Duration;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+const SECOND: i64 = 1_000_000_000;
+/// Longer than any lease, and than any wait for a resend.
+const A_WHILE: Duration = Duration::from_secs(15);
+const DONE: HostOutcome = Ok(HostSuccess::Done);
+
+/// Five devices, RAID 5, stripes of four blocks: every hostwrite of a block is a small write.
+fn array() -> (Cluster, HostSlot, HostSlot) {
+    let mut array = Cluster::calm("raid5:4+1", 5, 1, 3);
+    // The first host is the one that created the volume.
+    let (a, b) = (HostSlot(0), array.add_host());
+    array.run_for(Duration::from_millis(100));
+    (array, a, b)
+}
+
+fn device(number: u16) -> NodeId {
+    NodeId::Device(DeviceId(number))
+}
+
+/// What a rule of the network looks at.
+fn is_write(message: &Message) -> bool {
+    matches!(message, Message::Request(request) if matches!(request.command, Command::Write { .. }))
+}
+
+fn is_abort(message: &Message) -> bool {
+    let Message::Request(request) = message else { return false };
+    matches!(request.command, Command::Decide { outcome: Outcome::Abort, .. })
+}
+
+fn carries_commits(message: &Message) -> bool {
+    matches!(message, Message::Request(request) if !request.commits.is_empty())
+}
+
+/// Ends every story: at rest, nothing is left, nothing lost, parity right.
+fn all_is_well(mut array: Cluster) {
+    array.world.network.heal();
+    array.run_for(A_WHILE);
+    if let Err(failed) = array.check_all() {
+        array.world.trace.lines().for_each(|line| println!("{line}"));
+        panic!("{}: {}", failed.check, failed.details);
+    }
+}
+
+#[test]
+fn two_hosts_write_different_blocks_of_one_stripe_at_once_and_parity_is_right() {
+    let (mut array, a, b) = array();
+    for _ in 0..20 {
+        let one = array.write(a, 0, BLOCK);
+        let other = array.write(b, BLOCK, BLOCK);
+        assert_eq!((array.finish(one), array.finish(other)), (DONE, DONE));
+    }
+    all_is_well(array);
+}
+
+#[test]
+fn a_host_that_dies_between_its_two_writes_leaves_the_old_content() {
+    let (mut array, a, b) = array();
+    let before = array.write(a, 0, BLOCK);
+    assert_eq!(array.finish(before), DONE);
+    // Data is on device 0 and parity on device 4: its write to the parity never arrives.
+    array.world.network.set_rule(
+        |_, to, message| {
+            if is_write(message) && to == device(4) { Verdict::Drop } else { Verdict::Pass }
+        },
+    );
+    array.write(a, 0, BLOCK);
+    array.run_for(Duration::from_millis(50));
+    array.crash(array.node(a));
+    array.world.network.heal();
+    let read = array.read(b, 0, BLOCK);
+    assert!(array.finish(read).is_ok(), "the survivor resolves what the dead host left");
+    all_is_well(array);
+}
+
+#[test]
+fn a_host_that_dies_after_both_writes_and_before_any_commit_leaves_the_new_content() {
+    let (mut array, a, b) = array();
+    array.world.network.set_rule(|_, _, message| if carries_commits(message) { Verdict::Drop } else { Verdict::Pass });
+    let write = array.write(a, 0, BLOCK);
+    assert_eq!(array.finish(write), DONE);
+    array.crash(array.node(a));
+    array.world.network.heal();
+    let read = array.read(b, 0, BLOCK);
+    assert!(array.finish(read).is_ok());
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_that_restarts_between_prewrite_and_write_costs_a_retry() {
+    let (mut array, a, _) = array();
+    array.world.network.set_rule(|_, to, message| {
+        if is_write(message) && to == device(0) { Verdict::Delay(Duration::from_millis(20)) } else { Verdict::Pass }
+    });
+    let write = array.write(a, 0, BLOCK);
+    array.run_for(Duration::from_millis(10));
+    array.crash(device(0));
+    array.restart_device(DeviceId(0));
+    array.world.network.heal();
+    assert_eq!(array.finish(write), DONE);
+    all_is_well(array);
+}
+
+#[test]
+fn every_device_restarting_at_once_loses_nothing_that_was_answered() {
+    let (mut array, a, b) = array();
+    for round in 0..6 {
+        let write = array.write(a, (round % 3) * 4 * BLOCK, 4 * BLOCK);
+        assert_eq!(array.finish(write), DONE);
+        array.write(b, BLOCK, BLOCK);
+        array.run_for(Duration::from_micros(300 * round));
+        for id in array.devices() {
+            array.crash(NodeId::Device(id));
+            array.restart_device(id);
+        }
+    }
+    all_is_well(array);
+}
+
+#[test]
+fn a_lost_commit_is_told_again_and_holds_up_nobody_for_long() {
+    let (mut array, a, b) = array();
+    let mut lost = 0;
+    array.world.network.set_rule(move |_, _, message| {
+        lost += u32::from(carries_commits(message));
+        if carries_commits(message) && lost <= 6 { Verdict::Drop } else { Verdict::Pass }
+    });
+    let write = array.write(a, 0, BLOCK);
+    assert_eq!(array.finish(write), DONE);
+    let asked_at = array.world.now();
+    let read = array.read(b, 0, BLOCK);
+    assert!(array.finish(read).is_ok());
+    assert!(array.world.now().since(asked_at) < Duration::from_secs(5));
+    all_is_well(array);
+}
+
+#[test]
+fn a_lost_abort_is_told_again() {
+    let (mut array, a, b) = array();
+    let mut lost = 0;
+    array.world.network.set_rule(move |_, _, message| {
+        lost += u32::from(is_abort(message));
+        if is_abort(message) && lost <= 4 { Verdict::Drop } else { Verdict::Pass }
+    });
+    // Contention makes aborts.
+    let writes: Vec<_> = (0..20).map(|round| array.write(if round % 2 == 0 { a } else { b }, 0, 2 * BLOCK)).collect();
+    for write in writes {
+        assert_eq!(array.finish(write), DONE);
+    }
+    all_is_well(array);
+}
+
+#[test]
+fn a_host_that_sleeps_through_its_lease_does_not_write_twice() {
+    let (mut array, a, b) = array();
+    // One answer to its write is late, and it falls asleep: others resolve, commit, and write anew.
+    array.world.network.set_rule(|from, _, message| {
+        let written = matches!(message, Message::Answer(answer) if matches!(answer.reply, Reply::Written { .. }));
+        if written && from == device(0) { Verdict::Drop } else { Verdict::Pass }
+    });
+    let first = array.write(a, 0, BLOCK);
+    array.run_for(Duration::from_millis(20));
+    let sleeper = array.node(a);
+    array.world.stall(sleeper, Duration::from_secs(10));
+    array.world.network.heal();
+    let second = array.write(b, 0, BLOCK);
+    assert_eq!(array.finish(second), DONE, "the sleeper's transaction was resolved");
+    assert_eq!(array.finish(first), DONE, "the sleeper hears that it had committed");
+    all_is_well(array);
+}
+
+#[test]
+fn every_message_delivered_twice_changes_nothing() {
+    let (mut array, a, b) = array();
+    array.world.network.set_rule(|_, _, _| Verdict::Double);
+    for round in 0..12 {
+        let one = array.write(a, round % 8 * BLOCK, 3 * BLOCK);
+        let other = array.write(b, round % 5 * BLOCK, 2 * BLOCK);
+        assert_eq!((array.finish(one), array.finish(other)), (DONE, DONE));
+    }
+    all_is_well(array);
+}
+
+/// A second host whose wall clock is off by so much.
+fn array_with_clock_off(by: i64) -> (Cluster, HostSlot, HostSlot) {
+    let (mut array, a, _) = array();
+    let mut clock = LocalClock::exact(Time(77));
+    clock.step(by);
+    let off = array.add_host_with(clock);
+    array.run_for(Duration::from_millis(100));
+    (array, a, off)
+}
+
+#[test]
+fn a_host_whose_clock_is_an_hour_behind_catches_up_from_refusals() {
+    let (mut array, a, slow) = array_with_clock_off(-3_600 * SECOND);
+    for round in 0..8 {
+        let ours = array.write(a, round * BLOCK, 2 * BLOCK);
+        assert_eq!(array.finish(ours), DONE);
+        let its = array.write(slow, round * BLOCK, BLOCK);
+        assert_eq!(array.finish(its), DONE);
+    }
+    all_is_well(array);
+}
+
+#[test]
+fn a_host_whose_clock_is_four_seconds_ahead_is_served_and_the_others_follow() {
+    let (mut array, a, fast) = array_with_clock_off(4 * SECOND);
+    for round in 0..8 {
+        let its = array.write(fast, round * BLOCK, 2 * BLOCK);
+        assert_eq!(array.finish(its), DONE);
+        let ours = array.write(a, round * BLOCK, BLOCK);
+        assert_eq!(array.finish(ours), DONE);
+    }
+    all_is_well(array);
+}
+
+#[test]
+fn a_host_whose_clock_is_an_hour_ahead_hears_that_clocks_are_apart() {
+    let (mut array, a, _) = array();
+    let before = array.write(a, 0, BLOCK);
+    assert_eq!(array.finish(before), DONE);
+    let mut clock = LocalClock::exact(Time(77));
+    clock.step(3_600 * SECOND);
+    let fast = array.add_host_with(clock);
+    let volume = array.volume().id;
+    let request = braid_machine::HostRequest::Read { volume, offset: 0, length: BLOCK_BYTES };
+    let asked = array.ask(fast, request);
+    let outcome = array.finish(asked);
+    assert!(matches!(outcome, Err(HostError::ClockApart { .. })), "{outcome:?}");
+    assert!(outcome.unwrap_err().to_string().contains("clocks"), "the error says what to look at");
+    let after = array.write(a, 0, BLOCK);
+    assert_eq!(array.finish(after), DONE, "nobody else is hurt");
+    all_is_well(array);
+}
