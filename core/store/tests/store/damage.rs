@@ -1,1 +1,195 @@
-//! x
+//! Rot, foreign devices, broken disks: noticed, named, and never answered with old data or zeros.
+
+use crate::protocol::{Bench, OBJECT, config, data, intent, pattern, patterns};
+use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId};
+use braid_machine::DiskError;
+use braid_store::{Store, StoreConfig, StoreError, StoreEvent};
+use braid_wire::Failure;
+
+/// An object whose blocks 16 to 31 are in a slot, and whose block 40 went home in a checkpoint.
+fn at_home() -> Bench {
+    let mut bench = Bench::with_object(100);
+    bench.write(1, vec![data(16, 16, 500)]);
+    bench.write(2, vec![data(40, 1, 900)]);
+    checkpoint(&mut bench, 10);
+    bench
+}
+
+fn checkpoint(bench: &mut Bench, sequence: u64) {
+    let before = bench.counter("checkpoints");
+    for sequence in sequence.. {
+        if bench.counter("checkpoints") > before {
+            return;
+        }
+        bench.write(sequence, vec![data(60, 3, sequence)]);
+    }
+}
+
+/// Where on the disk the block of this value is, behind the journal.
+fn home_of(bench: &Bench, value: u64) -> u64 {
+    let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
+    let start = &pattern(value)[..512];
+    bench.disk.find(start).into_iter().find(|at| *at >= geometry.data_offset).expect("it is at home")
+}
+
+#[test]
+fn a_rotten_block_is_lost_alone_until_it_is_overwritten() {
+    let mut bench = at_home();
+    for (value, block) in [(505, 21), (900, 40)] {
+        let home = home_of(&bench, value);
+        bench.disk.rot(home + 100);
+        assert_eq!(bench.read(block, 1), Err(Failure::Lost { block }));
+        assert_eq!(bench.read(16, 30), Err(Failure::Lost { block }), "the first that is damaged");
+        bench.write(value, vec![data(block, 1, value + 7000)]);
+        assert_eq!(bench.read(block, 1), Ok(pattern(value + 7000)));
+    }
+    assert_eq!(bench.read(22, 10), Ok(patterns(506..516)));
+}
+
+#[test]
+fn a_block_in_anothers_place_is_lost() {
+    let mut bench = at_home();
+    let (one, other) = (home_of(&bench, 505), home_of(&bench, 506));
+    let stride = bench.disk.get(one, 4608);
+    bench.disk.put(other, &stride.into());
+    assert_eq!(bench.read(22, 1), Err(Failure::Lost { block: 22 }));
+    assert_eq!(bench.read(21, 1), Ok(pattern(505)));
+}
+
+#[test]
+fn an_unreadable_sector_fails_the_read_and_nothing_else() {
+    let mut bench = at_home();
+    let home = home_of(&bench, 505);
+    bench.disk.failing_reads.push(home);
+    assert_eq!(bench.read(16, 16), Err(Failure::Disk));
+    assert_eq!(bench.read(16, 16), Ok(patterns(500..516)));
+}
+
+/// Sectors of the journal that begin with the content of `value`.
+fn in_journal(bench: &Bench, value: u64) -> u64 {
+    let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
+    let journal = geometry.journal_offset..geometry.journal_offset + geometry.journal_length;
+    let found = bench.disk.find(&pattern(value)[..512]);
+    found.into_iter().find(|at| journal.contains(at)).expect("it is in the journal")
+}
+
+#[test]
+fn rot_in_the_journals_payload_is_lost_for_that_block_through_a_checkpoint_and_a_commit() {
+    let mut bench = Bench::with_object(100);
+    bench.write(1, vec![data(3, 3, 500)]);
+    assert_eq!(bench.prepare(intent(2, vec![data(33, 3, 600)])), Ok(()));
+    bench.settle();
+    for value in [501, 601] {
+        let at = in_journal(&bench, value);
+        bench.disk.rot(at + 1000);
+    }
+    let (mut bench, recovered) = bench.restart().expect("the rest is whole");
+    assert_eq!(recovered.intents[0].ranges, [BlockRange::new(33, 3)]);
+    assert_eq!(bench.read(33, 3), Ok(vec![0; 3 * BLOCK_BYTES]), "undecided: what was there before");
+    for round in 0..3 {
+        assert_eq!(bench.read(3, 3), Err(Failure::Lost { block: 4 }), "round {round}");
+        assert_eq!(bench.read(3, 1), Ok(pattern(500)));
+        assert_eq!(bench.read(5, 1), Ok(pattern(502)));
+        match round {
+            0 => {
+                checkpoint(&mut bench, 100);
+                bench.commit(2);
+            }
+            1 => {
+                checkpoint(&mut bench, 200);
+                bench = bench.restart().expect("nothing else is wrong").0;
+            }
+            _ => {}
+        }
+        assert_eq!(bench.read(33, 3), Err(Failure::Lost { block: 34 }));
+    }
+    bench.write(3, vec![data(4, 1, 9)]);
+    assert_eq!(bench.read(3, 3), Ok([pattern(500), pattern(9), pattern(502)].concat()));
+}
+
+#[test]
+fn rot_in_a_record_that_was_durable_makes_the_store_unusable() {
+    let mut bench = Bench::with_object(100);
+    for sequence in 1..4 {
+        bench.write(sequence, vec![data(sequence, 1, sequence * 100)]);
+    }
+    bench.settle();
+    let batches = bench.disk.find(b"BraidJnl");
+    assert!(batches.len() > 6);
+    // The very last is a mark: without it nothing is lost but the proof that the one before was durable.
+    for batch in &batches[..batches.len() - 1] {
+        let mut disk = bench.disk.clone();
+        disk.rot(batch + 20);
+        let error = Bench::start(disk, 1).map(|_| ()).expect_err("a record is gone");
+        assert!(matches!(error, StoreError::Damaged { part: "journal", .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_damaged_copy_of_map_or_superblock_is_made_good_from_the_other() {
+    let bench = at_home();
+    let pages = bench.disk.find(b"BrMp");
+    assert_eq!(pages.len(), 2);
+    for (damaged, other) in [(0, 4096), (4096, 0), (pages[0], pages[1]), (pages[1], pages[0])] {
+        let mut disk = bench.disk.clone();
+        disk.rot(damaged + 60);
+        let (mut again, _) = Bench::start(disk, 1).expect("the other copy will do");
+        assert_eq!(again.disk.get(damaged, 4096), again.disk.get(other, 4096), "it is made good");
+        assert_eq!(again.read(16, 16), Ok(patterns(500..516)));
+        assert_eq!(again.read(40, 1), Ok(pattern(900)));
+        again.disk.rot(other + 60);
+        assert!(again.restart().is_ok(), "now the other one is needed");
+    }
+    let mut disk = bench.disk.clone();
+    disk.rot(pages[0] + 60);
+    disk.rot(pages[1] + 61);
+    assert!(matches!(Bench::start(disk, 1), Err(StoreError::Damaged { part: "chunk map", .. })));
+    let mut disk = bench.disk.clone();
+    disk.rot(60);
+    disk.rot(4096 + 60);
+    assert!(matches!(Bench::start(disk, 1), Err(StoreError::SuperblockDamaged)));
+}
+
+#[test]
+fn a_device_of_somebody_else_is_refused_by_name() {
+    let disk = Bench::with_object(100).disk;
+    let start = |config: StoreConfig| {
+        let mut bench = Bench::power_on(disk.clone(), 1);
+        bench.disk.crash(&mut braid_base::Rng::new(1));
+        bench.store = Store::new(config);
+        bench.store.start(&mut bench.out);
+        bench.run();
+        match bench.events.pop_front() {
+            Some(StoreEvent::Unusable(error)) => error,
+            event => panic!("it is not ours, and says {event:?}"),
+        }
+    };
+    let ours = config();
+    let array = ArrayId([1; 16]);
+    assert_eq!(start(StoreConfig { array, ..ours }), StoreError::OtherArray { found: ours.array, expected: array });
+    let device = DeviceId(7);
+    assert_eq!(start(StoreConfig { device, ..ours }), StoreError::OtherDevice { found: ours.device, expected: device });
+    let size = ours.size - 512;
+    assert_eq!(start(StoreConfig { size, ..ours }), StoreError::Truncated { found: size, expected: ours.size });
+}
+
+#[test]
+fn a_disk_that_is_not_ours_or_does_not_read_is_said_to_be_so() {
+    let mut disk = Bench::with_object(100).disk;
+    disk.failing_reads.push(0);
+    assert!(matches!(Bench::start(disk.clone(), 1), Err(StoreError::Disk(DiskError::Failed))));
+    disk.failing_reads.clear();
+    disk.put(0, &vec![0; 8192].into());
+    assert!(matches!(Bench::start(disk, 1), Err(StoreError::NotBraid)));
+}
+
+#[test]
+fn a_device_can_be_made_anew_over_an_old_one() {
+    let mut bench = at_home();
+    for (offset, bytes) in Store::format_with(&config(), Some(crate::protocol::JOURNAL)).expect("it is large enough") {
+        bench.disk.put(offset, &bytes);
+    }
+    let (bench, recovered) = Bench::start(bench.disk, 1).expect("it is new");
+    assert_eq!(recovered, Default::default());
+    assert_eq!(bench.store.object(OBJECT), None);
+}

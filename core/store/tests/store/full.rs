@@ -1,1 +1,127 @@
-//! x
+//! The disk has no more space to give: overwrites and decisions go on.
+
+use crate::crashes::steps;
+use crate::disk::TestDisk;
+use crate::protocol::{Bench, OBJECT, SIZE, config, data, hole, intent, patterns};
+use crate::run::Run;
+use braid_base::BLOCK_BYTES;
+use braid_store::{Store, StoreEvent};
+use braid_wire::{Failure, ObjectDescription, Ordering};
+use proptest::prelude::*;
+
+const JOURNAL: u64 = 1 << 20;
+
+/// A store of one object on a disk with space for so many slots.
+fn with_space(slots: u64) -> Bench {
+    let writes = Store::format_with(&config(), Some(JOURNAL)).expect("it is large enough");
+    let mut disk = TestDisk::formatted(writes);
+    let data_offset = braid_store::Superblock::read(&disk.get(0, 8192)).expect("just made").geometry.data_offset;
+    disk.space = data_offset + slots * 73_728;
+    let (mut bench, _) = Bench::start(disk, 3).expect("nothing is wrong");
+    let description = ObjectDescription { object: OBJECT, blocks: 1600, ordering: Ordering::Timestamp };
+    bench.store.create_object(1, description, &mut bench.out);
+    bench.settle();
+    bench.events.clear();
+    bench
+}
+
+#[test]
+fn a_full_disk_refuses_new_chunks_and_takes_overwrites_and_decisions() {
+    let mut bench = with_space(100);
+    let mut chunks = 0;
+    while bench.prepare(intent(1000 + chunks, vec![data(16 * chunks, 16, chunks)])) == Ok(()) {
+        bench.commit(1000 + chunks);
+        chunks += 1;
+    }
+    assert!((30..=36).contains(&chunks), "all but the spare slots: {chunks}");
+    assert!(bench.disk.reserves_refused > 0);
+    assert_eq!(
+        bench.prepare(intent(2, vec![data(16 * chunks + 3, 1, 9)])),
+        Err(Failure::NoSpace),
+        "a small one neither"
+    );
+    // Many times over, more than the spare slots could take if they did not come back.
+    for round in 0..20 {
+        for start in [0, 160, 320] {
+            let sequence = 2000 + round * 1000 + start;
+            assert_eq!(bench.prepare(intent(sequence, vec![data(start, 160, sequence)])), Ok(()));
+            assert_eq!(bench.prepare(intent(sequence + 1, vec![data(490, 3, sequence)])), Ok(()));
+            bench.abort(sequence + 1);
+            bench.commit(sequence);
+            assert_eq!(bench.read(start, 160), Ok(patterns(sequence..sequence + 160)));
+        }
+    }
+    // What is given back is there for others.
+    bench.write(50_000, vec![hole(0, 32)]);
+    bench.write(50_001, vec![data(16 * chunks, 16, 77)]);
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    assert_eq!(bench.read(16 * chunks, 16), Ok(patterns(77..93)));
+    assert_eq!(bench.read(0, 32), Ok(vec![0; 32 * BLOCK_BYTES]));
+}
+
+#[test]
+fn overwrites_without_any_spare_slot_go_through_the_journal() {
+    // As after a crash on a disk that others have filled: what is mapped is all that is set aside.
+    let mut bench = with_space(80);
+    for chunk in 0..8 {
+        bench.write(1000 + chunk, vec![data(16 * chunk, 16, chunk)]);
+    }
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    bench.disk.space = 0;
+    let undecided: Vec<u64> = (0..8).map(|chunk| 2000 + chunk).collect();
+    for sequence in &undecided {
+        assert_eq!(bench.prepare(intent(*sequence, vec![data(16 * (sequence - 2000), 16, *sequence)])), Ok(()));
+    }
+    for sequence in undecided {
+        bench.commit(sequence);
+        assert_eq!(bench.read(16 * (sequence - 2000), 16), Ok(patterns(sequence..sequence + 16)));
+    }
+}
+
+#[test]
+fn objects_can_not_promise_more_than_there_is() {
+    let mut bench = Bench::new(1);
+    let room = bench.store.free_blocks();
+    assert!(room * 4096 < SIZE && room > 1000);
+    let description = |object: u64, blocks| ObjectDescription {
+        object: braid_base::ObjectId(object),
+        blocks,
+        ordering: Ordering::Timestamp,
+    };
+    let create = |bench: &mut Bench, description| {
+        bench.store.create_object(1, description, &mut bench.out);
+        bench.settle();
+        match bench.events.pop_front() {
+            Some(StoreEvent::Done { result, .. }) => result,
+            event => panic!("asked for an object, heard {event:?}"),
+        }
+    };
+    assert_eq!(create(&mut bench, description(1, room - 16)), Ok(()));
+    assert_eq!(create(&mut bench, description(1, room - 16)), Ok(()), "it is there already");
+    assert_eq!(create(&mut bench, description(1, 16)), Err(Failure::ObjectExists));
+    assert_eq!(create(&mut bench, description(2, 17)), Err(Failure::NoSpace));
+    assert_eq!(create(&mut bench, description(2, u64::MAX)), Err(Failure::NoSpace));
+    assert_eq!(create(&mut bench, description(2, 16)), Ok(()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn a_full_disk_loses_nothing_and_does_not_get_stuck(
+        seed in any::<u64>(),
+        slots in 64u64..90,
+        lives in prop::collection::vec(1u64..900, 1..4),
+    ) {
+        let mut run = Run::new(seed, JOURNAL);
+        run.may_be_full = true;
+        for life in lives {
+            let start = run.bench.disk.get(0, 8192);
+            let geometry = braid_store::Superblock::read(&start).expect("it is whole").geometry;
+            run.bench.disk.space = geometry.data_offset + slots * 73_728;
+            steps(&mut run, life);
+            run.crash();
+        }
+        run.finish();
+    }
+}
