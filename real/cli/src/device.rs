@@ -14,6 +14,7 @@ use braid_wire::{Content, ObjectDescription};
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// A device's file or disk, locked, and what its superblock says.
@@ -60,7 +61,7 @@ pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<(), 
 impl DeviceFile {
     /// Opens and locks a device, if it is the one expected.
     pub fn open(path: &Path, expected: Expected) -> Result<DeviceFile, Failure> {
-        let disk = Disk::open(path, &DiskOptions::default()).map_err(open_failure)?;
+        let disk = open_once_free(path)?;
         let device = DeviceFile::identify(disk, path)?;
         let Superblock { array, device: id, .. } = device.superblock;
         if let Some(expected) = expected.array.filter(|expected| *expected != array) {
@@ -219,6 +220,9 @@ pub struct Findings {
 /// Blocks that a check reads at once.
 const BLOCKS_AT_ONCE: u64 = 256;
 
+/// How long a disk may stay locked after the process that used it has ended.
+const RELEASE_WAIT: Duration = Duration::from_secs(2);
+
 /// Both copies of the superblock.
 const SUPERBLOCK_BYTES: usize = 8192;
 
@@ -252,6 +256,19 @@ impl Machine for Observed {
 fn parts(range: BlockRange, length: u64) -> impl Iterator<Item = BlockRange> {
     let starts = (range.start..range.end()).step_by(length as usize);
     starts.map(move |start| BlockRange::new(start, length.min(range.end() - start)))
+}
+
+/// Opens and locks a disk. One whose process was killed is held a little longer, until the kernel has ended its I/O.
+fn open_once_free(path: &Path) -> Result<Disk, Failure> {
+    let begun = Instant::now();
+    loop {
+        match Disk::open(path, &DiskOptions::default()) {
+            Err(DiskOpenError::InUse { .. }) if begun.elapsed() < RELEASE_WAIT => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            opened => return opened.map_err(open_failure),
+        }
+    }
 }
 
 fn open_failure(error: DiskOpenError) -> Failure {

@@ -87,15 +87,27 @@ impl Session {
 
     /// Finishes what is under way, and gives the lease back.
     pub async fn end(self) {
-        let _ = self.stop.send(());
-        let ended = self.driver.await;
-        self.keeper.abort();
+        let Session { folder, generation, stop, driver, keeper, .. } = self;
+        let _ = stop.send(());
+        let ended = driver.await;
+        keeper.abort();
         if let Ok(Err(error)) = ended {
-            tracing::warn!("host {}: {error}", self.generation);
+            tracing::warn!("host {generation}: {error}");
         }
-        if let Err(error) = self.folder.release(self.generation) {
-            tracing::warn!("host {}: {error}", self.generation);
-        }
+        release(&folder, generation);
+    }
+
+    /// For a host that has written nothing: gives the lease back, whatever is still unanswered.
+    pub fn leave(self) {
+        self.driver.abort();
+        self.keeper.abort();
+        release(&self.folder, self.generation);
+    }
+}
+
+fn release(folder: &ArrayFolder, generation: Generation) {
+    if let Err(error) = folder.release(generation) {
+        tracing::warn!("host {generation}: {error}");
     }
 }
 

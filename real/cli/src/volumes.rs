@@ -10,8 +10,14 @@ use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
 use braid_shell::HostClient;
 use braid_wire::{Managed, Ordering, Task};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+/// How long transactions of others may keep an object from being removed.
+const IN_USE_WAIT: Duration = Duration::from_secs(10);
+/// The wait before another try to remove it.
+const IN_USE_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a volume is to be.
 #[derive(Clone, Debug)]
@@ -305,7 +311,17 @@ async fn on_all_devices(
     let mut tasks = JoinSet::new();
     for device in &volume.devices {
         let (client, request) = (client.clone(), HostRequest::Manage { device: *device, task: task(volume) });
-        tasks.spawn(async move { client.call(request).await });
+        tasks.spawn(async move {
+            let begun = Instant::now();
+            loop {
+                let outcome = client.call(request.clone()).await;
+                let in_use = matches!(outcome, Err(HostError::Device { failure: braid_wire::Failure::InUse, .. }));
+                if !in_use || begun.elapsed() > IN_USE_WAIT {
+                    return outcome;
+                }
+                tokio::time::sleep(IN_USE_PAUSE).await;
+            }
+        });
     }
     let mut outcome = Ok(());
     while let Some(done) = tasks.join_next().await {

@@ -225,7 +225,7 @@ async fn ask_devices(
     }
     let states = asked.join_all().await.into_iter().collect();
     let generation = session.generation();
-    session.end().await;
+    session.leave();
     Ok((Some(generation), states))
 }
 

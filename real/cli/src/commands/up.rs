@@ -220,14 +220,21 @@ impl Array {
 /// The array in `folder` as it was created; or a new one as `asked` for.
 fn open_or_create(folder: &ArrayFolder, asked: &Asked) -> Result<ArrayDescription, Failure> {
     let description = match folder.describe() {
-        // A creation that failed (for want of space, say) may be tried again otherwise: nothing is lost by it.
-        Ok(description) if !description.created && !asked.differences(&description.creation).is_empty() => {
+        // A creation that failed (for want of space, say) may be tried again otherwise: nothing was served from it.
+        Ok(description) if !description.populated && !asked.differences(&description.creation).is_empty() => {
             let creation = asked.creation()?;
             folder.update(|description| {
                 description.devices = creation::device_entries(&creation);
                 description.creation = creation;
-                Ok::<_, Failure>(description.clone())
-            })?
+                description.created = false;
+                description.volumes.clear();
+                Ok::<_, Failure>(())
+            })?;
+            for entry in &description.devices {
+                // Those of the new creation are made anew anyhow.
+                let _ = std::fs::remove_file(entry.path(folder.dir()));
+            }
+            folder.describe()?
         }
         Ok(description) => {
             refuse_differences(folder, asked, &description)?;

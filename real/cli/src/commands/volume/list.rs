@@ -4,6 +4,7 @@ use crate::commands::Common;
 use crate::failure::Failure;
 use crate::output::{self, table};
 use braid_base::units::format_size;
+use braid_control::VolumeState;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -21,7 +22,14 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
             let rows: Vec<Vec<String>> = description
                 .volumes
                 .iter()
-                .map(|volume| vec![volume.name.clone(), format_size(volume.bytes), volume.layout.clone()])
+                .map(|volume| {
+                    let state = match volume.state {
+                        VolumeState::Ready => "",
+                        VolumeState::Creating => "being created",
+                        VolumeState::Deleting => "being deleted",
+                    };
+                    vec![volume.name.clone(), format_size(volume.bytes), volume.layout.clone(), state.to_string()]
+                })
                 .collect();
             table(&rows)
         },
