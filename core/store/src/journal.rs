@@ -8,7 +8,7 @@ use crate::StoreEvent;
 use crate::batch::{BatchHeader, HEADER};
 use crate::block::SECTOR;
 use crate::record::{Body, IntentRecord, Part, Record};
-use braid_base::{BLOCK_BYTES, Time};
+use braid_base::{AlignedBuffer, BLOCK_BYTES, Time};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -302,7 +302,7 @@ impl Journal {
     /// small part of something large.
     fn fill(
         &mut self,
-        mut buffer: braid_base::AlignedBuffer,
+        mut buffer: AlignedBuffer,
         start: usize,
         carried: usize,
         taken: usize,

@@ -14,6 +14,8 @@ pub(crate) struct Objects {
     free: BTreeMap<u32, u32>,
     /// Chunks that more objects may have.
     room: u64,
+    /// What all records take in the journal.
+    journal_len: u64,
 }
 
 #[derive(Debug)]
@@ -26,7 +28,7 @@ struct Object {
 impl Objects {
     /// No objects yet: a map of so many entries, of which objects may use `room`.
     pub fn new(entries: u32, room: u64) -> Objects {
-        Objects { objects: BTreeMap::new(), free: [(0, entries)].into(), room }
+        Objects { objects: BTreeMap::new(), free: [(0, entries)].into(), room, journal_len: 0 }
     }
 
     /// The object, if there is one.
@@ -57,6 +59,11 @@ impl Objects {
     /// Chunks that more objects may have.
     pub fn room(&self) -> u64 {
         self.room
+    }
+
+    /// Bytes that all objects take in a snapshot.
+    pub fn journal_len(&self) -> u64 {
+        self.journal_len
     }
 
     /// Finds room for an object: the record with which to [`insert`](Objects::insert) it.
@@ -91,6 +98,7 @@ impl Objects {
         let first = |at: &mut u32, extent: &MapExtent| Some(std::mem::replace(at, *at + extent.count));
         let firsts = record.extents.iter().scan(0, first).collect();
         self.room -= chunks;
+        self.journal_len += record.journal_len();
         self.objects.insert(record.description.object, Object { record, firsts });
         true
     }
@@ -98,6 +106,7 @@ impl Objects {
     /// Takes out an object.
     pub fn remove(&mut self, object: ObjectId) -> Option<ObjectRecord> {
         let record = self.objects.remove(&object)?.record;
+        self.journal_len -= record.journal_len();
         self.room += record.description.blocks.div_ceil(CHUNK_BLOCKS);
         for extent in &record.extents {
             self.give_back(*extent);

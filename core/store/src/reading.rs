@@ -2,7 +2,7 @@
 //! hole; what lies side by side at home is one command.
 
 use crate::StoreEvent;
-use crate::block::{CHUNK_BLOCKS, STRIDE, holds};
+use crate::block::{CHUNK_BLOCKS, STRIDE, chunks, holds};
 use crate::serving::{Io, Serving};
 use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
 use braid_machine::{DiskCommand, Effects};
@@ -69,20 +69,27 @@ impl Serving {
         let mut pieces: Vec<Piece> = Vec::new();
         for extent in extents {
             let first = pieces.len();
-            for (block, there) in extent.blocks().map(|block| (block, self.is_present(object, block))) {
+            let mut push = |start: u64, count: u64, there: bool| {
                 let content = if there { Content::Present } else { Content::Hole };
                 match pieces[first..].last_mut() {
-                    Some(last) if last.content == content => last.range.count += 1,
-                    _ => pieces.push(Piece { range: BlockRange::new(block, 1), content }),
+                    Some(last) if last.content == content => last.range.count += count,
+                    _ => pieces.push(Piece { range: BlockRange::new(start, count), content }),
+                }
+            };
+            for (chunk, mask) in chunks(*extent) {
+                let there = self.state.chunk(object, chunk).blocks & mask;
+                let start = u64::from(chunk) * CHUNK_BLOCKS;
+                if there == 0 || there == mask {
+                    let part = BlockRange::new(start, CHUNK_BLOCKS).intersection(*extent);
+                    push(part.start, part.count, there != 0);
+                    continue;
+                }
+                for at in (0..CHUNK_BLOCKS).filter(|at| mask >> at & 1 == 1) {
+                    push(start + at, 1, there >> at & 1 == 1);
                 }
             }
         }
         pieces
-    }
-
-    fn is_present(&self, object: ObjectId, block: u64) -> bool {
-        let entry = self.state.chunk(object, (block / CHUNK_BLOCKS) as u32);
-        entry.blocks >> (block % CHUNK_BLOCKS) & 1 == 1
     }
 
     fn check(&self, object: ObjectId, extents: &[BlockRange]) -> Result<(), Failure> {

@@ -54,6 +54,13 @@ pub(crate) struct ObjectRecord {
     pub extents: Vec<MapExtent>,
 }
 
+impl ObjectRecord {
+    /// Its room in the journal.
+    pub fn journal_len(&self) -> u64 {
+        (1 + 8 + 8 + 1 + 4 + 8 * self.extents.len()) as u64
+    }
+}
+
 /// Neighbouring entries of the chunk map; an object's extents follow each other by chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapExtent {

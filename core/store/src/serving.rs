@@ -285,7 +285,10 @@ impl Serving {
             return;
         }
         let Some(batch) = self.journal.assemble() else {
+            // Its completion tries again; no clock need.
             self.checkpoint.wanted = true;
+            self.journal.urgent |= self.journal.flush_at.take().is_some();
+            self.journal.mark_at = None;
             return;
         };
         self.counters.batches += 1;

@@ -305,9 +305,8 @@ impl State {
 
     /// Bytes that a snapshot of all this takes in the journal; a little more than the truth.
     pub fn snapshot_len(&self) -> u64 {
-        let extents: usize = self.objects.iter().map(|object| 40 + 8 * object.extents.len()).sum();
         let fence = 4 * (self.fence.except.len() + self.fence.also.len());
-        256 + extents as u64 + fence as u64 + self.intent_bytes + self.decision_bytes
+        256 + self.objects.journal_len() + fence as u64 + self.intent_bytes + self.decision_bytes
     }
 
     /// Bytes that the undecided intents take in a snapshot.

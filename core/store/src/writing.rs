@@ -86,7 +86,7 @@ impl Serving {
             return Err(Failure::Malformed);
         }
         let by = Attribution { transaction, stamp, epoch, linkage };
-        let intent = IntentRecord { by, participants, object, pieces, homes: Vec::new() };
+        let intent = IntentRecord { by, participants, object, pieces: joined(&pieces), homes: Vec::new() };
         if self.state.fits(&intent) { Ok(intent) } else { Err(Failure::OutOfRange) }
     }
 
@@ -355,6 +355,46 @@ fn part_of(piece: Piece) -> Result<Part, Failure> {
     if range.is_empty() { Err(Failure::Malformed) } else { Ok(Part { range, body }) }
 }
 
+/// Joins data that meets within a chunk. A hostwrite comes in a piece for each stripe unit: where units are smaller than
+/// chunks, only together do they show which chunks are whole and go to slots. All of a large write would not fit into the
+/// journal.
+fn joined(pieces: &[Part]) -> Vec<Part> {
+    let data = |part: &Part| match &part.body {
+        Body::Inline(data) => Some(data.clone()),
+        _ => None,
+    };
+    let meet = |one: &Part, next: &Part| {
+        let at = next.range.start;
+        one.range.end() == at && !at.is_multiple_of(CHUNK_BLOCKS) && data(one).is_some() && data(next).is_some()
+    };
+    let join = |group: &[Part]| match group {
+        [one] => one.clone(),
+        _ => Part {
+            range: BlockRange::between(group[0].range.start, group[group.len() - 1].range.end()),
+            body: Body::Inline(group.iter().filter_map(data).collect::<Vec<Bytes>>().concat().into()),
+        },
+    };
+    pieces.chunk_by(meet).map(join).collect()
+}
+
 fn answer(transaction: braid_base::TransactionId, applied: bool, result: Result<(), Failure>) -> StoreEvent {
     if applied { StoreEvent::Applied { transaction, result } } else { StoreEvent::Prepared { transaction, result } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_that_meets_within_a_chunk_is_joined_and_nothing_else() {
+        let part = |start: u64, count: u64, body| Part { range: BlockRange::new(start, count), body };
+        let data = |start: u64, count: u64| {
+            let bytes = (start..start + count).flat_map(|block| [block as u8; BLOCK_BYTES]).collect::<Vec<u8>>();
+            part(start, count, Body::Inline(bytes.into()))
+        };
+        let pieces =
+            [data(2, 4), data(6, 10), data(16, 4), data(20, 12), data(33, 1), part(34, 2, Body::Hole), data(36, 1)];
+        let expected = [data(2, 14), data(16, 16), data(33, 1), part(34, 2, Body::Hole), data(36, 1)];
+        assert_eq!(joined(&pieces), expected);
+    }
 }

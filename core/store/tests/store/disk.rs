@@ -61,7 +61,7 @@ impl TestDisk {
 
     /// Changes what is on the disk behind everybody's back.
     pub fn put(&mut self, offset: u64, bytes: &Bytes) {
-        assert!(bytes.len() as u64 % SECTOR == 0 && offset % SECTOR == 0);
+        assert!((bytes.len() as u64 | offset).is_multiple_of(SECTOR), "whole sectors");
         for (sector, at) in (offset / SECTOR..).zip((0..bytes.len()).step_by(SECTOR as usize)) {
             self.durable.insert(sector, bytes.slice(at..at + SECTOR as usize));
         }
@@ -106,7 +106,7 @@ impl TestDisk {
                 self.next_write += 1;
                 let mut sector = offset / SECTOR;
                 for part in data {
-                    assert!(part.len() as u64 % SECTOR == 0 && offset % SECTOR == 0, "whole sectors");
+                    assert!((part.len() as u64 | offset).is_multiple_of(SECTOR), "whole sectors");
                     for at in (0..part.len()).step_by(SECTOR as usize) {
                         let version = (flight.number, part.slice(at..at + SECTOR as usize));
                         self.unsynced.entry(sector).or_default().push(version);
