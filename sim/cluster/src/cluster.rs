@@ -443,7 +443,9 @@ impl Cluster {
     fn add_device(&mut self, device: DeviceId) {
         let config = self.store_config(device);
         let mut disk = Disk::new(DiskOptions::default(), self.rng.fork());
-        for (offset, bytes) in Store::format(&config).expect("simulated devices are large enough") {
+        for (offset, bytes) in
+            Store::format_with(&config, self.options.journal_bytes).expect("simulated devices are large enough")
+        {
             disk.preload(offset, &bytes);
         }
         let machine = self.new_device(device);

@@ -29,6 +29,8 @@ pub struct Options {
     pub operations: u64,
     /// Bytes of a device.
     pub device_bytes: u64,
+    /// Bytes of its journal, if not the usual: a short one has a checkpoint every few dozen writes.
+    pub journal_bytes: Option<u64>,
     /// Spans of the protocol, often much shorter than in service, so that rare paths are taken.
     pub settings: Settings,
     /// What goes wrong.
@@ -49,6 +51,7 @@ impl Options {
             storm: Duration::ZERO,
             operations: 0,
             device_bytes: 16 << 20,
+            journal_bytes: None,
             settings: Settings::default(),
             faults: FaultOptions::none(),
         }
@@ -84,6 +87,7 @@ impl Options {
             storm: Duration::from_secs(rng.between(2, 20)),
             operations: rng.between(100, 700),
             device_bytes: 16 << 20,
+            journal_bytes: [None, Some(512 << 10), Some(1 << 20)][rng.below(3) as usize],
             faults: FaultOptions::draw(rng, skew_max),
             settings,
         }
@@ -122,7 +126,7 @@ impl fmt::Display for Options {
         writeln!(
             f,
             "seed {}: {} on {} devices, {} stripes in units of {} blocks; {} hosts with {} clients each, thinking up to {:?}; \
-             {} operations within {:?}",
+             {} operations within {:?}; journals of {:?} bytes",
             self.seed,
             layout.scheme(),
             layout.devices(),
@@ -132,7 +136,8 @@ impl fmt::Display for Options {
             self.clients,
             self.think_max,
             self.operations,
-            self.storm
+            self.storm,
+            self.journal_bytes
         )?;
         writeln!(f, "  {settings:?}")?;
         write!(f, "  {faults:?}")

@@ -18,6 +18,9 @@ use std::time::Duration;
 /// The longest stall and the longest delay of a message, which end on their own after healing.
 const AFTERMATH: Duration = Duration::from_secs(16);
 
+/// What the stores count that says how they were tried; losses of power at a disk command take their counts along.
+const COUNTED: [&str; 4] = ["journal_batches", "chunks_written", "blocks_homed", "checkpoints"];
+
 /// How a run went that found nothing wrong.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -39,6 +42,8 @@ pub struct Report {
     pub ignored: BTreeMap<Ignored, u64>,
     /// What hosts counted.
     pub hosts: HostCounters,
+    /// What the stores of devices counted.
+    pub stores: BTreeMap<&'static str, u64>,
     /// Steps of the search for an order.
     pub search_steps: u64,
     /// Tells this run from any other.
@@ -153,7 +158,7 @@ impl Run {
         }
         self.heal();
         self.come_to_rest()?;
-        self.count_hosts();
+        self.count_machines();
         self.report.search_steps = self.cluster.check_all()?;
         Ok(())
     }
@@ -275,8 +280,8 @@ impl Run {
             Fault::Crash { node, at: None, away, reboot } => {
                 let kind = if matches!(node, NodeId::Host(_)) { "host crash" } else { "device crash" };
                 self.count_fault(kind);
+                self.count_machine(node);
                 if matches!(node, NodeId::Host(_)) {
-                    self.count_host(node);
                     let lost = self.cluster.asked().filter(|asked| asked.node == node).count() as u64;
                     *self.report.unknown.entry("host died").or_default() += lost;
                 }
@@ -366,15 +371,20 @@ impl Run {
         *self.report.unknown.entry(error).or_default() += 1;
     }
 
-    fn count_hosts(&mut self) {
-        for slot in self.cluster.slots() {
-            self.count_host(self.cluster.node(slot));
-        }
+    fn count_machines(&mut self) {
+        self.cluster.world.up().into_iter().for_each(|node| self.count_machine(node));
     }
 
-    fn count_host(&mut self, node: NodeId) {
-        if let Some(Role::Host(host)) = self.cluster.world.machine(node) {
-            add_counters(&mut self.report.hosts, &host.counters());
+    /// Adds what a machine has counted, before it dies or the run ends.
+    fn count_machine(&mut self, node: NodeId) {
+        match self.cluster.world.machine(node) {
+            Some(Role::Host(host)) => add_counters(&mut self.report.hosts, &host.counters()),
+            Some(Role::Device(device)) => {
+                for (name, count) in device.store().counters().into_iter().filter(|(name, _)| COUNTED.contains(name)) {
+                    *self.report.stores.entry(name).or_default() += count;
+                }
+            }
+            _ => {}
         }
     }
 
@@ -403,6 +413,7 @@ impl Report {
         other.unknown.iter().for_each(|(name, count)| *self.unknown.entry(name).or_default() += count);
         other.faults.iter().for_each(|(name, count)| *self.faults.entry(name).or_default() += count);
         other.ignored.iter().for_each(|(why, count)| *self.ignored.entry(*why).or_default() += count);
+        other.stores.iter().for_each(|(name, count)| *self.stores.entry(name).or_default() += count);
         add_counters(&mut self.hosts, &other.hosts);
         let (sum, more) = (&mut self.network, &other.network);
         sum.sent += more.sent;
@@ -447,6 +458,7 @@ impl fmt::Display for Report {
             network.sent, network.lost, network.cut, network.doubled, network.damaged, network.delayed
         )?;
         writeln!(f, "  hosts       {:?}", self.hosts)?;
+        writeln!(f, "  stores      {:?}", self.stores)?;
         write!(f, "  ignored     {:?}; {} steps to order the histories", self.ignored, self.search_steps)
     }
 }
