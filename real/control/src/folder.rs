@@ -36,6 +36,11 @@ impl ArrayFolder {
         &self.dir
     }
 
+    /// Where it is, seen from anywhere.
+    pub fn absolute(&self) -> PathBuf {
+        self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone())
+    }
+
     /// Makes the folder, if need be, and puts a new array into it.
     pub fn create(&self, description: &ArrayDescription) -> Result<(), ControlError> {
         std::fs::create_dir_all(self.path(HOSTS)).map_err(ControlError::file("create", &self.path(HOSTS)))?;
