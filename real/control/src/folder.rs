@@ -1,7 +1,9 @@
 //! The array's folder: opening it, changing the description, and who runs it.
 
 use crate::file::{self, Durability, Lock};
-use crate::{ArrayDescription, ControlError, RunningSet};
+use crate::{ArrayDescription, ControlError, RunningSet, reserve};
+use serde::Serialize;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -49,9 +51,10 @@ impl ArrayFolder {
             return Err(ControlError::ArrayExists { dir: self.dir.clone() });
         }
         self.consistent(description)?;
+        reserve::fill(&self.path(RESERVE))?;
         self.begin_generations()?;
         // Last, since the array exists from here on.
-        file::replace(&self.path(DESCRIPTION), description, Durability::Durable)
+        self.replace(&self.path(DESCRIPTION), description, Durability::Durable)
     }
 
     /// The description as it stands.
@@ -73,7 +76,7 @@ impl ArrayFolder {
         let returned = change(&mut description)?;
         self.consistent(&description)?;
         description.revision += 1;
-        file::replace(&self.path(DESCRIPTION), &description, Durability::Durable)?;
+        self.replace(&self.path(DESCRIPTION), &description, Durability::Durable)?;
         Ok(returned)
     }
 
@@ -100,7 +103,27 @@ impl ArrayFolder {
         };
         // What an earlier run left when it was killed is of no use to anybody.
         file::remove(&self.path(RUN))?;
+        if self.path(DESCRIPTION).exists() {
+            // What was given up while the disk was full, if it is so no longer.
+            let _ = reserve::fill(&self.path(RESERVE));
+        }
         Ok(Supervision { folder: self.clone(), _lock: lock })
+    }
+
+    /// Puts `value` in the place of `path`, a file of the folder: on a full disk, with the room kept back for this.
+    pub(crate) fn replace<T: Serialize>(
+        &self,
+        path: &Path,
+        value: &T,
+        durability: Durability,
+    ) -> Result<(), ControlError> {
+        loop {
+            match file::replace(path, value, durability) {
+                Err(ControlError::File { source, .. })
+                    if source.kind() == ErrorKind::StorageFull && reserve::give_up(&self.path(RESERVE)) => {}
+                done => return done,
+            }
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -122,7 +145,7 @@ impl ArrayFolder {
 impl Supervision {
     /// Lets others see what runs.
     pub fn publish(&self, running: &RunningSet) -> Result<(), ControlError> {
-        file::replace(&self.folder.path(RUN), running, Durability::ThisBoot)
+        self.folder.replace(&self.folder.path(RUN), running, Durability::ThisBoot)
     }
 }
 
@@ -137,6 +160,7 @@ const DESCRIPTION: &str = "array.json";
 const LOCK: &str = "lock";
 const SUPERVISION: &str = "up.lock";
 const RUN: &str = "run.json";
+const RESERVE: &str = "reserve";
 pub(crate) const HOSTS: &str = "hosts";
 
 #[cfg(test)]
@@ -157,6 +181,22 @@ pub(crate) mod tests {
             let dir = std::env::temp_dir().join(format!("braid-control-{}-{name}-{number}", std::process::id()));
             std::fs::create_dir_all(&dir).unwrap();
             Scratch { dir }
+        }
+
+        /// Puts `value` in the place of `path`, a file of the folder: on a full disk, with the room kept back for this.
+        pub(crate) fn replace<T: Serialize>(
+            &self,
+            path: &Path,
+            value: &T,
+            durability: Durability,
+        ) -> Result<(), ControlError> {
+            loop {
+                match file::replace(path, value, durability) {
+                    Err(ControlError::File { source, .. })
+                        if source.kind() == ErrorKind::StorageFull && reserve::give_up(&self.path(RESERVE)) => {}
+                    done => return done,
+                }
+            }
         }
 
         pub(crate) fn path(&self, name: &str) -> PathBuf {

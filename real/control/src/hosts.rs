@@ -57,7 +57,7 @@ impl ArrayFolder {
         let _lock = self.lock()?;
         let last = self.last_generation()?;
         let generation = last.checked_add(1).ok_or(ControlError::GenerationsExhausted)?;
-        file::replace(
+        self.replace(
             &self.path(GENERATIONS),
             &Generations { schema: file::SCHEMA, last: generation },
             Durability::Durable,
@@ -70,7 +70,7 @@ impl ArrayFolder {
             renewed_nanos: nanos(now.elapsed),
         };
         // Under the same lock, so that nobody sees the generation without its lease and fences it.
-        file::replace(&self.lease_path(Generation(generation)), &lease, Durability::ThisBoot)?;
+        self.replace(&self.lease_path(Generation(generation)), &lease, Durability::ThisBoot)?;
         Ok(Generation(generation))
     }
 
@@ -81,7 +81,7 @@ impl ArrayFolder {
         let mut lease: Lease = file::read(&path)?.ok_or(ControlError::LeaseLost { generation })?;
         lease.boot = now.boot.clone();
         lease.renewed_nanos = nanos(now.elapsed);
-        file::replace(&path, &lease, Durability::ThisBoot)
+        self.replace(&path, &lease, Durability::ThisBoot)
     }
 
     /// Gives a lease back: the host has ended, and all it began is decided.
@@ -132,7 +132,7 @@ impl ArrayFolder {
         let path = self.path(GENERATIONS);
         // A creation that was cut short, or an array whose description was removed, may have left one: it goes on.
         if file::read::<Generations>(&path)?.is_none() {
-            file::replace(&path, &Generations { schema: file::SCHEMA, last: 0 }, Durability::Durable)?;
+            self.replace(&path, &Generations { schema: file::SCHEMA, last: 0 }, Durability::Durable)?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //!   hosts/17.json         the lease of host 17, renewed at every heartbeat          removed at a clean end
 //!   run.json              what `braid up` has started: processes and addresses      not durable, one run's
 //!   lock, up.lock         held while something changes; held while `braid up` runs
+//!   reserve               room on the file system, kept back for the others         given up when the disk is full
 //! ```
 //!
 //! What is asked of it is what a key-value store with compare-and-swap and leases can do as well, so that another
@@ -22,6 +23,7 @@ mod file;
 mod folder;
 mod hosts;
 mod moment;
+mod reserve;
 mod run;
 
 pub use description::{ArrayDescription, Creation, DeviceEntry, FIRST_EPOCH, VolumeEntry, VolumeState, parse_array_id};

@@ -1,0 +1,60 @@
+//! Room kept back on the file system of the folder. Device files there may take all the rest; leases are still to be
+//! renewed and generations taken then, or a full disk would shut out hosts that only overwrite what they have.
+
+use crate::ControlError;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use std::fs::OpenOptions;
+use std::path::Path;
+
+/// Enough for many hosts at a time: each needs a block or two for a moment.
+const RESERVE_BYTES: u64 = 1 << 20;
+/// What is given up at once: enough for a small file, and less than a device takes, so that none snatches it away.
+const STEP_BYTES: u64 = 16 << 10;
+
+/// Sets the room aside in the file `path`, or what is missing of it.
+pub(crate) fn fill(path: &Path) -> Result<(), ControlError> {
+    let open = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    let file = open.map_err(ControlError::file("create", path))?;
+    match fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES) {
+        // A file system that can't set room aside has none to keep back.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(error) => Err(ControlError::file("set room aside in", path)(error)),
+    }
+}
+
+/// Gives up a part of the room. False if nothing is left.
+pub(crate) fn give_up(path: &Path) -> bool {
+    let give_up = || {
+        let file = OpenOptions::new().write(true).open(path)?;
+        let left = file.metadata()?.len();
+        file.set_len(left.saturating_sub(STEP_BYTES))?;
+        file.sync_all()?;
+        Ok::<_, std::io::Error>(left > 0)
+    };
+    give_up().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::tests::Scratch;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn room_is_given_up_step_by_step_until_none_is_left_and_filled_again() {
+        let scratch = Scratch::new("reserve");
+        let path = scratch.path("reserve");
+        let held = || path.metadata().unwrap().blocks() * 512;
+        assert!(!give_up(&path), "there is none yet");
+        fill(&path).unwrap();
+        assert!(held() >= RESERVE_BYTES);
+        for step in 1..=RESERVE_BYTES / STEP_BYTES {
+            assert!(give_up(&path));
+            assert_eq!(held(), RESERVE_BYTES - step * STEP_BYTES);
+        }
+        assert!(!give_up(&path));
+        fill(&path).unwrap();
+        assert!(held() >= RESERVE_BYTES);
+    }
+}
