@@ -1,6 +1,7 @@
 //! `kill -9` of devices, servers, and everything, while writers that know what must be there are at work.
 
-use braid_processes::array::{Array, SMALL};
+use braid_processes::Client;
+use braid_processes::array::{Array, SMALL, SMALL_BYTES};
 use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
 use std::time::Duration;
@@ -53,11 +54,13 @@ fn a_killed_host_stops_the_others_for_no_longer_than_its_lease() {
 #[test]
 fn everything_killed_at_once_comes_back_with_every_acknowledged_write() {
     let mut array = Array::small();
-    for _ in 0..3 {
+    // Writes within a block, over two units, and over several stripes: each is there wholly, or not at all.
+    for (cells, cell_bytes) in [(300, 3000), (100, 70_000), (40, 700_000)] {
         let (host, other) = array.host();
-        // Each time the volume begins as zeros where the cells are.
-        braid_processes::Client::open(&other).trim(0, 1 << 20).expect("space can be given back");
-        let load = Load::start(Plan { hosts_may_go: true, ..plan(&[&array.nbd(), &other]) });
+        let mut client = Client::open(&other);
+        client.trim(0, SMALL_BYTES as u32).expect("space can be given back");
+        let plan = plan(&[&array.nbd(), &other]);
+        let load = Load::start(Plan { hosts_may_go: true, cells, cell_bytes, ..plan });
         load.go_on();
         array.kill();
         host.kill();
