@@ -183,22 +183,6 @@ pub(crate) mod tests {
             Scratch { dir }
         }
 
-        /// Puts `value` in the place of `path`, a file of the folder: on a full disk, with the room kept back for this.
-        pub(crate) fn replace<T: Serialize>(
-            &self,
-            path: &Path,
-            value: &T,
-            durability: Durability,
-        ) -> Result<(), ControlError> {
-            loop {
-                match file::replace(path, value, durability) {
-                    Err(ControlError::File { source, .. })
-                        if source.kind() == ErrorKind::StorageFull && reserve::give_up(&self.path(RESERVE)) => {}
-                    done => return done,
-                }
-            }
-        }
-
         pub(crate) fn path(&self, name: &str) -> PathBuf {
             self.dir.join(name)
         }
