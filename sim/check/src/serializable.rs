@@ -7,7 +7,8 @@
 //! * a read that sees the present state is taken at once: it changes nothing, so this can't be wrong;
 //! * a write may not overwrite a value that an untaken read still wants and no untaken write can bring back;
 //! * a write whose own value nobody wants, over values nobody wants, is taken at once;
-//! * a state is its wanted values only, so different orders of unseen writes meet in one state.
+//! * a state is its wanted values only, so different orders of unseen writes meet in one state;
+//! * and before the search begins, every order of two operations that follows from what was seen is written down.
 //!
 //! Operations that never completed may be taken at any later time or never. Those whose values nobody saw are dropped
 //! beforehand, which loses nothing: the order remains one without them.
@@ -182,7 +183,7 @@ struct Choice {
 }
 
 impl Search {
-    /// None if a read saw what was never written, and the answer is known.
+    /// None if a read saw what was never written, or an operation would have to precede itself: then the answer is known.
     fn new(operations: &[Operation], promise: Promise) -> Option<Search> {
         let seen: BTreeSet<Tag> = operations
             .iter()
@@ -232,7 +233,10 @@ impl Search {
         }
         let keys: Vec<u128> = numbers.iter().map(|_| key()).collect();
         let digest = content.iter().filter(|value| wanted[**value] > 0).fold(0, |sum, value| sum ^ keys[*value]);
-        let after = successors(&kept, promise);
+        let mut after = successors(&kept, promise);
+        if !saturate(&ops, &run_of, runs, &writers, &mut after) {
+            return None;
+        }
         let mut before = vec![0; ops.len()];
         after.iter().flatten().for_each(|op| before[*op as usize] += 1);
         Some(Search {
@@ -406,6 +410,99 @@ fn successors(operations: &[&Operation], promise: Promise) -> Vec<Vec<u32>> {
         }
     }
     all
+}
+
+/// Adds what follows from who saw what: where a read saw the value of one write and not that of another of the same cells,
+/// the other came either before the one or after the read; and if one of the two can't be, it is the other. Without this the
+/// search goes astray among writes that time leaves unordered. False if an operation would have to precede itself.
+fn saturate(ops: &[Op], run_of: &[usize], runs: usize, writers: &[u32], after: &mut [Vec<u32>]) -> bool {
+    let mut writers_of_run: Vec<Vec<(usize, Value)>> = vec![Vec::new(); runs];
+    for (number, op) in ops.iter().enumerate().filter(|(_, op)| op.writes) {
+        op.values.iter().for_each(|value| writers_of_run[run_of[*value]].push((number, *value)));
+    }
+    let mut reach = Reach::new(after);
+    let mut order = |from: usize, to: usize, reach: &mut Reach| {
+        if !reach.has(from, to) {
+            after[from].push(to as u32);
+            reach.add(from, to);
+        }
+    };
+    // Triples of a read, a write that it saw, and another write of the same cells.
+    let mut triples: BTreeSet<(usize, usize, usize)> = BTreeSet::new();
+    for (read, op) in ops.iter().enumerate().filter(|(_, op)| !op.writes) {
+        for value in &op.values {
+            let others = &writers_of_run[run_of[*value]];
+            let initial = *value < runs;
+            match (initial, writers[*value]) {
+                // What was there from the start, and nobody brings back.
+                (true, 0) => others.iter().for_each(|(other, _)| order(read, *other, &mut reach)),
+                (false, 1) => {
+                    let seen = others.iter().find(|(_, written)| written == value).expect("somebody wrote it").0;
+                    order(seen, read, &mut reach);
+                    let rest = others.iter().filter(|(other, _)| *other != seen);
+                    triples.extend(rest.map(|(other, _)| (read, seen, *other)));
+                }
+                _ => {}
+            }
+        }
+    }
+    loop {
+        let before = triples.len();
+        triples.retain(|(read, seen, other)| {
+            if reach.has(*other, *read) {
+                order(*other, *seen, &mut reach);
+            } else if reach.has(*seen, *other) {
+                order(*read, *other, &mut reach);
+            } else {
+                return true;
+            }
+            false
+        });
+        if triples.len() == before {
+            return (0..ops.len()).all(|op| !reach.has(op, op));
+        }
+    }
+}
+
+/// Which operations must precede which, whatever lies between: a row of bits for each.
+struct Reach {
+    words: usize,
+    bits: Vec<u64>,
+}
+
+impl Reach {
+    /// Of edges that all go from lower to higher numbers.
+    fn new(after: &[Vec<u32>]) -> Reach {
+        let words = after.len().div_ceil(64);
+        let mut reach = Reach { words, bits: vec![0; words * after.len()] };
+        for from in (0..after.len()).rev() {
+            for to in &after[from] {
+                reach.take_over(from, *to as usize);
+            }
+        }
+        reach
+    }
+
+    fn has(&self, from: usize, to: usize) -> bool {
+        self.bits[from * self.words + to / 64] >> (to % 64) & 1 == 1
+    }
+
+    fn add(&mut self, from: usize, to: usize) {
+        self.take_over(from, to);
+        for other in 0..self.bits.len() / self.words {
+            if other != from && self.has(other, from) && !self.has(other, to) {
+                self.take_over(other, to);
+            }
+        }
+    }
+
+    /// Whatever `to` precedes, and `to` itself, `from` precedes too.
+    fn take_over(&mut self, from: usize, to: usize) {
+        let row = self.bits[to * self.words..][..self.words].to_vec();
+        let own = &mut self.bits[from * self.words..][..self.words];
+        own.iter_mut().zip(row).for_each(|(bits, more)| *bits |= more);
+        own[to / 64] |= 1 << (to % 64);
+    }
 }
 
 /// True if the protocol keeps two operations in order: of one host, or on one block that one of them writes.

@@ -73,21 +73,22 @@ impl Options {
         ];
         let (scheme, devices) = schemes[rng.below(schemes.len() as u64) as usize];
         let scheme: Scheme = scheme.parse().expect("a scheme of the list");
-        let unit_blocks = 1 << rng.below(3);
+        // Sixteen blocks are what a store writes directly, past its journal.
+        let unit_blocks = [1, 1, 2, 2, 4, 4, 16][rng.below(7) as usize];
         let settings = settings(rng);
         // Two clocks apart, and floors that were reserved ahead of the faster one, stay within what devices tolerate.
         let skew_max = settings.stamp_ahead_max.as_nanos() as u64 / 6;
         Options {
             seed,
             layout: Layout::new(scheme, devices, unit_blocks).expect("a layout of the list fits"),
-            stripes: rng.between(1, 6),
+            stripes: rng.between(1, if unit_blocks > 4 { 2 } else { 6 }),
             hosts: rng.between(1, 4) as usize,
             clients: rng.between(1, 4) as usize,
             think_max: Duration::from_micros([100, 2_000, 30_000][rng.below(3) as usize]),
             storm: Duration::from_secs(rng.between(2, 20)),
             operations: rng.between(100, 700),
             device_bytes: 16 << 20,
-            journal_bytes: [None, Some(512 << 10), Some(1 << 20)][rng.below(3) as usize],
+            journal_bytes: [None, Some(1 << 20), Some(2 << 20)][rng.below(3) as usize],
             faults: FaultOptions::draw(rng, skew_max),
             settings,
         }

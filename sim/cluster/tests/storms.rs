@@ -26,7 +26,7 @@ fn eight_hundred_storms_leave_everything_right() {
     let (network, hosts) = (&sum.network, &sum.hosts);
     assert!(network.lost > 1_000 && network.doubled > 1_000 && network.damaged > 500 && network.delayed > 500, "{sum}");
     assert!(hosts.resolved > 200 && hosts.retries > 1_000 && sum.done > 30_000, "{sum}");
-    assert!(sum.stores["checkpoints"] > 1_000 && sum.stores["chunks_written"] > 1_000, "{sum}");
+    assert!(sum.stores["checkpoints"] > 500 && sum.stores["chunks_written"] > 1_000, "{sum}");
     assert!(hosts.full_bands > 1_000 && hosts.large_bands > 1_000 && hosts.small_bands > 1_000, "{sum}");
 }
 
