@@ -1,8 +1,8 @@
 //! Volumes of the array, served by a host: cuts what clients ask into storage transactions.
 //!
-//! A piece is made of whole stripes wherever it can be, so that its parity need not be read. Several pieces of a
-//! request are under way at once; all are awaited even if one fails, since the client may write there again once it has
-//! its answer.
+//! What fits into one transaction is atomic, whatever crashes. The pieces of what does not are made of whole stripes
+//! wherever they can be, so that their parity need not be read. Several pieces of a request are under way at once; all
+//! are awaited even if one fails, since the client may write there again once it has its answer.
 
 use crate::{Backend, Error, ErrorNumber, Export, Space, Volume};
 use braid_base::{BLOCK_BYTES, BlockRange, limits};
@@ -173,8 +173,8 @@ impl HostVolume {
         most: u64,
         request: impl Fn(u64, u64) -> HostRequest,
     ) -> Result<Vec<HostSuccess>, Error> {
-        if offset % most + length <= most {
-            // The common case, without the machinery for many.
+        if length <= most {
+            // What fits into one transaction is one, wherever it begins: it happens wholly or not at all.
             return self.call(request(offset, length), length).await.map(|success| vec![success]).map_err(error);
         }
         let calls = pieces(offset, length, most).map(|(offset, length)| self.call(request(offset, length), length));
