@@ -151,6 +151,22 @@ fn a_damaged_copy_of_map_or_superblock_is_made_good_from_the_other() {
 }
 
 #[test]
+fn an_older_copy_of_a_map_page_does_not_outlast_the_next_checkpoint() {
+    let mut bench = at_home();
+    let [first, second] = bench.disk.find(b"BrMp")[..] else { panic!("one page, two copies") };
+    let older = bench.disk.get(second, 4096);
+    bench.write(5, vec![data(80, 16, 2000)]);
+    checkpoint(&mut bench, 3000);
+    // As if the power had failed between the copies.
+    bench.disk.put(second, &older.into());
+    let (mut bench, _) = bench.restart().expect("the first copy is newer");
+    checkpoint(&mut bench, 6000);
+    bench.disk.rot(first + 60);
+    let (mut bench, _) = bench.restart().expect("the second copy is as good");
+    assert_eq!(bench.read(80, 16), Ok(patterns(2000..2016)));
+}
+
+#[test]
 fn a_device_of_somebody_else_is_refused_by_name() {
     let disk = Bench::with_object(100).disk;
     let start = |config: StoreConfig| {

@@ -24,6 +24,8 @@ pub struct TestDisk {
     pub writes: u64,
     pub syncs: u64,
     pub reserves_refused: u64,
+    /// Reads don't end.
+    pub hold_reads: bool,
     /// Reads of sectors at or behind this offset fail once for each element.
     pub failing_reads: Vec<u64>,
 }
@@ -51,6 +53,7 @@ impl TestDisk {
             writes: 0,
             syncs: 0,
             reserves_refused: 0,
+            hold_reads: false,
             failing_reads: Vec::new(),
         };
         for (offset, bytes) in writes {
@@ -129,10 +132,12 @@ impl TestDisk {
 
     /// Ends one of the commands in flight.
     pub fn end_one(&mut self, rng: &mut Rng) -> Option<(DiskTag, DiskResult)> {
-        if self.in_flight.is_empty() {
+        let held = |flight: &InFlight| self.hold_reads && matches!(flight.command, DiskCommand::Read { .. });
+        let may_end: Vec<usize> = (0..self.in_flight.len()).filter(|at| !held(&self.in_flight[*at])).collect();
+        if may_end.is_empty() {
             return None;
         }
-        let flight = self.in_flight.swap_remove(rng.below(self.in_flight.len() as u64) as usize);
+        let flight = self.in_flight.swap_remove(may_end[rng.below(may_end.len() as u64) as usize]);
         let result = match flight.command {
             DiskCommand::Read { offset, length } => {
                 let fails = self.failing_reads.iter().position(|at| (offset..offset + length as u64).contains(at));

@@ -2,7 +2,7 @@
 
 use crate::crashes::steps;
 use crate::disk::TestDisk;
-use crate::protocol::{Bench, OBJECT, SIZE, config, data, hole, intent, patterns};
+use crate::protocol::{Bench, OBJECT, SIZE, config, data, hole, intent, patterns, transaction};
 use crate::run::Run;
 use braid_base::BLOCK_BYTES;
 use braid_store::{Store, StoreEvent};
@@ -60,22 +60,32 @@ fn a_full_disk_refuses_new_chunks_and_takes_overwrites_and_decisions() {
 }
 
 #[test]
-fn overwrites_without_any_spare_slot_go_through_the_journal() {
-    // As after a crash on a disk that others have filled: what is mapped is all that is set aside.
-    let mut bench = with_space(80);
-    for chunk in 0..8 {
+fn overwrites_without_any_free_slot_go_through_the_journal() {
+    let mut bench = with_space(130);
+    for chunk in 0..66 {
         bench.write(1000 + chunk, vec![data(16 * chunk, 16, chunk)]);
     }
-    let (mut bench, _) = bench.restart().expect("nothing is wrong");
-    bench.disk.space = 0;
-    let undecided: Vec<u64> = (0..8).map(|chunk| 2000 + chunk).collect();
-    for sequence in &undecided {
-        assert_eq!(bench.prepare(intent(*sequence, vec![data(16 * (sequence - 2000), 16, *sequence)])), Ok(()));
+    for quarter in 0..4 {
+        assert_eq!(bench.prepare(intent(2000 + quarter, vec![data(256 * quarter, 256, 5000)])), Ok(()));
     }
-    for sequence in undecided {
+    assert_eq!(bench.counter("slots_free"), 0);
+    let through_journal = bench.counter("journal_blocks");
+    assert_eq!(bench.prepare(intent(3000, vec![data(1024, 16, 7000)])), Ok(()));
+    assert_eq!(bench.counter("journal_blocks") - through_journal, 16);
+
+    // A slot that is no longer needed is free when that is durable, and no sooner: a crash brings its content back.
+    bench.store.commit(bench.now, transaction(2000), &mut bench.out);
+    bench.run();
+    assert_eq!(bench.counter("slots_free"), 0);
+    let (mut bench, recovered) = bench.restart().expect("nothing is wrong");
+    assert_eq!(recovered.intents.len(), 5);
+    assert_eq!(bench.read(0, 16), Ok(patterns(0..16)));
+    for sequence in [2000, 2001, 2002, 2003, 3000] {
         bench.commit(sequence);
-        assert_eq!(bench.read(16 * (sequence - 2000), 16), Ok(patterns(sequence..sequence + 16)));
     }
+    assert_eq!(bench.counter("slots_free"), 64);
+    assert_eq!(bench.read(256, 256), Ok(patterns(5000..5256)));
+    assert_eq!(bench.read(1024, 16), Ok(patterns(7000..7016)));
 }
 
 #[test]

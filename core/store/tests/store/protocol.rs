@@ -296,6 +296,50 @@ fn a_commit_waits_for_company_but_not_long() {
 }
 
 #[test]
+fn a_read_on_its_way_keeps_the_slot_it_reads() {
+    let mut bench = Bench::with_object(100);
+    bench.write(1, vec![data(16, 16, 50)]);
+    let free = bench.counter("slots_free");
+    bench.disk.hold_reads = true;
+    bench.store.read(9, OBJECT, &[BlockRange::new(16, 16)], &mut bench.out);
+    bench.write(2, vec![data(16, 16, 900)]);
+    assert_eq!(bench.counter("slots_free"), free - 1, "both versions are needed");
+    bench.disk.hold_reads = false;
+    bench.run();
+    let Some(StoreEvent::Read { ticket: 9, result: Ok(pieces) }) = bench.events.pop_front() else {
+        panic!("it was asked")
+    };
+    assert_eq!(join(&pieces), patterns(50..66), "as of when it was asked for");
+    assert_eq!(bench.counter("slots_free"), free);
+}
+
+#[test]
+fn nothing_goes_home_to_a_slot_that_is_nobodys() {
+    let mut bench = Bench::with_object(100);
+    bench.write(1, vec![data(16, 16, 50)]);
+    let home = *bench.disk.find(&pattern(53)[..512]).last().expect("it was written there");
+    // A read of the old content keeps the block from going home, until the whole chunk is overwritten elsewhere.
+    bench.disk.hold_reads = true;
+    bench.store.read(9, OBJECT, &[BlockRange::new(19, 1)], &mut bench.out);
+    bench.write(2, vec![data(19, 1, 700)]);
+    let homed = bench.counter("blocks_homed");
+    for sequence in 3.. {
+        bench.write(sequence, vec![data(60, 3, sequence)]);
+        if bench.counter("blocks_homed") > homed {
+            break;
+        }
+    }
+    assert_eq!(bench.counter("checkpoints"), 0, "it waits for the read");
+    bench.write(1000, vec![data(16, 16, 900)]);
+    bench.disk.hold_reads = false;
+    bench.settle();
+    assert_eq!(bench.counter("checkpoints"), 1);
+    assert_eq!(bench.disk.get(home, 512), &pattern(53)[..512]);
+    bench.events.clear();
+    assert_eq!(bench.read(16, 16), Ok(patterns(900..916)));
+}
+
+#[test]
 fn requests_that_make_no_sense_are_refused() {
     let mut bench = Bench::with_object(100);
     let refused = |bench: &mut Bench, pieces| bench.prepare(intent(1, pieces)).expect_err("it makes no sense");
