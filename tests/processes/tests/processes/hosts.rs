@@ -1,7 +1,7 @@
 //! Several servers that write the same stripes, or the same blocks, at once.
 
 use braid_processes::Client;
-use braid_processes::array::{Array, number};
+use braid_processes::array::{Array, SMALL, number};
 use braid_processes::data::{noise, seed};
 use braid_processes::load::{Load, Plan};
 
@@ -9,11 +9,11 @@ const BLOCK: usize = 4096;
 
 #[test]
 fn hosts_that_write_different_blocks_of_the_same_stripes_leave_parity_right() {
-    let array = Array::small();
+    // Units of one block: neighbouring cells, of different writers, share their parity.
+    let array = Array::up(&[&SMALL[..], &["--unit", "4KiB"]].concat());
     let ((_first, first), (_second, second)) = (array.host(), array.host());
     let hosts = vec![array.nbd(), first.clone(), second];
-    // One stripe's worth of neighbouring blocks for every six writers, over four stripes.
-    let plan = Plan { hosts, workers: 6, cells: 256, cell_bytes: BLOCK, begin: 0, hosts_may_go: false, seed: seed() };
+    let plan = Plan { hosts, workers: 6, cells: 64, cell_bytes: BLOCK, begin: 0, hosts_may_go: false, seed: seed() };
     let load = Load::start(plan);
     for _ in 0..10 {
         load.go_on();
@@ -27,7 +27,7 @@ fn hosts_that_write_different_blocks_of_the_same_stripes_leave_parity_right() {
 #[test]
 fn without_ordering_the_same_breaks_parity_and_the_check_finds_it() {
     let array = Array::small();
-    // Units of one block: neighbouring cells, of different writers, share their parity.
+    // Units of one block, as above.
     array.braid(&["volume", "create", "loose", "--size", "8MiB", "--unit", "4KiB", "--ordering", "none"]).done();
     let (_host, other) = array.host();
     let hosts: Vec<String> = [array.nbd(), other].iter().map(|uri| uri.replace("/vol0", "/loose")).collect();
