@@ -184,8 +184,8 @@ impl Journal {
         self.used
     }
 
-    /// Begins a snapshot. Notes that wait are part of it already, but follow it all the same: should the checkpoint not
-    /// end, they are news to a replay that begins earlier.
+    /// Begins a snapshot. Notes that wait are part of it already, but follow it all the same, in its last batch: should
+    /// the checkpoint not end, they are news to a replay that begins earlier.
     pub fn begin_snapshot(&mut self, carried: VecDeque<Carried>) {
         assert!(self.snapshot.is_empty() && self.flight.is_none() && !carried.is_empty());
         self.snapshot = carried;

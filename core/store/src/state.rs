@@ -336,8 +336,6 @@ impl State {
                 self.abort(transaction, &mut released);
             }
             Record::Decided { transaction, stamp, participants } => {
-                // Of a checkpoint that did not end, its intent may be here, and the commit itself be yet to come.
-                self.commit(transaction, &mut released);
                 self.remember(transaction, Decision { stamp, participants });
             }
             Record::Forget(transaction) => {

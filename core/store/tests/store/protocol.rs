@@ -340,6 +340,87 @@ fn nothing_goes_home_to_a_slot_that_is_nobodys() {
 }
 
 #[test]
+fn a_commit_while_a_long_snapshot_is_written_is_not_overtaken_by_it() {
+    for steps in 0..12 {
+        let mut bench = Bench::with_object(100);
+        // More than one batch holds, so that the snapshot takes several.
+        for (sequence, start) in [(1, 0), (2, 16)] {
+            assert_eq!(bench.prepare(intent(sequence, vec![data(start, 12, sequence * 1000)])), Ok(()));
+        }
+        let mut sequence = 10;
+        while bench.counter("journal_bytes_used") < JOURNAL / 2 - 20_000 {
+            bench.write(sequence, vec![data(60, 3, sequence)]);
+            sequence += 1;
+        }
+        assert_eq!(bench.counter("checkpoints"), 0);
+        bench.store.apply(bench.now, intent(3, vec![data(35, 10, 9)]), &mut bench.out);
+        bench.perform();
+        for _ in 0..steps {
+            bench.end_one();
+        }
+        for sequence in [1, 2] {
+            bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
+        }
+        bench.settle();
+        assert_eq!(bench.counter("checkpoints"), 1);
+        let (mut bench, recovered) = bench.restart().expect("nothing is wrong");
+        assert_eq!(recovered.intents, [], "after {steps} steps");
+        assert_eq!(bench.read(0, 12), Ok(patterns(1000..1012)));
+        assert_eq!(bench.read(16, 12), Ok(patterns(2000..2012)));
+    }
+}
+
+#[test]
+fn immediate_writes_to_one_chunk_take_turns() {
+    let mut bench = Bench::with_object(100);
+    bench.write(1, vec![data(0, 16, 50)]);
+    // The second must not count on the slot that the first gives back.
+    bench.store.apply(bench.now, intent(2, vec![hole(0, 16)]), &mut bench.out);
+    bench.store.apply(bench.now, intent(3, vec![data(3, 1, 900)]), &mut bench.out);
+    bench.settle();
+    bench.events.clear();
+    while bench.counter("checkpoints") == 0 {
+        let sequence = bench.counter("journal_batches") + 10;
+        bench.write(sequence, vec![data(60, 3, sequence)]);
+    }
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    assert_eq!(bench.read(2, 3), Ok([vec![0; BLOCK_BYTES], pattern(900), vec![0; BLOCK_BYTES]].concat()));
+}
+
+#[test]
+fn failing_time_and_again_early_in_a_checkpoint_does_not_fill_the_journal() {
+    let mut bench = Bench::with_object(100);
+    // What every snapshot carries along: a fifth of the journal.
+    for (sequence, start) in [(1, 0), (2, 16)] {
+        assert_eq!(bench.prepare(intent(sequence, vec![data(start, 12, sequence * 1000)])), Ok(()));
+    }
+    for sequence in 10.. {
+        if bench.counter("journal_bytes_used") > JOURNAL / 2 - 20_000 {
+            break;
+        }
+        bench.write(sequence, vec![data(60, 3, sequence)]);
+    }
+    bench.store.apply(bench.now, intent(3, vec![data(35, 10, 9)]), &mut bench.out);
+    bench.perform();
+    for round in 0..60 {
+        // It is just ready, and the first of the snapshot's batches may be written.
+        bench.end_one();
+        bench.disk.crash(&mut bench.rng);
+        bench = Bench::power_on(bench.disk, round);
+        while bench.events.is_empty() {
+            bench.end_one();
+        }
+        assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Ready(_))));
+    }
+    bench.settle();
+    for sequence in [1, 2] {
+        bench.commit(sequence);
+    }
+    bench.write(5000, vec![data(80, 10, 5000)]);
+    assert_eq!(bench.read(16, 12), Ok(patterns(2000..2012)));
+}
+
+#[test]
 fn requests_that_make_no_sense_are_refused() {
     let mut bench = Bench::with_object(100);
     let refused = |bench: &mut Bench, pieces| bench.prepare(intent(1, pieces)).expect_err("it makes no sense");
