@@ -208,6 +208,13 @@ impl TestDisk {
         self.in_flight.clear();
         self.ended.clear();
     }
+
+    /// The power fails, and nothing remains that was not synced.
+    pub fn crash_hard(&mut self) {
+        self.unsynced.clear();
+        self.in_flight.clear();
+        self.ended.clear();
+    }
 }
 
 fn extent(command: &DiskCommand) -> (u64, u64, bool) {

@@ -402,10 +402,14 @@ fn failing_time_and_again_early_in_a_checkpoint_does_not_fill_the_journal() {
     }
     bench.store.apply(bench.now, intent(3, vec![data(35, 10, 9)]), &mut bench.out);
     bench.perform();
+    while bench.events.is_empty() {
+        bench.end_one();
+    }
+    assert!(bench.counter("journal_bytes_used") > JOURNAL / 2, "a checkpoint is due");
     for round in 0..60 {
         // It is just ready, and the first of the snapshot's batches may be written.
         bench.end_one();
-        bench.disk.crash(&mut bench.rng);
+        bench.disk.crash_hard();
         bench = Bench::power_on(bench.disk, round);
         while bench.events.is_empty() {
             bench.end_one();
@@ -413,6 +417,7 @@ fn failing_time_and_again_early_in_a_checkpoint_does_not_fill_the_journal() {
         assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Ready(_))));
     }
     bench.settle();
+    assert_eq!(bench.counter("checkpoints"), 1);
     for sequence in [1, 2] {
         bench.commit(sequence);
     }
