@@ -33,30 +33,57 @@ impl fmt::Display for Stamp {
 pub struct StampSource {
     host: Generation,
     last: Clock,
+    /// The highest that a device took.
+    accepted: Clock,
+    /// How far other clocks were seen to be ahead of this one, and when.
+    ahead: u64,
+    learned: Clock,
 }
+
+/// How long a host trusts what it has learned of other clocks, less and less, in nanoseconds of its own. Hosts learn from one
+/// another, so that without this what one restart put ahead would stay ahead for ever.
+const LEARNED_FOR: u64 = 10_000_000_000;
 
 impl StampSource {
     /// A source for `host`, which must be used by nobody else.
     pub fn new(host: Generation) -> StampSource {
-        StampSource { host, last: Clock(0) }
+        StampSource { host, last: Clock(0), accepted: Clock(0), ahead: 0, learned: Clock(0) }
     }
 
-    /// The next stamp: the clock's reading, or just above the last one where the clock lags.
+    /// The next stamp: the clock's reading, put forward by as much as others were lately seen to be ahead, or just above the
+    /// last one where the clock lags.
     pub fn next(&mut self, clock: Clock) -> Stamp {
-        self.last = Clock(clock.0.max(self.last.0.saturating_add(1)));
+        let reading = clock.0.saturating_add(self.ahead_at(clock));
+        self.last = Clock(reading.max(self.last.0.saturating_add(1)));
         Stamp { clock: self.last, host: self.host }
     }
 
-    /// Lets every later stamp be above `seen`. What is learned from a refusal can be no further ahead than
-    /// what the device itself had accepted; a device that makes one up gets the host refused by all others, see
-    /// [`StampSource::retreat`].
-    pub fn learn(&mut self, seen: Stamp) {
+    /// Lets every later stamp be above `seen`, to which one was lost. A host whose clock lags would lose to the same neighbour
+    /// again, so it remembers by how much.
+    pub fn learn(&mut self, clock: Clock, seen: Stamp) {
         self.last = self.last.max(seen.clock);
+        let ahead = seen.clock.0.saturating_sub(clock.0);
+        if ahead > self.ahead_at(clock) {
+            (self.ahead, self.learned) = (ahead, clock);
+        }
     }
 
-    /// Comes back to the clock after it had jumped ahead: for stamps that no device accepted, so that none need be above them.
-    pub fn retreat(&mut self, clock: Clock) {
-        self.last = self.last.min(clock);
+    fn ahead_at(&self, clock: Clock) -> u64 {
+        let left = LEARNED_FOR.saturating_sub(clock.0.saturating_sub(self.learned.0));
+        (u128::from(self.ahead) * u128::from(left) / u128::from(LEARNED_FOR)) as u64
+    }
+
+    /// A device took this stamp.
+    pub fn accepted(&mut self, stamp: Stamp) {
+        self.accepted = self.accepted.max(stamp.clock);
+    }
+
+    /// Comes back to the clock after it had jumped ahead, but not below what a device took. True if stamps are lower now.
+    pub fn retreat(&mut self, clock: Clock) -> bool {
+        let before = (self.last, self.ahead);
+        self.last = self.last.min(clock.max(self.accepted));
+        self.ahead = 0;
+        before != (self.last, self.ahead)
     }
 }
 
@@ -70,7 +97,28 @@ mod tests {
         let first = source.next(Clock(100));
         let second = source.next(Clock(40));
         assert!(second > first);
-        source.learn(Stamp { clock: Clock(500), host: Generation(9) });
+        source.learn(Clock(41), Stamp { clock: Clock(500), host: Generation(9) });
         assert!(source.next(Clock(41)) > Stamp { clock: Clock(500), host: Generation(9) });
+    }
+
+    #[test]
+    fn a_lagging_clock_is_put_forward_for_a_while() {
+        let mut source = StampSource::new(Generation(3));
+        source.learn(Clock(1_000), Stamp { clock: Clock(51_000), host: Generation(9) });
+        let soon = source.next(Clock(2_000)).clock;
+        assert!(soon > Clock(51_900), "level with the neighbour, not just above what it lost to: {soon:?}");
+        let later = Clock(2_000 + LEARNED_FOR);
+        assert_eq!(source.next(later).clock, later);
+    }
+
+    #[test]
+    fn a_jump_ahead_is_taken_back_but_not_what_was_accepted() {
+        let mut source = StampSource::new(Generation(3));
+        let taken = source.next(Clock(1_000));
+        source.accepted(taken);
+        source.next(Clock(9_000_000));
+        assert!(source.retreat(Clock(900)));
+        assert!(source.next(Clock(900)) > taken);
+        assert!(!source.retreat(Clock(2_000)));
     }
 }

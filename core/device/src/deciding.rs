@@ -61,6 +61,9 @@ impl Device {
                 self.ask(id, host, Asked::Decision);
                 self.abort(now, id, out);
             }
+            (Outcome::Commit, Some(State::Aborted)) => {
+                self.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort }, out);
+            }
             (Outcome::Abort, Some(State::Aborted) | None) => {
                 self.waiting.take(id);
                 if state.is_none() && host == id.host && !self.transactions.is_full() {
@@ -147,6 +150,22 @@ impl Device {
         }
     }
 
+    /// The host has declared one transaction over, above its mark.
+    pub(crate) fn on_over(&mut self, id: TransactionId) {
+        let Some(transaction) = self.transactions.get(id) else { return };
+        match transaction.state {
+            State::Committed => {
+                self.store.forget(id);
+                self.drop_decided(id);
+            }
+            State::Applied => self.drop_decided(id),
+            // Its stamp stays on its blocks, so a late copy of its pre-write is refused; one without blocks is all that is
+            // left to refuse it by.
+            State::Aborted if !transaction.ranges.is_empty() => self.drop_decided(id),
+            _ => {}
+        }
+    }
+
     /// The store has the intent, or could not take it.
     pub(crate) fn on_prepared(&mut self, now: Now, id: TransactionId, result: Result<(), Failure>, out: &mut Effects) {
         let transaction = self.transactions.get(id).expect("what is being prepared is kept");
@@ -157,11 +176,11 @@ impl Device {
         match result {
             Err(failure) => {
                 // Its write stamp stays, so no copy of the pre-write is taken: the failure is final.
-                self.advance(now, id, State::Aborted, out);
+                self.advance(id, State::Aborted, out);
                 self.fail(id, Step::Write, failure, out);
             }
             Ok(()) => {
-                self.advance(now, id, State::Prepared, out);
+                self.advance(id, State::Prepared, out);
                 if abort {
                     return self.abort(now, id, out);
                 }
@@ -173,37 +192,37 @@ impl Device {
         }
     }
 
-    pub(crate) fn on_applied(&mut self, now: Now, id: TransactionId, result: Result<(), Failure>, out: &mut Effects) {
+    pub(crate) fn on_applied(&mut self, id: TransactionId, result: Result<(), Failure>, out: &mut Effects) {
         match result {
             Ok(()) => self.answer(id.host, Reply::Written { transaction: id }, out),
             Err(failure) => self.fail(id, Step::Write, failure, out),
         }
-        self.advance(now, id, State::Applied, out);
+        self.advance(id, State::Applied, out);
     }
 
     /// A commit is durable.
-    pub(crate) fn on_committed(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
+    pub(crate) fn on_committed(&mut self, id: TransactionId, out: &mut Effects) {
         self.confirm(id);
-        self.advance(now, id, State::Committed, out);
+        self.advance(id, State::Committed, out);
     }
 
     /// An abort is durable.
-    pub(crate) fn on_aborted(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
-        self.advance(now, id, State::Aborted, out);
+    pub(crate) fn on_aborted(&mut self, id: TransactionId, out: &mut Effects) {
+        self.advance(id, State::Aborted, out);
     }
 
     fn commit(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         self.counters.commits += 1;
         self.orphans.remove(&id);
         self.store.commit(now, id, out);
-        self.advance(now, id, State::Committing, out);
+        self.advance(id, State::Committing, out);
     }
 
     fn abort(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         self.counters.aborts += 1;
         self.orphans.remove(&id);
         self.store.abort(now, id, out);
-        self.advance(now, id, State::Aborting, out);
+        self.advance(id, State::Aborting, out);
     }
 
     /// Lets the transaction's host know, with the next answer to it, that the commit is durable.

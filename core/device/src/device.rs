@@ -10,6 +10,7 @@ use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_store::{FenceTable, Intent, Recovered, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{Answer, Command, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Want};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// How a device is to run.
 #[derive(Clone, Debug)]
@@ -33,6 +34,11 @@ pub struct Device {
     pub(crate) waiting: WaitingQueue,
     /// Transactions that no host looks after any more, and somebody should resolve.
     pub(crate) orphans: BTreeSet<TransactionId>,
+    last_named: TransactionId,
+    /// Claims were released since waiting requests were last looked at.
+    pub(crate) released: bool,
+    /// Transactions for which the store is reading.
+    pub(crate) reading: BTreeSet<TransactionId>,
     pub(crate) hosts: Hosts,
     pub(crate) fence: FenceTable,
     /// What the store is doing for whom, by its ticket.
@@ -102,6 +108,8 @@ pub(crate) struct Counters {
     pub leases_expired: u64,
 }
 
+/// The most requests that wait for a reservation.
+const DEFERRED_MAX: usize = 1024;
 /// How often silent hosts are looked for, as a part of the lease.
 const PATROLS_PER_LEASE: u32 = 4;
 
@@ -116,6 +124,9 @@ impl Device {
             transactions: Transactions::default(),
             waiting: WaitingQueue::default(),
             orphans: BTreeSet::new(),
+            last_named: TransactionId { host: Generation(0), sequence: 0 },
+            released: false,
+            reading: BTreeSet::new(),
             hosts: Hosts::default(),
             fence: FenceTable::default(),
             tickets: BTreeMap::new(),
@@ -164,6 +175,10 @@ impl Device {
             self.on_commit_ride(now, TransactionId { host, sequence }, out);
         }
         self.on_settled(now, host, request.settled, out);
+        for sequence in request.over {
+            self.on_over(TransactionId { host, sequence });
+        }
+        self.resume_waiting(now, out);
         self.on_command(now, host, request.command, out);
     }
 
@@ -187,11 +202,7 @@ impl Device {
         match self.gate(now, host, &command, out) {
             Gate::Open => {}
             Gate::Shut => return,
-            // One that finds no room to wait is dropped, and will be sent again.
-            Gate::NotYet if self.reservation.deferred.len() < limits::WAITING_MAX => {
-                return self.reservation.deferred.push((host, command));
-            }
-            Gate::NotYet => return self.ignore(Ignored::InProgress, out),
+            Gate::NotYet => return self.defer(host, command, out),
         }
         match command {
             Command::Heartbeat => self.on_heartbeat(host, out),
@@ -216,27 +227,55 @@ impl Device {
         }
     }
 
+    /// Puts a command aside until higher stamps are reserved. One that finds no room is dropped, and will be sent again; so is
+    /// a write, which may be large, and has no live pre-write here anyhow.
+    fn defer(&mut self, host: Generation, command: Command, out: &mut Effects) {
+        let deferred = &mut self.reservation.deferred;
+        let again = (host, command);
+        let dropped = matches!(again.1, Command::Write { .. }) || deferred.contains(&again);
+        if dropped || deferred.len() >= DEFERRED_MAX {
+            return self.ignore(Ignored::InProgress, out);
+        }
+        deferred.push(again);
+    }
+
     /// Lets a command pass if it belongs to a transaction that is not over, its stamp is near the clock, and it is durable
-    /// that stamps as high as this one may have been accepted. What is under way already passes at once.
+    /// that stamps as high as this one may have been accepted. What is under way already passes at once, if it is the same.
     fn gate(&mut self, now: Now, host: Generation, command: &Command, out: &mut Effects) -> Gate {
         let (transaction, stamp, object) = match command {
             Command::Read { transaction, stamp, object, .. }
             | Command::Prewrite { transaction, stamp, object, .. }
             | Command::Write { transaction, stamp, object, .. } => {
-                let settled = self.hosts.get(host).map_or(0, |session| session.settled);
-                if transaction.host != host || transaction.sequence < settled {
+                if transaction.host != host || self.is_settled(host, transaction.sequence) {
                     self.ignore(Ignored::Settled, out);
                     return Gate::Shut;
                 }
                 (*transaction, *stamp, Some(*object))
             }
             Command::Resolve { transaction, stamp } => (*transaction, *stamp, None),
+            Command::Manage { ticket, .. } if self.is_settled(host, *ticket) => {
+                self.ignore(Ignored::Settled, out);
+                return Gate::Shut;
+            }
             _ => return Gate::Open,
         };
+        if stamp.host != transaction.host {
+            self.ignore(Ignored::NotForUs, out);
+            return Gate::Shut;
+        }
         let unordered = object
             .and_then(|object| self.store.object(object))
             .is_some_and(|description| description.ordering == Ordering::None);
-        if unordered || self.transactions.get(transaction).is_some() {
+        if let Some(known) = self.transactions.get(transaction) {
+            // A tombstone of an abort that came first has the stamp of the abort, which is the transaction's.
+            if known.stamp == stamp {
+                return Gate::Open;
+            }
+            self.ignore(Ignored::NotForUs, out);
+            return Gate::Shut;
+        }
+        let promises = matches!(command, Command::Write { .. } | Command::Resolve { .. });
+        if unordered || (promises && stamp.clock <= self.reservation.durable) {
             return Gate::Open;
         }
         if stamp.clock > now.clock.ahead(self.config.settings.stamp_ahead_max) {
@@ -251,6 +290,10 @@ impl Device {
         }
         self.reserve_ahead(now, stamp, out);
         if stamp.clock <= self.reservation.durable { Gate::Open } else { Gate::NotYet }
+    }
+
+    fn is_settled(&self, host: Generation, sequence: u64) -> bool {
+        self.hosts.get(host).is_some_and(|session| sequence < session.settled)
     }
 
     /// Reserves more stamps in time, so that requests seldom wait for that.
@@ -278,13 +321,19 @@ impl Device {
         }
     }
 
+    /// Names some orphans, others each time: one that can't be resolved, since a participant is away, must not hide the rest.
     fn on_heartbeat(&mut self, host: Generation, out: &mut Effects) {
         let of = |id: &TransactionId| {
-            let transaction = self.transactions.get(*id)?;
+            let transaction = self.transactions.get(*id).expect("an orphan is a transaction");
             let participants = transaction.participants.clone();
-            Some(Orphan { transaction: *id, stamp: transaction.stamp, participants })
+            Orphan { transaction: *id, stamp: transaction.stamp, participants }
         };
-        let orphans = self.orphans.iter().filter_map(of).take(limits::ORPHANS_PER_ANSWER_MAX).collect();
+        let behind = (Bound::Excluded(self.last_named), Bound::Unbounded);
+        let round = self.orphans.range(behind).chain(self.orphans.range(..=self.last_named));
+        let orphans: Vec<_> = round.map(of).take(limits::ORPHANS_PER_ANSWER_MAX).collect();
+        if let Some(last) = orphans.last() {
+            self.last_named = last.transaction;
+        }
         self.answer(host, Reply::Heartbeat { orphans }, out);
     }
 
@@ -345,9 +394,9 @@ impl Device {
                 StoreEvent::Unusable(error) => self.service = Service::Unusable(error),
                 StoreEvent::Read { ticket, result } => self.on_content(ticket, result, out),
                 StoreEvent::Prepared { transaction, result } => self.on_prepared(now, transaction, result, out),
-                StoreEvent::Applied { transaction, result } => self.on_applied(now, transaction, result, out),
-                StoreEvent::Committed { transaction } => self.on_committed(now, transaction, out),
-                StoreEvent::Aborted { transaction } => self.on_aborted(now, transaction, out),
+                StoreEvent::Applied { transaction, result } => self.on_applied(transaction, result, out),
+                StoreEvent::Committed { transaction } => self.on_committed(transaction, out),
+                StoreEvent::Aborted { transaction } => self.on_aborted(transaction, out),
                 StoreEvent::Done { ticket, result } => match self.tickets.remove(&ticket) {
                     Some(Ticket::Reserve) => self.on_reserved(now, out),
                     Some(Ticket::Manage { host, ticket }) => self.on_task_done(host, ticket, result, out),
@@ -411,11 +460,19 @@ impl Machine for Device {
         if self.service == Service::Serving && self.next_patrol.is_none_or(|patrol| patrol <= now.time) {
             self.patrol(now, out);
         }
-        self.on_store_events(now, out);
+        // Each may bring about more of the other.
+        loop {
+            self.on_store_events(now, out);
+            if !self.released {
+                break;
+            }
+            self.resume_waiting(now, out);
+        }
     }
 
     fn deadline(&self) -> Option<Time> {
-        let patrol = self.next_patrol.filter(|_| !self.hosts.is_empty());
+        let patrols = self.service == Service::Serving && !self.hosts.is_empty();
+        let patrol = self.next_patrol.filter(|_| patrols);
         [self.store.deadline(), patrol].into_iter().flatten().min()
     }
 

@@ -15,8 +15,8 @@
 //! Where the paper leaves a choice, or this differs from it:
 //!
 //! * Writes wait for lower pre-writes and intents on their blocks, as in figure 4, instead of being applied on arrival
-//!   (section 4.5.2). So intents are made, and committed, in the order of their stamps on each block; no queued read
-//!   is rejected, and whoever waits in the queue is served. The price is buffering, bounded by
+//!   (section 4.5.2). So intents are made, and committed, in the order of their stamps on each block, and a queued
+//!   read of one range is not overtaken. The price is buffering, bounded by
 //!   `limits::WAITING_BYTES_MAX`, in the rare case of a blind write behind a lower pre-write.
 //! * An intent raises `wts` at once, not at its commit. Its host may have answered its user by then, and a host whose
 //!   clock lags must not read the old content after that.

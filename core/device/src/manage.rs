@@ -2,7 +2,7 @@
 
 use crate::device::{Device, Ticket};
 use crate::transactions::State;
-use braid_base::{Generation, Now};
+use braid_base::{Generation, Now, limits};
 use braid_machine::{Effects, Ignored};
 use braid_store::FenceTable;
 use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Reply, Task};
@@ -18,7 +18,11 @@ impl Device {
             Task::CreateObject { object, blocks, ordering } => {
                 let description = ObjectDescription { object, blocks, ordering };
                 match self.store.object(object) {
-                    Some(existing) if *existing == description => Ok(Managed::Done),
+                    // Made before, and asked again; perhaps not durably yet.
+                    Some(existing) if *existing == description => {
+                        let own = self.ticket(Ticket::Manage { host, ticket });
+                        return self.store.flush(own, out);
+                    }
                     Some(_) => Err(Failure::ObjectExists),
                     None => {
                         let own = self.ticket(Ticket::Manage { host, ticket });
@@ -27,8 +31,10 @@ impl Device {
                 }
             }
             Task::RemoveObject { object } => match self.store.object(object) {
-                // Removed before, and asked again.
-                None => Ok(Managed::Done),
+                None => {
+                    let own = self.ticket(Ticket::Manage { host, ticket });
+                    return self.store.flush(own, out);
+                }
                 Some(_) if self.transactions.claims_any(object) => Err(Failure::InUse),
                 Some(_) => {
                     let own = self.ticket(Ticket::Manage { host, ticket });
@@ -39,6 +45,12 @@ impl Device {
             Task::Flush => {
                 let own = self.ticket(Ticket::Manage { host, ticket });
                 return self.store.flush(own, out);
+            }
+            Task::Fence { except, also, .. }
+                if self.fence.except.len() + except.len() > limits::FENCED_MAX
+                    || self.fence.also.len() + also.len() > limits::FENCED_MAX =>
+            {
+                Err(Failure::Malformed)
             }
             Task::Fence { below, except, also } => {
                 self.keep_out(now, below, except, also, out);

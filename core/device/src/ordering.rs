@@ -23,10 +23,14 @@ use braid_wire::{Content, Failure, Ordering, Outcome, Piece, Refusal, Reply, Ste
 
 impl Device {
     pub(crate) fn on_read(&mut self, now: Now, id: TransactionId, stamp: Stamp, read: ReadRequest, out: &mut Effects) {
-        if self.waiting.get(id).is_some() {
+        if self.is_being_read(id) {
             return self.ignore(Ignored::InProgress, out);
         }
-        match self.check_ranges(read.object, &read.extents, read.want == Want::Data) {
+        if self.transactions.get(id).is_some() {
+            // A transaction reads where it does not write, or pre-writes with reads: never both on one device.
+            return self.ignore(Ignored::NotForUs, out);
+        }
+        match self.check_read(&read) {
             Err(failure) => self.fail(id, Step::Read, failure, out),
             Ok(Ordering::None) => self.serve(id, Step::Read, read, out),
             Ok(Ordering::Timestamp) => self.read_in_order(now, id, stamp, Step::Read, read, out),
@@ -42,10 +46,16 @@ impl Device {
         reads: ReadRequest,
         out: &mut Effects,
     ) {
+        let object = reads.object;
+        match self.check_prewrite(&prewrites, &reads) {
+            Err(failure) => return self.fail(id, Step::Prewrite, failure, out),
+            Ok(Ordering::None) => return self.fail(id, Step::Prewrite, Failure::WrongOrdering, out),
+            Ok(Ordering::Timestamp) => {}
+        }
         if let Some(transaction) = self.transactions.get(id) {
             // Sent again: answered again, unless that is under way, or the transaction has gone on since.
             return match transaction.state {
-                State::Prewritten if self.waiting.get(id).is_some() => self.ignore(Ignored::InProgress, out),
+                State::Prewritten if self.is_being_read(id) => self.ignore(Ignored::InProgress, out),
                 State::Prewritten if reads.extents.is_empty() => {
                     self.answer(id.host, Reply::Accepted { transaction: id }, out);
                 }
@@ -53,12 +63,6 @@ impl Device {
                 State::Aborted => self.refuse(id, Step::Prewrite, Refusal::NoPrewrite, out),
                 _ => self.ignore(Ignored::InProgress, out),
             };
-        }
-        let object = reads.object;
-        match self.check_prewrite(&prewrites, &reads) {
-            Err(failure) => return self.fail(id, Step::Prewrite, failure, out),
-            Ok(Ordering::None) => return self.fail(id, Step::Prewrite, Failure::WrongOrdering, out),
-            Ok(Ordering::Timestamp) => {}
         }
         let seen = self.stamps.seen_by_write(object, &prewrites).max(self.stamps.seen_by_read(object, &reads.extents));
         if stamp <= seen {
@@ -87,7 +91,8 @@ impl Device {
         match transaction.state {
             State::Prewritten if self.waiting.get(id).is_some() => self.ignore(Ignored::InProgress, out),
             State::Prewritten => {
-                if mode == WriteMode::Immediate || !is_as_prewritten(transaction, &intent) {
+                let ours = intent.participants.contains(&self.config.store.device);
+                if mode == WriteMode::Immediate || !ours || !is_as_prewritten(transaction, &intent) {
                     self.refuse_for_ever(now, id, out);
                     return self.fail(id, Step::Write, Failure::Malformed, out);
                 }
@@ -117,11 +122,11 @@ impl Device {
             return self.refuse(id, step, Refusal::TooLate { seen }, out);
         }
         let blockers = self.transactions.blockers(id, stamp, read.object, &read.extents);
-        if blockers.is_empty() {
+        if blockers.is_empty() && self.reading.len() < limits::WAITING_MAX {
             self.stamps.raise(now.time, read.object, &read.extents, Access::Read, stamp);
             return self.serve(id, step, read, out);
         }
-        if self.wait(id, stamp, WaitingRequest::Read(read), &blockers, out) {
+        if !blockers.is_empty() && self.wait(id, stamp, WaitingRequest::Read(read), &blockers, out) {
             return;
         }
         self.refuse_for_ever(now, id, out);
@@ -170,24 +175,35 @@ impl Device {
         true
     }
 
-    /// Claims were released: on with whoever waited for them, in the order of stamps.
+    /// If claims were released, on with whoever waited for them, in the order of stamps. One pass may release more: a loop
+    /// rather than a call from where claims are released, since the chain can be as long as the queue.
     pub(crate) fn resume_waiting(&mut self, now: Now, out: &mut Effects) {
-        for id in self.waiting.in_order() {
-            // Gone, if an earlier one of this round ended it.
-            let Some(waiting) = self.waiting.get(id) else { continue };
-            let (object, ranges) = waiting.blocks();
-            if !self.transactions.blockers(id, waiting.stamp, object, &ranges).is_empty() {
-                continue;
-            }
-            let waiting = self.waiting.take(id).expect("just seen");
-            match waiting.request {
-                WaitingRequest::Read(read) => {
-                    let step = if self.transactions.get(id).is_some() { Step::Prewrite } else { Step::Read };
-                    self.read_in_order(now, id, waiting.stamp, step, read, out);
-                }
-                WaitingRequest::Write(intent) => self.write_in_order(now, intent, out),
+        while std::mem::take(&mut self.released) && !self.waiting.is_empty() {
+            for id in self.waiting.in_order() {
+                self.resume(now, id, out);
             }
         }
+    }
+
+    fn resume(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
+        // Gone, if an earlier one of this round ended it.
+        let Some(waiting) = self.waiting.get(id) else { return };
+        let (object, ranges) = waiting.blocks();
+        if !self.transactions.blockers(id, waiting.stamp, object, &ranges).is_empty() {
+            return;
+        }
+        let waiting = self.waiting.take(id).expect("just seen");
+        match waiting.request {
+            WaitingRequest::Read(read) => {
+                let step = if self.transactions.get(id).is_some() { Step::Prewrite } else { Step::Read };
+                self.read_in_order(now, id, waiting.stamp, step, read, out);
+            }
+            WaitingRequest::Write(intent) => self.write_in_order(now, intent, out),
+        }
+    }
+
+    fn is_being_read(&self, id: TransactionId) -> bool {
+        self.waiting.get(id).is_some() || self.reading.contains(&id)
     }
 
     fn serve(&mut self, id: TransactionId, step: Step, read: ReadRequest, out: &mut Effects) {
@@ -200,6 +216,7 @@ impl Device {
                 self.answer(id.host, Reply::Data { transaction: id, pieces }, out);
             }
             Want::Data => {
+                self.reading.insert(id);
                 let ticket = self.ticket(Ticket::Read { transaction: id, step });
                 self.store.read(ticket, read.object, &read.extents, out);
             }
@@ -211,6 +228,7 @@ impl Device {
         let Some(Ticket::Read { transaction, step }) = self.tickets.remove(&ticket) else {
             panic!("the store has read for a ticket that it was not given: {ticket}");
         };
+        self.reading.remove(&transaction);
         match result {
             Ok(pieces) => self.answer(transaction.host, Reply::Data { transaction, pieces }, out),
             Err(failure) => self.fail(transaction, step, failure, out),
@@ -253,12 +271,12 @@ impl Device {
         assert_eq!(transaction.state, State::Prewritten, "only what has no intent is simply dropped: {id}");
         let (object, stamp, ranges) = (transaction.object, transaction.stamp, transaction.ranges.clone());
         self.stamps.raise(now.time, object, &ranges, Access::Read, stamp);
-        self.advance(now, id, State::Aborted, out);
+        self.advance(id, State::Aborted, out);
     }
 
-    /// Moves a transaction on, tells those who asked, lets those go ahead who waited for it, and forgets it if nobody is
-    /// left who could ask.
-    pub(crate) fn advance(&mut self, now: Now, id: TransactionId, to: State, out: &mut Effects) {
+    /// Moves a transaction on, tells those who asked, and forgets it if nobody is left who could ask. Those who waited for it
+    /// go on by [`Device::resume_waiting`].
+    pub(crate) fn advance(&mut self, id: TransactionId, to: State, out: &mut Effects) {
         let released = self.transactions.advance(id, to);
         let transaction = self.transactions.get_mut(id).expect("just moved on");
         for (host, asked) in std::mem::take(&mut transaction.askers) {
@@ -275,9 +293,7 @@ impl Device {
             self.answer(host, reply, out);
         }
         self.keep_or_forget(id);
-        if released && !self.waiting.is_empty() {
-            self.resume_waiting(now, out);
-        }
+        self.released |= released;
     }
 
     /// A transaction whose host is gone, or has declared it over, is forgotten if it left nothing, and otherwise an orphan.
@@ -308,15 +324,21 @@ impl Device {
             return Err(Failure::OutOfRange);
         }
         let blocks: u64 = ranges.iter().map(|range| range.count).sum();
-        if moves && blocks > (limits::TRANSACTION_BYTES_MAX / BLOCK_BYTES) as u64 {
+        // Bytes that do not begin with a block touch one more.
+        if moves && blocks > (limits::TRANSACTION_BYTES_MAX / BLOCK_BYTES) as u64 + 1 {
             return Err(Failure::Malformed);
         }
         Ok(description.ordering)
     }
 
+    fn check_read(&self, read: &ReadRequest) -> Result<Ordering, Failure> {
+        let ordering = self.check_ranges(read.object, &read.extents, read.want == Want::Data)?;
+        if are_disjoint(&read.extents) { Ok(ordering) } else { Err(Failure::Malformed) }
+    }
+
     fn check_prewrite(&self, prewrites: &[BlockRange], reads: &ReadRequest) -> Result<Ordering, Failure> {
         if !reads.extents.is_empty() {
-            self.check_ranges(reads.object, &reads.extents, true)?;
+            self.check_read(reads)?;
         }
         let ordering = self.check_ranges(reads.object, prewrites, false)?;
         if are_disjoint(prewrites) { Ok(ordering) } else { Err(Failure::Malformed) }

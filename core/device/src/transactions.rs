@@ -143,7 +143,7 @@ impl Transactions {
         let mut blockers: Vec<_> = ranges
             .iter()
             .flat_map(|range| claims.overlapping(*range))
-            .filter(|(_, owner, held)| *owner != own && **held < stamp)
+            .filter(|(_, owner, held)| (**held, *owner) < (stamp, own))
             .map(|(_, owner, _)| owner)
             .collect();
         blockers.sort_unstable();

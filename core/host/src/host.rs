@@ -251,7 +251,7 @@ impl Host {
                 Timer::Retry(op) => self.attempt(now, op, out),
                 Timer::Resend(sequence) => self.resend(now, sequence, out),
                 Timer::Linger(device) => {
-                    if self.links[&device].has_any_queued() {
+                    while self.links[&device].has_any_queued() {
                         self.counters.commit_carriers += 1;
                         self.send(now, device, Command::Heartbeat, out);
                     }

@@ -16,6 +16,8 @@ pub struct Link {
     told: BTreeMap<u64, Time>,
     /// Transactions in which the device takes part and that are not over.
     unsettled: BTreeSet<u64>,
+    /// Transactions that are over here and that the device has not been told of.
+    over: Vec<u64>,
     /// Requests sent, for counters.
     pub requests: u64,
     /// When the device was last heard.
@@ -28,8 +30,15 @@ impl Link {
         self.unsettled.insert(sequence);
     }
 
-    /// This transaction is over.
+    /// This transaction is over, and the device may hold something of it.
     pub fn settle(&mut self, sequence: u64) {
+        if self.unsettled.remove(&sequence) && self.over.len() < limits::HOST_TRANSACTIONS_MAX {
+            self.over.push(sequence);
+        }
+    }
+
+    /// This one is over, and left nothing on the device.
+    pub fn settle_read(&mut self, sequence: u64) {
         self.unsettled.remove(&sequence);
     }
 
@@ -75,7 +84,9 @@ impl Link {
         }
         self.requests += 1;
         let settled = self.unsettled.first().copied().unwrap_or(next);
-        Message::Request(Request { host, epoch, settled, commits, command })
+        self.over.retain(|sequence| *sequence >= settled);
+        let over = self.over.split_off(self.over.len().saturating_sub(limits::COMMITS_PER_REQUEST_MAX));
+        Message::Request(Request { host, epoch, settled, over, commits, command })
     }
 }
 
@@ -111,5 +122,24 @@ mod tests {
         assert_eq!(ride(&mut link, 0).0, 4);
         link.settle(4);
         assert_eq!(ride(&mut link, 0).0, 6);
+    }
+
+    #[test]
+    fn what_is_over_above_the_mark_is_told_once() {
+        let mut link = Link::default();
+        let over = |link: &mut Link| match link.request(Time(0), Generation(1), Epoch(1), 100, Command::Heartbeat) {
+            Message::Request(request) => request.over,
+            Message::Answer(_) => unreachable!("it makes requests"),
+        };
+        for sequence in [4, 5, 6, 7] {
+            link.begin(sequence);
+        }
+        link.settle(6);
+        link.settle_read(7);
+        assert_eq!(over(&mut link), [6]);
+        assert!(over(&mut link).is_empty());
+        link.settle(5);
+        link.settle(4);
+        assert!(over(&mut link).is_empty(), "the mark says it");
     }
 }

@@ -26,6 +26,8 @@ impl Host {
         }
         let ticket = self.next_sequence;
         self.next_sequence += 1;
+        // Once it is over, late copies of it are dropped by the settled mark.
+        self.links.get_mut(&device).expect("just looked up").begin(ticket);
         let resend_after = self.config.settings.resend_min;
         self.tasks.insert(ticket, PendingTask { op, device, task, since: now.time, resend_after });
         self.send_task(now, ticket, out);
@@ -38,7 +40,10 @@ impl Host {
         result: Result<Managed, Failure>,
         out: &mut Effects,
     ) {
-        let Some(task) = self.tasks.remove(&ticket) else { return };
+        if self.tasks.get(&ticket).is_none_or(|task| task.device != device) {
+            return;
+        }
+        let task = self.end_task(ticket);
         self.timers.cancel(Timer::Task(ticket));
         let outcome = result.map(HostSuccess::Managed).map_err(|failure| HostError::Device { device, failure });
         out.reply(task.op, outcome);
@@ -51,8 +56,14 @@ impl Host {
             self.counters.resent += 1;
             return self.send_task(now, ticket, out);
         }
-        let task = self.tasks.remove(&ticket).expect("just seen");
+        let task = self.end_task(ticket);
         out.reply(task.op, Err(HostError::TimedOut { devices: vec![task.device], waited }));
+    }
+
+    fn end_task(&mut self, ticket: u64) -> PendingTask {
+        let task = self.tasks.remove(&ticket).expect("it is pending");
+        self.links.get_mut(&task.device).expect("links stay").settle_read(ticket);
+        task
     }
 
     fn send_task(&mut self, now: Now, ticket: u64, out: &mut Effects) {

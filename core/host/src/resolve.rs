@@ -44,7 +44,7 @@ impl Host {
             let own = transaction.host == self.config.generation;
             let under_way = own && self.transactions.contains_key(&transaction.sequence);
             let known = participants.iter().all(|device| self.links.contains_key(device));
-            let taken = self.resolutions.contains_key(&transaction) || self.resolutions.len() >= RESOLUTIONS_MAX;
+            let taken = self.resolutions.contains_key(&transaction) || !self.has_room_to_resolve();
             if under_way || taken || !known || participants.is_empty() {
                 continue;
             }
@@ -54,6 +54,17 @@ impl Host {
             self.resolutions.insert(transaction, resolution);
             self.ask_silent(now, transaction, out);
         }
+    }
+
+    /// True if one more can be taken up. One that has been without an answer for long, since a device is away, makes room.
+    fn has_room_to_resolve(&mut self) -> bool {
+        if self.resolutions.len() < RESOLUTIONS_MAX {
+            return true;
+        }
+        let stuck = |(_, resolution): &(_, &Resolution)| resolution.resend_after >= self.config.settings.resend_max;
+        let Some(id) = self.resolutions.iter().find(stuck).map(|(id, _)| *id) else { return false };
+        self.end_resolution(id);
+        true
     }
 
     pub(crate) fn on_vote(&mut self, now: Now, device: DeviceId, id: TransactionId, vote: Vote, out: &mut Effects) {
@@ -90,10 +101,13 @@ impl Host {
             return out.ignore(Ignored::NotAwaited);
         };
         if decided != *outcome {
-            // A device that forgot an outcome says "commit" to a commit and "abort" to an abort. That it insists on the other
-            // means that our telling was late: whoever told it first will finish.
-            self.end_resolution(id);
-            return;
+            // A device that forgot an outcome says "never prepared", and we took that for an abort: but one that knows of a
+            // commit is right. The other way round, our telling was late, and whoever told it first will finish.
+            if decided == Outcome::Abort {
+                return self.end_resolution(id);
+            }
+            let silent = resolution.participants.clone();
+            return self.enter(now, id, Phase::Telling { outcome: Outcome::Commit, silent }, out);
         }
         silent.remove(&device);
         if silent.is_empty() {

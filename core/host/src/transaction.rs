@@ -6,7 +6,7 @@
 use crate::host::{Host, Timer};
 use crate::operation::{Work, devices_of};
 use braid_base::limits;
-use braid_base::{BlockRange, DeviceId, Now, Stamp, TransactionId};
+use braid_base::{BlockRange, DeviceId, Now, Stamp, Time, TransactionId};
 use braid_layout::{Old, Share, VolumeDescription};
 use braid_machine::{Effects, HostError, HostSuccess, Ignored, OpId};
 use braid_wire::{Command, Failure, Ordering, Outcome, Piece, Refusal, Step, Want, WriteMode};
@@ -29,6 +29,8 @@ pub struct Transaction {
     participants: BTreeSet<DeviceId>,
     /// Somebody waits for its decision.
     wanted: bool,
+    /// Some device may have an intent of it.
+    wrote: bool,
     resend_after: Duration,
     phase: Phase,
 }
@@ -43,7 +45,7 @@ enum Phase {
     /// Decided, answered; some devices have not confirmed.
     Committed { unconfirmed: BTreeSet<DeviceId> },
     /// Decided; some devices have not confirmed.
-    Aborting { unconfirmed: BTreeSet<DeviceId> },
+    Aborting { unconfirmed: BTreeSet<DeviceId>, since: Time },
 }
 
 impl Transaction {
@@ -67,7 +69,7 @@ impl Transaction {
     pub fn invariants(&self, sequence: u64) {
         let missing = match &self.phase {
             Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => silent,
-            Phase::Committed { unconfirmed } | Phase::Aborting { unconfirmed } => unconfirmed,
+            Phase::Committed { unconfirmed } | Phase::Aborting { unconfirmed, .. } => unconfirmed,
         };
         assert!(!missing.is_empty(), "the last answer ends a phase: {sequence} in {:?}", self.phase);
         assert!(missing.is_subset(&self.asked), "only those who were asked are waited for: {sequence}");
@@ -108,6 +110,7 @@ impl Host {
             asked: asked.clone(),
             participants,
             wanted: false,
+            wrote: false,
             resend_after: self.config.settings.resend_min,
             phase: Phase::Reading { silent: asked, old: Old::new() },
         };
@@ -145,7 +148,7 @@ impl Host {
         let transaction = &self.transactions[&sequence];
         let missing = match &transaction.phase {
             Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => silent,
-            Phase::Aborting { unconfirmed } => unconfirmed,
+            Phase::Aborting { unconfirmed, .. } => unconfirmed,
             // Commits ride on other requests, and are told again by the link.
             Phase::Committed { .. } => return,
         };
@@ -200,6 +203,7 @@ impl Host {
         out: &mut Effects,
     ) {
         let Some(transaction) = self.own(id) else { return out.ignore(Ignored::NotAwaited) };
+        let stamp = transaction.stamp;
         let Phase::Reading { silent, old } = &mut transaction.phase else { return out.ignore(Ignored::NotAwaited) };
         if !silent.remove(&device) {
             return out.ignore(Ignored::NotAwaited);
@@ -209,6 +213,7 @@ impl Host {
         old.insert(share.position, pieces);
         let covered = old.covers(share.position, &share.reads, transaction.work.want());
         let all_here = silent.is_empty();
+        self.stamps.accepted(stamp);
         if !covered {
             return self.on_short_answer(now, device, id.sequence, out);
         }
@@ -254,6 +259,7 @@ impl Host {
                     .collect();
                 let silent = transaction.participants.clone();
                 transaction.phase = Phase::Writing { silent, pieces };
+                transaction.wrote = true;
                 transaction.resend_after = self.config.settings.resend_min;
                 self.send_phase(now, sequence, out);
                 self.arm_resend(now, sequence);
@@ -301,7 +307,7 @@ impl Host {
         transaction.phase = Phase::Committed { unconfirmed: participants.clone() };
         // Devices that were only read from have nothing to confirm.
         for device in transaction.asked.difference(&participants) {
-            self.links.get_mut(device).expect("links stay").settle(sequence);
+            self.links.get_mut(device).expect("links stay").settle_read(sequence);
         }
         let linger = now.time.after(self.config.settings.commit_linger);
         for device in &participants {
@@ -353,11 +359,16 @@ impl Host {
     /// A device made an abort of ours durable.
     pub(crate) fn on_abort_confirmed(&mut self, device: DeviceId, id: TransactionId, out: &mut Effects) {
         let Some(transaction) = self.own(id) else { return out.ignore(Ignored::NotAwaited) };
-        let Phase::Aborting { unconfirmed } = &mut transaction.phase else {
+        let Phase::Aborting { unconfirmed, .. } = &mut transaction.phase else {
             return out.ignore(Ignored::NotAwaited);
         };
-        unconfirmed.remove(&device);
-        if unconfirmed.is_empty() {
+        if !unconfirmed.remove(&device) {
+            return out.ignore(Ignored::NotAwaited);
+        }
+        let all_know = unconfirmed.is_empty();
+        // Of an abort each device can forget by itself; of a commit only when all have it.
+        self.links.get_mut(&device).expect("it just spoke").settle(id.sequence);
+        if all_know {
             self.end(id.sequence);
         }
     }
@@ -376,11 +387,19 @@ impl Host {
             return out.ignore(Ignored::NotAwaited);
         }
         if let Refusal::TooLate { seen } = refusal {
-            self.stamps.learn(seen);
+            self.stamps.learn(now.clock, seen);
+        }
+        let unordered = self.own(id).is_some_and(|transaction| !transaction.is_ordered());
+        if unordered && step == Step::Write {
+            // Others may have written already, and nothing undoes that: the same write is sent again, in its time. To begin anew
+            // would take the new data for the old.
+            return out.ignore(Ignored::InProgress);
         }
         if let Refusal::TooFarAhead { .. } = refusal {
             // Our clock may have jumped ahead and back: stamps need not stay ahead with what was never accepted.
-            self.stamps.retreat(now.clock);
+            if self.stamps.retreat(now.clock) {
+                return self.lose(now, id.sequence, Some(device), out);
+            }
             let limit = self.config.settings.stamp_ahead_max;
             let op = self.transactions[&id.sequence].op;
             self.abort(now, id.sequence, Some(device), out);
@@ -450,7 +469,7 @@ impl Host {
             self.links.get_mut(device).expect("links stay").settle(sequence);
         }
         self.counters.aborted += 1;
-        transaction.phase = Phase::Aborting { unconfirmed };
+        transaction.phase = Phase::Aborting { unconfirmed, since: now.time };
         transaction.resend_after = self.config.settings.resend_min;
         self.send_phase(now, sequence, out);
         self.arm_resend(now, sequence);
@@ -461,7 +480,12 @@ impl Host {
         let transaction = self.transactions.remove(&sequence).expect("a transaction ends once");
         self.timers.cancel(Timer::Resend(sequence));
         for device in &transaction.asked {
-            self.links.get_mut(device).expect("links stay").settle(sequence);
+            let link = self.links.get_mut(device).expect("links stay");
+            if transaction.participants.contains(device) {
+                link.settle(sequence);
+            } else {
+                link.settle_read(sequence);
+            }
         }
     }
 
@@ -490,6 +514,15 @@ impl Host {
 
     /// Asks those again who have not answered.
     pub(crate) fn resend(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let transaction = &self.transactions[&sequence];
+        if let Phase::Aborting { since, .. } = transaction.phase
+            && !transaction.wrote
+            && now.time.since(since) > self.config.settings.host_lease
+        {
+            // A mere pre-write: a device that has not heard us for so long has dropped it, and one that has, drops it by the
+            // settled mark.
+            return self.end(sequence);
+        }
         self.counters.resent += 1;
         self.send_phase(now, sequence, out);
         self.arm_resend(now, sequence);

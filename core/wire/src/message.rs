@@ -38,6 +38,9 @@ pub struct Request {
     /// Every transaction of this host with a lower sequence, of those in which this device took part, is over:
     /// all its participants have confirmed the outcome. The device may forget them.
     pub settled: u64,
+    /// Sequences of further such transactions, above that mark: told once, so that one participant that is away does not
+    /// make the others remember everything since.
+    pub over: Vec<u64>,
     /// Sequences of this host's own transactions that have committed. They take effect before the command.
     pub commits: Vec<u64>,
     /// What the host wants.

@@ -76,13 +76,12 @@ macro_rules! wire_list {
 }
 
 wire_newtype!(DeviceId, Generation, ObjectId, Epoch, Clock);
-wire_struct!(TransactionId { host, sequence });
 wire_struct!(Stamp { clock, host });
 wire_struct!(Linkage { first, last });
 wire_struct!(Orphan { transaction, stamp, participants });
 wire_struct!(ObjectDescription { object, blocks, ordering });
 wire_struct!(Inspection { counters });
-wire_struct!(Request { host, epoch, settled, commits, command });
+wire_struct!(Request { host, epoch, settled, over, commits, command });
 wire_struct!(Answer { epoch, confirmed, reply });
 
 wire_list! {
@@ -154,6 +153,18 @@ wire_enum!(Reply {
     11 => Managed { ticket, result },
     12 => Rejected { rejection },
 });
+
+impl Wire for TransactionId {
+    fn put(&self, to: &mut Writer) {
+        self.host.put(to);
+        self.sequence.put(to);
+    }
+    /// The highest sequence is refused here, so that there is always a mark above a transaction.
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        let id = TransactionId { host: Wire::take(from)?, sequence: Wire::take(from)? };
+        if id.sequence == u64::MAX { Err(WireError::BadValue { what: "sequence" }) } else { Ok(id) }
+    }
+}
 
 impl Wire for BlockRange {
     fn put(&self, to: &mut Writer) {

@@ -337,7 +337,7 @@ fn read_frame(host: u32, start: u64, count: u64) -> Vec<u8> {
 
 fn encode(array: ArrayId, from: NodeId, to: NodeId, command: Command) -> Vec<u8> {
     let (host, epoch) = (Generation(77), braid_base::Epoch(1));
-    let message = Message::Request(Request { host, epoch, settled: 0, commits: Vec::new(), command });
+    let message = Message::Request(Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command });
     Frame { array, from, to, message }.encode().to_bytes().to_vec()
 }
 

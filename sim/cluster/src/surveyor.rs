@@ -58,7 +58,7 @@ impl Surveyor {
             let object = self.object;
             let command = Command::Read { transaction, stamp, object, extents, want: Want::Data };
             let (host, epoch) = (self.generation, self.epoch);
-            let request = Request { host, epoch, settled: 0, commits: Vec::new(), command };
+            let request = Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command };
             out.send(NodeId::Device(*device), Message::Request(request));
         }
         self.ask_again = (!self.missing.is_empty()).then(|| now.time.after(PATIENCE));

@@ -31,6 +31,7 @@ impl Toy {
                 host: Generation(1),
                 epoch: Epoch(0),
                 settled: self.waiting.map_or(0, |op| op.0),
+                over: Vec::new(),
                 commits: Vec::new(),
                 command: Command::Heartbeat,
             }),

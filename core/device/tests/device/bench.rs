@@ -140,7 +140,7 @@ impl Bench {
 
     pub fn say_with(&mut self, host: Generation, commits: Vec<u64>, command: Command) {
         let settled = self.settled.get(&host).copied().unwrap_or(0);
-        let request = Request { host, epoch: EPOCH, settled, commits, command };
+        let request = Request { host, epoch: EPOCH, settled, over: Vec::new(), commits, command };
         self.take(Input::Message { from: NodeId::Host(host), message: Message::Request(request) });
     }
 

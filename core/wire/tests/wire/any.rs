@@ -18,8 +18,10 @@ pub fn frame() -> impl Strategy<Value = Frame> {
 }
 
 pub fn message() -> impl Strategy<Value = Message> {
-    let request = (generation(), epoch(), number(), vec(number(), 0..5), command()).prop_map(
-        |(host, epoch, settled, commits, command)| Message::Request(Request { host, epoch, settled, commits, command }),
+    let request = (generation(), epoch(), number(), vec(number(), 0..5), vec(number(), 0..5), command()).prop_map(
+        |(host, epoch, settled, over, commits, command)| {
+            Message::Request(Request { host, epoch, settled, over, commits, command })
+        },
     );
     let answer = (epoch(), vec(number(), 0..5), reply())
         .prop_map(|(epoch, confirmed, reply)| Message::Answer(Answer { epoch, confirmed, reply }));
@@ -196,7 +198,7 @@ fn stamp() -> impl Strategy<Value = Stamp> {
 }
 
 fn transaction() -> impl Strategy<Value = TransactionId> {
-    (generation(), number()).prop_map(|(host, sequence)| TransactionId { host, sequence })
+    (generation(), number()).prop_map(|(host, sequence)| TransactionId { host, sequence: sequence.min(u64::MAX - 1) })
 }
 
 fn linkage() -> impl Strategy<Value = Linkage> {

@@ -32,8 +32,9 @@ impl Golden {
     }
 }
 
-/// Host 7 in epoch 3, all below 5 settled, commits of 11 and 12.
-const REQUEST: &str = "01 07000000 03000000 0500000000000000 02000000 0b00000000000000 0c00000000000000";
+/// Host 7 in epoch 3, all below 5 settled and 6 over, commits of 11 and 12.
+const REQUEST: &str =
+    "01 07000000 03000000 0500000000000000 01000000 0600000000000000 02000000 0b00000000000000 0c00000000000000";
 /// Of epoch 3, confirming 11.
 const ANSWER: &str = "02 03000000 01000000 0b00000000000000";
 const TRANSACTION: &str = "07000000 0900000000000000";
@@ -179,8 +180,14 @@ pub fn goldens() -> Vec<Golden> {
 }
 
 fn request(command: Command, hex: &str) -> Golden {
-    let message =
-        Message::Request(Request { host: Generation(7), epoch: Epoch(3), settled: 5, commits: vec![11, 12], command });
+    let message = Message::Request(Request {
+        host: Generation(7),
+        epoch: Epoch(3),
+        settled: 5,
+        over: vec![6],
+        commits: vec![11, 12],
+        command,
+    });
     Golden { message, description: format!("{REQUEST} {hex}") }
 }
 
@@ -219,9 +226,9 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let written = all.iter().position(|golden| golden.description == format!("{ANSWER} 04 {TRANSACTION}"));
     let with_data = all.iter().position(|golden| !golden.encode().payload.is_empty());
     for (index, header) in [
-        (0, header("26000000 00000000", host, device, "cac0b53d")),
+        (0, header("32000000 00000000", host, device, "f8e98048")),
         (written.expect("an answer"), header("1e000000 00000000", device, host, "6aa2e15c")),
-        (with_data.expect("a write"), header("9a000000 00100000", host, device, "e58d42ff")),
+        (with_data.expect("a write"), header("a6000000 00100000", host, device, "af154021")),
     ] {
         let golden = &all[index];
         let payload = golden.encode().payload.concat();

@@ -16,12 +16,23 @@ const OBJECT: ObjectId = ObjectId(1);
 /// A message whose list is as long as one likes, by what the list is called, with its bound.
 type Stretch = (&'static str, usize, fn(usize) -> Message);
 
-const LISTS: [Stretch; 14] = [
+const LISTS: [Stretch; 15] = [
+    ("over", COMMITS_PER_REQUEST_MAX, |n| {
+        Message::Request(Request {
+            host: Generation(7),
+            epoch: Epoch(0),
+            settled: 0,
+            over: vec![1; n],
+            commits: vec![],
+            command: Command::Heartbeat,
+        })
+    }),
     ("commits", COMMITS_PER_REQUEST_MAX, |n| {
         Message::Request(Request {
             host: Generation(7),
             epoch: Epoch(0),
             settled: 0,
+            over: vec![],
             commits: vec![1; n],
             command: Command::Heartbeat,
         })
@@ -70,7 +81,14 @@ const LISTS: [Stretch; 14] = [
 ];
 
 fn request(command: Command) -> Message {
-    Message::Request(Request { host: Generation(7), epoch: Epoch(0), settled: 0, commits: vec![], command })
+    Message::Request(Request {
+        host: Generation(7),
+        epoch: Epoch(0),
+        settled: 0,
+        over: vec![],
+        commits: vec![],
+        command,
+    })
 }
 
 fn answer(reply: Reply) -> Message {

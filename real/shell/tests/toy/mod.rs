@@ -137,7 +137,10 @@ impl ToyHost {
 
     fn ask(&self, to: NodeId, command: Command, out: &mut Effects) {
         let (host, epoch) = (self.generation, Epoch(1));
-        out.send(to, Message::Request(Request { host, epoch, settled: 0, commits: Vec::new(), command }));
+        out.send(
+            to,
+            Message::Request(Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command }),
+        );
     }
 }
 
