@@ -64,7 +64,7 @@ impl Surveyor {
         self.ask_again = (!self.missing.is_empty()).then(|| now.time.after(PATIENCE));
     }
 
-    fn on_answer(&mut self, device: DeviceId, reply: Reply) {
+    fn on_answer(&mut self, now: Now, device: DeviceId, reply: Reply) {
         match reply {
             Reply::Data { transaction, pieces } if self.missing.get(&device) == Some(&Some(transaction)) => {
                 self.missing.remove(&device);
@@ -72,7 +72,7 @@ impl Surveyor {
                 let count = self.found.range((device, 0)..=(device, u64::MAX)).count() as u64;
                 assert_eq!(count, self.blocks, "{device} brings every block that it was asked for");
             }
-            Reply::Refused { refusal: Refusal::TooLate { seen }, .. } => self.stamps.learn(seen),
+            Reply::Refused { refusal: Refusal::TooLate { seen }, .. } => self.stamps.learn(now.clock, seen),
             _ => {}
         }
         if self.missing.is_empty() {
@@ -97,7 +97,7 @@ impl Machine for Surveyor {
         match input {
             Input::Start | Input::Wake => self.ask(now, out),
             Input::Message { from: NodeId::Device(device), message: Message::Answer(Answer { reply, .. }) } => {
-                self.on_answer(device, reply);
+                self.on_answer(now, device, reply);
             }
             _ => {}
         }
