@@ -3,3 +3,4 @@
 mod bench;
 mod deciding;
 mod ordering;
+mod strangers;

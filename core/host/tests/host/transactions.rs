@@ -225,6 +225,52 @@ fn a_fenced_host_serves_nothing_any_more() {
 }
 
 #[test]
+fn a_device_that_is_away_does_not_make_the_others_remember() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    // One transaction gets stuck: its parity's device has gone after everybody had accepted.
+    let stuck = stage.write_block(0, 1);
+    let first = stage.commands();
+    stage.accept_all(&first, 0);
+    let writes = stage.commands();
+    let (here, away) = (writes[0].0, writes[1].0);
+    stage.accept_all(&writes[..1], 0);
+    // Others go on, on devices that are there.
+    let mut told = Vec::new();
+    for block in 1..60 {
+        stage.write_block(block, 2);
+        stage.pass(Duration::from_millis(3));
+        while !stage.sent.is_empty() {
+            for (device, request) in std::mem::take(&mut stage.sent) {
+                if device == away {
+                    continue;
+                }
+                if device == here {
+                    assert!(request.settled <= 1, "the stuck one is not over");
+                    told.extend(request.over);
+                }
+                stage.answer_with(device, request.commits, Reply::Heartbeat { orphans: Vec::new() });
+                if request.command != Command::Heartbeat {
+                    stage.accept_all(&[(device, request.command)], 0);
+                }
+            }
+        }
+    }
+    assert_eq!(stage.outcome(stuck), None);
+    assert!(told.len() > 5, "those that are over are named above the mark: {told:?}");
+}
+
+#[test]
+fn an_abort_of_a_mere_prewrite_ends_with_the_lease_of_a_device_that_is_away() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let op = stage.write_block(0, 1);
+    stage.pass(Duration::from_secs(31));
+    assert!(matches!(stage.outcome(op), Some(Err(HostError::TimedOut { .. }))));
+    assert!(!stage.host.is_idle(), "the devices are told");
+    stage.pass(Duration::from_secs(10));
+    assert!(stage.host.is_idle(), "but not for ever");
+}
+
+#[test]
 fn a_device_that_leaves_out_blocks_is_not_believed() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.read_block(0);

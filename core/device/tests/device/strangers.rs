@@ -1,0 +1,209 @@
+//! Hosts that do not keep to the protocol, copies that come late, and tables that fill: nothing that comes off the wire may stop
+//! a device, fill it up, or block others for ever.
+
+use crate::bench::{Actor, Bench, OBJECT, fills};
+use braid_base::{BlockRange, Clock, DeviceId, Generation, Stamp};
+use braid_wire::{Command, Failure, Ordering, Outcome, Reply, Step, Task, Vote, Want};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const A: Generation = Generation(1);
+const B: Generation = Generation(2);
+const BLOCK: BlockRange = BlockRange { start: 5, count: 1 };
+
+fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
+    Actor::new(host, sequence, bench.stamp(host, micros))
+}
+
+fn prepare(bench: &mut Bench, actor: Actor, range: BlockRange, fill: u8) {
+    bench.say(actor.id.host, actor.prewrite(range));
+    bench.hear(actor.id.host);
+    bench.say(actor.id.host, actor.write(range, fill));
+    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id }));
+}
+
+#[test]
+fn a_read_in_the_name_of_a_writing_transaction_is_ignored() {
+    let mut bench = Bench::new();
+    let (written, aborted) = (actor(&bench, A, 1, 0), actor(&bench, A, 2, 1));
+    prepare(&mut bench, written, BLOCK, 7);
+    bench.say(A, aborted.decide(Outcome::Abort));
+    bench.hear(A);
+    for reader in [written, aborted] {
+        bench.say(A, reader.read(BLOCK));
+        assert_eq!(bench.hear(A), None);
+    }
+}
+
+#[test]
+fn a_known_transaction_passes_only_with_its_own_stamp() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    bench.say(A, writer.read_and_prewrite(BLOCK));
+    bench.hear(A);
+    let stamp = Stamp { clock: Clock(u64::MAX - 1), host: A };
+    bench.say(A, Actor { stamp, ..writer }.read_and_prewrite(BLOCK));
+    assert_eq!(bench.hear(A), None, "else the stamps of the block would run away");
+    let stamp = Stamp { host: B, ..bench.stamp(A, 5) };
+    bench.say(A, Actor::new(A, 2, stamp).read(BLOCK));
+    assert_eq!(bench.hear(A), None, "nor with the stamp of another host");
+}
+
+#[test]
+fn reads_that_overlap_or_ask_for_too_much_are_refused_also_when_repeated() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.hear(A);
+    let (transaction, stamp) = (writer.id, writer.stamp);
+    let reads = vec![BlockRange::new(0, 256); 1000];
+    bench
+        .say(A, Command::Prewrite { transaction, stamp, object: OBJECT, prewrites: vec![BLOCK], reads: reads.clone() });
+    let failed = |step| Some(Reply::Failed { transaction, step, failure: Failure::Malformed });
+    assert_eq!(bench.hear(A), failed(Step::Prewrite));
+    let reader = actor(&bench, A, 2, 0);
+    let (transaction, stamp) = (reader.id, reader.stamp);
+    bench.say(A, Command::Read { transaction, stamp, object: OBJECT, extents: reads, want: Want::Allocation });
+    assert!(matches!(bench.hear(A), Some(Reply::Failed { failure: Failure::Malformed, .. })));
+}
+
+#[test]
+fn two_transactions_with_one_stamp_still_have_one_intent_a_block() {
+    let mut bench = Bench::new();
+    let stamp = bench.stamp(A, 0);
+    let twins = [Actor::new(A, 1, stamp), Actor::new(A, 2, stamp)];
+    for twin in twins {
+        bench.say(A, twin.prewrite(BLOCK));
+        bench.hear(A);
+    }
+    for twin in twins {
+        bench.say(A, twin.write(BLOCK, 1));
+    }
+    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: twins[0].id }));
+    assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: twins[0].id }));
+    assert_eq!(bench.hear(A), None, "the second waits for the first");
+}
+
+#[test]
+fn a_chain_of_waiting_requests_as_long_as_the_queue_is_released_at_once() {
+    let mut bench = Bench::new();
+    let object = braid_base::ObjectId(3);
+    let task = Task::CreateObject { object, blocks: 6000, ordering: Ordering::Timestamp };
+    bench.say(B, Command::Manage { ticket: 9, task });
+    let links = 4000;
+    let contended = BlockRange::new(5999, 1);
+    let prewrite = |actor: Actor, block, reads| Command::Prewrite {
+        transaction: actor.id,
+        stamp: actor.stamp,
+        object,
+        prewrites: vec![block],
+        reads,
+    };
+    let first = actor(&bench, A, 1, 0);
+    bench.say(A, prewrite(first, BlockRange::new(0, 1), Vec::new()));
+    // Each waits for the one before, and will be refused for the contended block.
+    bench.check_every_step = false;
+    for link in 0..links {
+        let waiting = actor(&bench, A, 2 + link, 1 + link as i64);
+        let reads = vec![BlockRange::new(link, 1), contended];
+        bench.say(A, prewrite(waiting, BlockRange::new(link + 1, 1), reads));
+    }
+    bench.check_every_step = true;
+    assert_eq!(bench.device.waiting(), links as usize);
+    let winner = actor(&bench, B, 1, 100_000);
+    bench.say(B, prewrite(winner, contended, Vec::new()));
+    bench.say(B, winner.write_to(object, braid_wire::WriteMode::Intent, contended, 3));
+    bench.say(A, first.decide(Outcome::Abort));
+    assert_eq!(bench.device.waiting(), 0);
+}
+
+#[test]
+fn a_resolver_is_answered_though_the_clock_stepped_back() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.restart();
+    bench.now.clock = Clock(bench.now.clock.0 - 60_000_000_000);
+    bench.say(B, writer.resolve());
+    assert_eq!(bench.hear(B), Some(Reply::Vote { transaction: writer.id, vote: Vote::NeverPrepared }));
+}
+
+#[test]
+fn a_late_copy_of_a_task_is_dropped_once_the_task_is_settled() {
+    let mut bench = Bench::new();
+    let remove = Command::Manage { ticket: 5, task: Task::RemoveObject { object: OBJECT } };
+    bench.say(A, remove.clone());
+    bench.settle(A, 6);
+    let task = Task::CreateObject { object: OBJECT, blocks: 256, ordering: Ordering::Timestamp };
+    bench.say(A, Command::Manage { ticket: 6, task });
+    bench.say(A, remove);
+    assert!(bench.device.store().object(OBJECT).is_some());
+}
+
+#[test]
+fn a_write_whose_participants_leave_out_this_device_is_refused() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.hear(A);
+    let mut command = writer.write(BLOCK, 7);
+    if let Command::Write { participants, .. } = &mut command {
+        *participants = vec![DeviceId(1)];
+    }
+    bench.say(A, command);
+    let failure = Failure::Malformed;
+    assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: writer.id, step: Step::Write, failure }));
+}
+
+#[test]
+fn a_read_sent_again_while_the_disk_works_is_read_once() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    let chunk = BlockRange::new(0, 16);
+    prepare(&mut bench, writer, chunk, 7);
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    bench.pass(Duration::from_secs(1));
+    let reader = actor(&bench, B, 1, 0);
+    bench.stalled = true;
+    for _ in 0..9 {
+        bench.say(B, reader.read(chunk));
+    }
+    bench.stalled = false;
+    bench.run_disk();
+    assert_eq!(fills(&bench.hear(B).expect("an answer")), [7; 16]);
+    assert_eq!(bench.hear(B), None);
+}
+
+#[test]
+fn orphans_are_named_in_turn() {
+    let mut bench = Bench::new();
+    for index in 0..70 {
+        let writer = actor(&bench, A, 1 + index, index as i64);
+        prepare(&mut bench, writer, BlockRange::new(index, 1), 1);
+    }
+    bench.pass(Duration::from_secs(6));
+    let mut named = BTreeSet::new();
+    for _ in 0..2 {
+        bench.say(B, Command::Heartbeat);
+        for answer in bench.heard.entry(B).or_default().drain(..) {
+            if let Reply::Heartbeat { orphans } = answer.reply {
+                named.extend(orphans.into_iter().map(|orphan| orphan.transaction));
+            }
+        }
+    }
+    assert_eq!(named.len(), 70, "those in front must not hide the rest");
+}
+
+#[test]
+fn what_is_over_is_forgotten_though_an_older_one_is_not() {
+    let mut bench = Bench::new();
+    bench.settle(A, 1);
+    for index in 0..200 {
+        let writer = actor(&bench, A, 2 + index, index as i64);
+        prepare(&mut bench, writer, BlockRange::new(index, 1), 1);
+        bench.say_with(A, vec![2 + index], Command::Heartbeat);
+        bench.pass(Duration::from_millis(20));
+        bench.say_over(A, vec![2 + index]);
+    }
+    assert_eq!(bench.device.transactions().iter().count(), 0);
+}
