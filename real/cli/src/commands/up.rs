@@ -367,6 +367,7 @@ Try, in another terminal:
 A file system on it, without kernel modules (as root):
   mkdir -p /tmp/{name} /mnt/{name}
   nbdfuse /tmp/{name} {nbd} &
+  until [ -e /tmp/{name}/nbd ]; do sleep 0.1; done
   mkfs.ext4 /tmp/{name}/nbd && mount -o loop /tmp/{name}/nbd /mnt/{name}
   umount /mnt/{name} && umount /tmp/{name}      # when done
 "
