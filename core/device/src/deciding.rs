@@ -15,7 +15,7 @@ use crate::device::Device;
 use crate::transactions::{Asked, State, Transaction};
 use braid_base::{Generation, Now, ObjectId, Stamp, TransactionId};
 use braid_machine::{Effects, Ignored};
-use braid_wire::{Failure, Outcome, Reply, Step, Vote};
+use braid_wire::{Failure, Outcome, Refusal, Reply, Step, Vote};
 
 impl Device {
     /// A commit that rode on a request of the transaction's own host: confirmed by riding on an answer.
@@ -177,7 +177,10 @@ impl Device {
             Err(failure) => {
                 // Its write stamp stays, so no copy of the pre-write is taken: the failure is final.
                 self.advance(id, State::Aborted, out);
-                self.fail(id, Step::Write, failure, out);
+                match failure {
+                    Failure::Busy => self.refuse(id, Step::Write, Refusal::Busy, out),
+                    failure => self.fail(id, Step::Write, failure, out),
+                }
             }
             Ok(()) => {
                 self.advance(id, State::Prepared, out);
@@ -194,10 +197,15 @@ impl Device {
 
     pub(crate) fn on_applied(&mut self, id: TransactionId, result: Result<(), Failure>, out: &mut Effects) {
         match result {
-            Ok(()) => self.answer(id.host, Reply::Written { transaction: id }, out),
+            Ok(()) => {
+                self.answer(id.host, Reply::Written { transaction: id }, out);
+                return self.advance(id, State::Applied, out);
+            }
+            Err(Failure::Busy) => self.refuse(id, Step::Write, Refusal::Busy, out),
             Err(failure) => self.fail(id, Step::Write, failure, out),
         }
-        self.advance(id, State::Applied, out);
+        // Sent again, it is tried again.
+        self.drop_decided(id);
     }
 
     /// A commit is durable.

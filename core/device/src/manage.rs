@@ -15,6 +15,7 @@ impl Device {
             return self.ignore(Ignored::InProgress, out);
         }
         let result = match task {
+            Task::CreateObject { blocks: 0, .. } => Err(Failure::Malformed),
             Task::CreateObject { object, blocks, ordering } => {
                 let description = ObjectDescription { object, blocks, ordering };
                 match self.store.object(object) {
@@ -35,7 +36,7 @@ impl Device {
                     let own = self.ticket(Ticket::Manage { host, ticket });
                     return self.store.flush(own, out);
                 }
-                Some(_) if self.transactions.claims_any(object) => Err(Failure::InUse),
+                Some(_) if self.transactions.touch(object) => Err(Failure::InUse),
                 Some(_) => {
                     let own = self.ticket(Ticket::Manage { host, ticket });
                     return self.store.remove_object(own, object, out);

@@ -151,9 +151,10 @@ impl Transactions {
         blockers
     }
 
-    /// True if an undecided transaction claims any block of `object`.
-    pub fn claims_any(&self, object: ObjectId) -> bool {
-        self.claims.get(&object).is_some_and(|claims| !claims.is_empty())
+    /// True if an undecided transaction claims any block of `object`, or an immediate write to it is on its way.
+    pub fn touch(&self, object: ObjectId) -> bool {
+        let applying = |held: &Transaction| held.state == State::Applying && held.object == object;
+        self.claims.get(&object).is_some_and(|claims| !claims.is_empty()) || self.by_id.values().any(applying)
     }
 
     /// The transactions of `host` with sequences below `end`.

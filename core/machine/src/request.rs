@@ -125,7 +125,7 @@ pub enum HostError {
     #[error("the range is not within the volume")]
     OutOfRange,
     /// Devices did not answer in time. A write may have happened or not: read to see.
-    #[error("{} did not answer within {waited:?}", names(devices))]
+    #[error("{} did not answer within {}", names(devices), seconds(*waited))]
     TimedOut {
         /// The silent ones.
         devices: Vec<DeviceId>,
@@ -172,10 +172,19 @@ pub enum HostError {
     Stopped,
 }
 
+/// A wait as people say it.
+fn seconds(waited: Duration) -> String {
+    match waited.as_secs() {
+        0 => format!("{} ms", waited.as_millis()),
+        _ => format!("{:.0} s", waited.as_secs_f64()),
+    }
+}
+
 fn names(devices: &[DeviceId]) -> String {
     let mut text = String::new();
     for (index, device) in devices.iter().enumerate() {
         let joint = match index {
+            0 if devices.len() > 1 => "devices ",
             0 => "device ",
             _ => ", ",
         };

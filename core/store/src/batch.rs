@@ -5,11 +5,11 @@
 //! description proves that all batches before it had been durable: damage there is *loss*; damage in the very last is
 //! a write that was never answered. Sequences are never used twice, not even those of batches that recovery dropped.
 
-use crate::StoreError;
 use crate::block::SECTOR;
 use crate::record::{Nonsense, Payload, Record};
+use crate::{StoreError, Superblock};
 use braid_base::checksum::crc32c;
-use braid_base::{AlignedBuffer, ArrayId, BLOCK_BYTES, DeviceId};
+use braid_base::{AlignedBuffer, BLOCK_BYTES};
 use bytes::{Buf, BufMut, Bytes};
 use std::collections::BTreeMap;
 
@@ -102,10 +102,12 @@ impl BatchHeader {
     }
 }
 
-/// A number that all batches of one store carry, and those of others hardly.
-pub(crate) fn seal_of(array: ArrayId, device: DeviceId) -> u32 {
-    let mut bytes = array.0.to_vec();
-    bytes.put_u16_le(device.0);
+/// A number that all batches of one store carry, and nothing else does but by a rare chance: it depends on what only the
+/// superblock knows.
+pub(crate) fn seal_of(superblock: &Superblock) -> u32 {
+    let mut bytes = superblock.array.0.to_vec();
+    bytes.put_u16_le(superblock.device.0);
+    bytes.put_u64_le(superblock.nonce);
     crc32c(&bytes)
 }
 

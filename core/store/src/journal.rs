@@ -57,6 +57,9 @@ pub(crate) struct Journal {
     pub flight: Option<Flight>,
     pub snapshot: VecDeque<Carried>,
     notes: Vec<u8>,
+    /// Notes of what may be forgotten. They go before the others, so that they never forget what those say; lost, they cost
+    /// only room.
+    hints: Vec<u8>,
     /// Goes with the notes.
     pub events: Vec<StoreEvent>,
     /// Goes with the notes.
@@ -105,6 +108,7 @@ impl Journal {
             flight: None,
             snapshot: VecDeque::new(),
             notes: Vec::new(),
+            hints: Vec::new(),
             events: Vec::new(),
             released: Vec::new(),
             intents: VecDeque::new(),
@@ -131,19 +135,24 @@ impl Journal {
 
     /// True if a record of `length` may be promised room: there must still be enough for a decision of everything
     /// undecided and for the next snapshot. `undecided` and `snapshot` are what is so far.
-    pub fn has_room(&self, length: u64, as_intent: bool, undecided: usize, intent_bytes: u64, snapshot: u64) -> bool {
+    pub fn has_room(&self, length: u64, as_intent: bool, undecided: usize, snapshot: u64) -> bool {
         let carried = if as_intent { length } else { 0 };
-        if as_intent && intent_bytes + self.promised_intents + length > self.capacity / 4 {
-            return false;
-        }
         let snapshot = snapshot + self.promised_intents + carried;
         let snapshot = snapshot + (2 + snapshot / self.batch_max()) * 2 * SECTOR as u64;
         // Each in a batch of its own, followed by a mark; and a few others.
         let decisions = 2 * (undecided + self.intents.len() + 16) as u64 * SECTOR as u64;
         let wasted_at_the_end = self.batch_max() + self.capacity / 32;
-        let needed =
-            self.promised + padded(length) + snapshot + decisions + self.notes.len() as u64 + wasted_at_the_end;
+        let needed = self.promised + padded(length) + snapshot + decisions + self.pending_notes() + wasted_at_the_end;
         self.used + needed < self.capacity
+    }
+
+    fn pending_notes(&self) -> u64 {
+        (self.notes.len() + self.hints.len()) as u64
+    }
+
+    /// True if an intent of `length` may be undecided along with those that are: they are carried from snapshot to snapshot.
+    pub fn is_within_quota(&self, length: u64, intent_bytes: u64) -> bool {
+        intent_bytes + self.promised_intents + length <= self.capacity / 4
     }
 
     /// Sets room aside for a record that will be queued.
@@ -169,14 +178,19 @@ impl Journal {
         record.encode(&mut self.notes);
     }
 
+    /// Adds a note that something may be forgotten.
+    pub fn hint(&mut self, record: &Record) {
+        record.encode(&mut self.hints);
+    }
+
     /// True if a checkpoint is due: the journal is half full, and not of what the last one carried along.
     pub fn is_half_full(&self) -> bool {
         self.used > self.capacity / 2 && self.since_snapshot > self.capacity / 8
     }
 
-    /// True if a checkpoint would gain anything.
+    /// True if a checkpoint would gain anything; the mark behind the last one, a sector, is not worth it.
     pub fn has_grown(&self) -> bool {
-        self.since_snapshot > 0
+        self.since_snapshot > 2 * SECTOR as u64
     }
 
     /// Bytes in use.
@@ -185,9 +199,11 @@ impl Journal {
     }
 
     /// Begins a snapshot. Notes that wait are part of it already, but follow it all the same, in its last batch: should
-    /// the checkpoint not end, they are news to a replay that begins earlier.
+    /// the checkpoint not end, they are news to a replay that begins earlier. Hints don't: they could forget what the snapshot
+    /// has to say.
     pub fn begin_snapshot(&mut self, carried: VecDeque<Carried>) {
         assert!(self.snapshot.is_empty() && self.flight.is_none() && !carried.is_empty());
+        self.hints.clear();
         self.snapshot = carried;
         self.snapshot_start = None;
         self.since_snapshot = 0;
@@ -241,6 +257,7 @@ impl Journal {
         let ends_snapshot = carried > 0 && carried == self.snapshot.len();
         let mut taken = 0;
         if carried == self.snapshot.len() {
+            records.extend_from_slice(&self.hints);
             records.extend_from_slice(&self.notes);
             for (intent, applied) in &self.intents {
                 if (taken > 0 || carried > 0) && records.len() + payload + intent.journal_len() as usize > room {
@@ -286,6 +303,7 @@ impl Journal {
         let buffer = header.encode(self.seal, &records);
         let buffer = self.fill(buffer, header.description_len(), carried, taken, &mut flight);
         if self.snapshot.is_empty() {
+            self.hints.clear();
             self.notes.clear();
             flight.events = std::mem::take(&mut self.events);
             flight.released = std::mem::take(&mut self.released);

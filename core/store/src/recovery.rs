@@ -177,10 +177,10 @@ impl Recovery {
         let superblock = self.superblock.expect("it was read first");
         let geometry = superblock.geometry;
         let damaged = StoreError::Damaged { part: "journal", offset: geometry.journal_offset };
-        let seal = seal_of(superblock.array, superblock.device);
+        let seal = seal_of(&superblock);
         let (tail, sequence) = (superblock.tail_offset, superblock.tail_sequence);
         let found = follow(&buffer.into(), seal, tail, sequence, geometry.journal_offset)?;
-        let next = found.highest + 2;
+        let next = found.highest.saturating_add(2);
         let mut journal = Journal::new(geometry.journal_length, seal, tail, found.head, found.last, next);
         self.resumes = found.snapshot.is_some();
         if let Some((offset, sequence)) = found.snapshot {

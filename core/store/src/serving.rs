@@ -52,6 +52,8 @@ pub(crate) struct Serving {
     pub checkpoint: Checkpoint,
     pub reads: BTreeMap<u64, ReadOperation>,
     pub queue: VecDeque<Waiting>,
+    /// The records of those, in bytes.
+    pub queued_bytes: u64,
     pub preparing: BTreeMap<u64, Preparing>,
     pub reserving: bool,
     pub refused: bool,
@@ -63,7 +65,7 @@ pub(crate) struct Serving {
     pub counters: Counters,
     pub next_id: u64,
     io: BTreeMap<DiskTag, Io>,
-    now: Now,
+    pub now: Now,
     broken: bool,
 }
 
@@ -79,6 +81,7 @@ impl Serving {
             checkpoint: Checkpoint::default(),
             reads: BTreeMap::new(),
             queue: VecDeque::new(),
+            queued_bytes: 0,
             preparing: BTreeMap::new(),
             reserving: false,
             refused: false,
@@ -122,7 +125,7 @@ impl Serving {
         if self.broken || self.journal.flight.is_some() {
             return None;
         }
-        [self.journal.flush_at, self.journal.mark_at].into_iter().flatten().min()
+        [self.journal.flush_at, self.journal.mark_at, self.patience_ends()].into_iter().flatten().min()
     }
 
     /// See [`Store::commit`](crate::Store::commit).
@@ -162,14 +165,14 @@ impl Serving {
     /// See [`Store::forget`](crate::Store::forget). The note rides on a batch that goes anyhow.
     pub fn forget(&mut self, transaction: TransactionId) {
         if self.state.forget(transaction) {
-            self.journal.note(&Record::Forget(transaction));
+            self.journal.hint(&Record::Forget(transaction));
         }
     }
 
     /// See [`Store::settle`](crate::Store::settle). The note rides on a batch that goes anyhow.
     pub fn settle(&mut self, host: Generation, sequence: u64) {
         if self.state.settle(host, sequence) {
-            self.journal.note(&Record::Settled { host, sequence });
+            self.journal.hint(&Record::Settled { host, sequence });
         }
     }
 

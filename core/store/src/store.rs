@@ -34,13 +34,17 @@ enum Phase {
 
 impl Store {
     /// What to write, in any order, and then to sync, so that the device is an empty store. Its size decides the
-    /// journal's.
-    pub fn format(config: &StoreConfig) -> Result<Vec<(u64, Bytes)>, StoreError> {
-        Store::format_with(config, None)
+    /// journal's. `nonce` is drawn by the caller, and nobody who writes blocks may know it: see [`Superblock::nonce`].
+    pub fn format(config: &StoreConfig, nonce: u64) -> Result<Vec<(u64, Bytes)>, StoreError> {
+        Store::format_with(config, nonce, None)
     }
 
     /// The same, with a journal of `journal` bytes.
-    pub fn format_with(config: &StoreConfig, journal: Option<u64>) -> Result<Vec<(u64, Bytes)>, StoreError> {
+    pub fn format_with(
+        config: &StoreConfig,
+        nonce: u64,
+        journal: Option<u64>,
+    ) -> Result<Vec<(u64, Bytes)>, StoreError> {
         let geometry = Geometry::new(config.size, journal)?;
         let superblock = Superblock {
             array: config.array,
@@ -49,6 +53,7 @@ impl Store {
             checkpoint: 1,
             tail_offset: 0,
             tail_sequence: 1,
+            nonce,
         };
         // The map needs no wiping: an object's pages are written before they are read. What an earlier store left in the
         // journal could be taken for ours.
@@ -61,7 +66,7 @@ impl Store {
             begins_snapshot: true,
             ends_snapshot: true,
         };
-        let first = first.encode(seal_of(config.array, config.device), &[]);
+        let first = first.encode(seal_of(&superblock), &[]);
         let zeros = AlignedBuffer::zeroed(WIPE_BYTES).freeze();
         let length = geometry.journal_length as usize;
         let mut writes: Vec<(u64, Bytes)> = (0..length)

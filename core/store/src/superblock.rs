@@ -58,6 +58,9 @@ pub struct Superblock {
     pub tail_offset: u64,
     /// The sequence of the batch there.
     pub tail_sequence: u64,
+    /// Drawn when the device was made, and told to nobody: part of every batch's seal, so that no content of a block can pass
+    /// for a batch.
+    pub nonce: u64,
 }
 
 impl Geometry {
@@ -146,6 +149,7 @@ impl Superblock {
             checkpoint: from.get_u64_le(),
             tail_offset: from.get_u64_le(),
             tail_sequence: from.get_u64_le(),
+            nonce: from.get_u64_le(),
         };
         let in_journal = superblock.tail_offset < superblock.geometry.journal_length
             && superblock.tail_offset.is_multiple_of(SECTOR as u64);
@@ -174,6 +178,7 @@ impl Superblock {
         to.put_u64_le(self.checkpoint);
         to.put_u64_le(self.tail_offset);
         to.put_u64_le(self.tail_sequence);
+        to.put_u64_le(self.nonce);
         let checksum = crc32c(&page[..CHECKSUM_AT]);
         page[CHECKSUM_AT..SECTOR].copy_from_slice(&checksum.to_le_bytes());
         page.freeze()
@@ -206,6 +211,7 @@ mod tests {
             checkpoint,
             tail_offset: 512,
             tail_sequence: 40,
+            nonce: 5,
         }
     }
 
@@ -219,6 +225,14 @@ mod tests {
         assert_eq!(Superblock::read(&start), Err(StoreError::SuperblockDamaged));
         assert_eq!(Superblock::read(&[0; 2 * PAGE]), Err(StoreError::NotBraid));
         assert_eq!(Superblock::read(&[]), Err(StoreError::NotBraid));
+    }
+
+    #[test]
+    fn batches_of_devices_that_differ_in_their_nonce_alone_have_other_seals() {
+        let seal = |nonce| crate::batch::seal_of(&Superblock { nonce, ..superblock(1) });
+        assert_ne!(seal(5), seal(6), "else whoever writes blocks could forge a batch");
+        let read = Superblock::read(&[superblock(1).encode(), superblock(1).encode()].concat());
+        assert_eq!(read.map(|superblock| superblock.nonce), Ok(5));
     }
 
     #[test]

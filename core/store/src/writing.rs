@@ -17,10 +17,11 @@ use crate::record::{Body, Home, IntentRecord, Part};
 use crate::serving::{Io, Serving};
 use crate::state::SPARE_MIN;
 use crate::{Intent, StoreEvent};
-use braid_base::{BLOCK_BYTES, BlockRange, limits};
+use braid_base::{BLOCK_BYTES, BlockRange, Time, limits};
 use braid_machine::{DiskCommand, DiskError, Effects};
 use braid_wire::{Content, Failure, Piece};
 use bytes::Bytes;
+use std::time::Duration;
 
 /// Slots for which space is set aside at once.
 const RESERVE_STEP: u32 = 64;
@@ -33,7 +34,12 @@ pub(crate) struct Waiting {
     /// All its data in one place, not yet split.
     intent: IntentRecord,
     applied: bool,
+    since: Time,
 }
+
+/// How long a write may wait for room before it is refused. Two devices may each hold what the other waits for; then a
+/// host must abort one of the two, and try again.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A write whose whole chunks are on their way to their slots.
 #[derive(Debug)]
@@ -67,8 +73,15 @@ impl Serving {
     /// See [`Store::prepare`](crate::Store::prepare) and [`Store::apply`](crate::Store::apply).
     pub fn write(&mut self, intent: Intent, applied: bool) {
         let transaction = intent.transaction;
+        let since = self.now.time;
         match self.accept(intent) {
-            Ok(intent) => self.queue.push_back(Waiting { intent, applied }),
+            Ok(intent) if self.queued_bytes + intent.journal_len() > limits::WAITING_BYTES_MAX as u64 => {
+                self.events.push_back(answer(intent.by.transaction, applied, Err(Failure::Busy)));
+            }
+            Ok(intent) => {
+                self.queued_bytes += intent.journal_len();
+                self.queue.push_back(Waiting { intent, applied, since });
+            }
             Err(failure) => self.events.push_back(answer(transaction, applied, Err(failure))),
         }
     }
@@ -93,9 +106,16 @@ impl Serving {
     /// Lets in as many as there is room for.
     pub fn admit(&mut self, out: &mut Effects) {
         while let Some(waiting) = self.queue.pop_front() {
-            match self.try_admit(&waiting, out) {
+            let length = waiting.intent.journal_len();
+            self.queued_bytes -= length;
+            let admission = match self.try_admit(&waiting, out) {
+                Admission::Waits if self.now.time.since(waiting.since) >= PATIENCE => Admission::Fails(Failure::Busy),
+                admission => admission,
+            };
+            match admission {
                 Admission::Admitted => {}
                 Admission::Waits => {
+                    self.queued_bytes += length;
                     self.queue.push_front(waiting);
                     // Whatever is decided gives room when it is durable.
                     self.journal.urgent |= !self.journal.events.is_empty();
@@ -111,7 +131,7 @@ impl Serving {
     }
 
     fn try_admit(&mut self, waiting: &Waiting, out: &mut Effects) -> Admission {
-        let Waiting { intent, applied } = waiting;
+        let Waiting { intent, applied, .. } = waiting;
         if !self.state.fits(intent) {
             return Admission::Fails(Failure::NoSuchObject);
         }
@@ -130,12 +150,21 @@ impl Serving {
         }
         let length = if in_slots { needs.length } else { needs.length_inline };
         let (undecided, bytes) = (self.state.intents.len() + self.preparing.len(), self.state.intent_bytes());
-        if !self.journal.has_room(length, !applied, undecided, bytes, self.state.snapshot_len()) {
+        if !applied && !self.journal.is_within_quota(length, bytes) {
+            // No checkpoint gives more: only decisions do.
+            return Admission::Waits;
+        }
+        if !self.journal.has_room(length, !applied, undecided, self.state.snapshot_len()) {
             self.checkpoint.wanted |= self.journal.has_grown();
             return Admission::Waits;
         }
         self.enter(intent, *applied, in_slots, out);
         Admission::Admitted
+    }
+
+    /// When the first in the queue has waited long enough.
+    pub fn patience_ends(&self) -> Option<Time> {
+        self.queue.front().map(|waiting| waiting.since.after(PATIENCE))
     }
 
     /// What a write needs; lengths are a little more than the truth.

@@ -378,6 +378,9 @@ pub enum Failure {
     /// Transactions on the object are under way.
     #[error("transactions on the object are under way: try again when they are over")]
     InUse,
+    /// Too much is undecided: the same later will do.
+    #[error("the device has too much undecided")]
+    Busy,
     /// The object is ordered otherwise than the request assumes.
     #[error("the object has another ordering than the request")]
     WrongOrdering,

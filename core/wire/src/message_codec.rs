@@ -120,6 +120,7 @@ wire_enum!(Failure {
     7 => WrongOrdering,
     8 => Malformed,
     9 => InUse,
+    10 => Busy,
 });
 wire_enum!(Task {
     1 => CreateObject { object, blocks, ordering },

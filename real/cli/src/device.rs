@@ -16,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+use uuid::Uuid;
 
 /// A device's file or disk, locked, and what its superblock says.
 pub struct DeviceFile {
@@ -36,7 +37,8 @@ pub struct Expected {
 /// there.
 pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<(), Failure> {
     // The store knows what is too small before there is a file.
-    let parts = Store::format(config)?;
+    let (nonce, _) = Uuid::new_v4().as_u64_pair();
+    let parts = Store::format(config, nonce)?;
     if path.exists() && !overwrite {
         return Err(Failure::failed("file-exists", format!("{} is there already", path.display()))
             .hint("name another file, or say --overwrite if its content may go"));

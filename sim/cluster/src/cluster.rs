@@ -444,7 +444,7 @@ impl Cluster {
         let config = self.store_config(device);
         let mut disk = Disk::new(DiskOptions::default(), self.rng.fork());
         for (offset, bytes) in
-            Store::format_with(&config, self.options.journal_bytes).expect("simulated devices are large enough")
+            Store::format_with(&config, 77, self.options.journal_bytes).expect("simulated devices are large enough")
         {
             disk.preload(offset, &bytes);
         }

@@ -41,7 +41,7 @@ impl Bench {
     pub fn new() -> Bench {
         let config = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
         let mut disk = vec![0; SIZE as usize];
-        for (offset, bytes) in Store::format(&config).expect("the size will do") {
+        for (offset, bytes) in Store::format(&config, 77).expect("the size will do") {
             disk[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
         }
         let second = 1_000_000_000;

@@ -13,7 +13,7 @@ const JOURNAL: u64 = 1 << 20;
 
 /// A store of one object on a disk with space for so many slots.
 fn with_space(slots: u64) -> Bench {
-    let writes = Store::format_with(&config(), Some(JOURNAL)).expect("it is large enough");
+    let writes = Store::format_with(&config(), 77, Some(JOURNAL)).expect("it is large enough");
     let mut disk = TestDisk::formatted(writes);
     let data_offset = braid_store::Superblock::read(&disk.get(0, 8192)).expect("just made").geometry.data_offset;
     disk.space = data_offset + slots * 73_728;

@@ -4,5 +4,6 @@ mod crashes;
 mod damage;
 mod disk;
 mod full;
+mod pressure;
 mod protocol;
 mod run;

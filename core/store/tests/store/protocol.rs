@@ -62,7 +62,7 @@ pub struct Bench {
 impl Bench {
     /// An empty store, started.
     pub fn new(seed: u64) -> Bench {
-        let disk = TestDisk::formatted(Store::format_with(&config(), Some(JOURNAL)).expect("it is large enough"));
+        let disk = TestDisk::formatted(Store::format_with(&config(), 77, Some(JOURNAL)).expect("it is large enough"));
         let (bench, recovered) = Bench::start(disk, seed).expect("it was just made");
         assert_eq!(recovered, Recovered::default());
         bench

@@ -143,6 +143,7 @@ fn failure() -> impl Strategy<Value = Failure> {
         number().prop_map(|block| Failure::Lost { block }),
         Just(Failure::Disk),
         Just(Failure::InUse),
+        Just(Failure::Busy),
         Just(Failure::WrongOrdering),
         Just(Failure::Malformed),
     ]

@@ -169,6 +169,7 @@ pub fn goldens() -> Vec<Golden> {
         (Failure::WrongOrdering, "07"),
         (Failure::Malformed, "08"),
         (Failure::InUse, "09"),
+        (Failure::Busy, "0a"),
     ] {
         let reply = Reply::Failed { transaction, step: Step::Write, failure };
         all.push(answer(reply, &format!("06 {TRANSACTION} 03 {hex}")));
@@ -255,7 +256,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("content", piece, 3),
         ("Step", format!("{ANSWER} 05 {TRANSACTION}"), 3),
         ("Refusal", format!("{ANSWER} 05 {TRANSACTION} 01"), 4),
-        ("Failure", format!("{ANSWER} 06 {TRANSACTION} 01"), 9),
+        ("Failure", format!("{ANSWER} 06 {TRANSACTION} 01"), 10),
         ("Vote", format!("{ANSWER} 09 {TRANSACTION}"), 3),
         ("result", format!("{ANSWER} 0b {TICKET}"), 2),
         ("Managed", format!("{ANSWER} 0b {TICKET} 01"), 3),

@@ -1,0 +1,51 @@
+//! More than there is room for: whoever waits is answered, and nobody works in vain.
+
+use crate::protocol::{Bench, data, intent, transaction};
+use braid_store::StoreEvent;
+use braid_wire::Failure;
+use std::time::Duration;
+
+const WRITES: u64 = 60;
+
+/// More undecided intents than the journal carries, and the events so far.
+fn flooded() -> (Bench, Vec<StoreEvent>) {
+    let mut bench = Bench::with_object(1024);
+    for sequence in 1..=WRITES {
+        bench.store.prepare(bench.now, intent(sequence, vec![data(sequence * 2, 1, sequence)]), &mut bench.out);
+        bench.run();
+    }
+    let events = bench.events.drain(..).collect();
+    (bench, events)
+}
+
+#[test]
+fn a_write_that_finds_no_room_among_the_undecided_is_refused_in_time() {
+    let (mut bench, prepared) = flooded();
+    assert!(!prepared.is_empty() && prepared.len() < WRITES as usize, "some wait: {}", prepared.len());
+    bench.settle();
+    let busy = |event: &StoreEvent| matches!(event, StoreEvent::Prepared { result: Err(Failure::Busy), .. });
+    assert_eq!(bench.events.iter().filter(|event| busy(event)).count(), WRITES as usize - prepared.len());
+    // Of those that were prepared one is decided: there is room for another.
+    bench.events.clear();
+    bench.store.commit(bench.now, transaction(1), &mut bench.out);
+    bench.store.prepare(bench.now, intent(100, vec![data(500, 1, 9)]), &mut bench.out);
+    bench.settle();
+    let expected = StoreEvent::Prepared { transaction: transaction(100), result: Ok(()) };
+    assert!(bench.events.contains(&expected), "{:?}", bench.events);
+}
+
+#[test]
+fn no_checkpoint_is_made_for_room_that_only_decisions_can_give() {
+    let (mut bench, _) = flooded();
+    let checkpoints = |bench: &Bench| {
+        let counters = bench.store.counters();
+        counters.iter().find(|(name, _)| *name == "checkpoints").expect("they are counted").1
+    };
+    let before = checkpoints(&bench);
+    let end = bench.now.time.after(Duration::from_millis(900));
+    while bench.store.deadline().is_some_and(|deadline| deadline < end) {
+        bench.wake();
+        bench.run();
+    }
+    assert!(checkpoints(&bench) - before <= 1, "{} checkpoints for nothing", checkpoints(&bench) - before);
+}
