@@ -151,9 +151,10 @@ impl Device {
     }
 
     /// The host has declared one transaction over, above its mark.
-    pub(crate) fn on_over(&mut self, id: TransactionId) {
+    pub(crate) fn on_over(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         let Some(transaction) = self.transactions.get(id) else { return };
         match transaction.state {
+            State::Prewritten => self.refuse_for_ever(now, id, out),
             State::Committed => {
                 self.store.forget(id);
                 self.drop_decided(id);

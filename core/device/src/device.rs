@@ -176,7 +176,7 @@ impl Device {
         }
         self.on_settled(now, host, request.settled, out);
         for sequence in request.over {
-            self.on_over(TransactionId { host, sequence });
+            self.on_over(now, TransactionId { host, sequence }, out);
         }
         self.resume_waiting(now, out);
         self.on_command(now, host, request.command, out);

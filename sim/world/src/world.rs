@@ -165,6 +165,11 @@ impl<M: Machine> World<M> {
         self.nodes.get(&node).map_or(0, |place| place.skew)
     }
 
+    /// True if any node still stalls.
+    pub fn is_any_stalled(&self) -> bool {
+        self.nodes.values().any(|place| place.machine.is_some() && place.stalled_until > self.now)
+    }
+
     /// A node does nothing for a while; what comes meanwhile it finds afterwards.
     pub fn stall(&mut self, node: NodeId, span: Duration) {
         let until = self.now.after(span);
