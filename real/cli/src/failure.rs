@@ -1,6 +1,6 @@
 //! Errors as people and programs see them: a code that stays the same, a sentence, a hint, an exit status.
 
-use braid_control::ControlError;
+use braid_control::{ArrayFolder, ControlError};
 use braid_layout::{LayoutError, RingError, SchemeError, VolumeError};
 use braid_machine::HostError;
 use braid_store::StoreError;
@@ -52,6 +52,11 @@ impl Failure {
     /// Data is lost, or a check found something wrong.
     pub fn data_lost(code: &str, message: impl Into<String>) -> Failure {
         Failure { exit: Exit::DataLost, ..Failure::failed(code, message) }
+    }
+
+    /// Nobody runs the array.
+    pub fn not_up(folder: &ArrayFolder) -> Failure {
+        Failure::unreachable("not-up", format!("the array in {} is not up", folder.dir().display()))
     }
 
     /// The same, with advice.

@@ -50,6 +50,8 @@ impl Front {
 /// Listens already, so that a port which is taken is known of before anything is made.
 pub async fn bind(address: &Address) -> Result<Server, Failure> {
     Server::bind(address, Settings::default()).await.map_err(|error| match error {
+        BindError::InUse { address: Address::Unix(_) } => Failure::failed("port-taken", error.to_string())
+            .hint("a server listens on that socket: end it, or name another path"),
         BindError::InUse { .. } => Failure::failed("port-taken", error.to_string())
             .hint("--port 0 (or an address with port 0) takes any free one"),
         BindError::Io { source, .. } => Failure::from(source).of(format!("can't listen on {address}")),

@@ -105,6 +105,15 @@ impl Session {
     }
 }
 
+/// Refuses an array whose devices nobody runs, before anything waits for them. One that is just being started will do.
+pub fn require_up(folder: &ArrayFolder) -> Result<(), Failure> {
+    let elsewhere = folder.describe()?.devices.iter().any(|device| device.address.is_some());
+    if elsewhere || folder.running()?.is_some() {
+        return Ok(());
+    }
+    Err(Failure::not_up(folder).hint(format!("start it with `braid up --dir {}`", folder.dir().display())))
+}
+
 fn release(folder: &ArrayFolder, generation: Generation) {
     if let Err(error) = folder.release(generation) {
         tracing::warn!("host {generation}: {error}");

@@ -21,10 +21,7 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let folder = common.folder();
     let description = folder.describe()?;
-    let not_up = || {
-        let message = format!("the array in {} is not up", folder.dir().display());
-        Failure::unreachable("not-up", message)
-    };
+    let not_up = || Failure::not_up(&folder);
     let running = folder.running()?.ok_or_else(not_up)?;
     let pid = Pid::from_raw(running.supervisor as i32)
         .filter(|_| running.supervisor > 1)

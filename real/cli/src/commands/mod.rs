@@ -10,7 +10,8 @@ mod volume;
 
 use crate::failure::{Exit, Failure};
 use braid_control::ArrayFolder;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +37,10 @@ pub struct Common {
     /// The array: its folder, or the file array.json in it
     #[arg(long, global = true, env = "BRAID_ARRAY", default_value = "./braid-data", value_name = "DIR-or-FILE")]
     pub array: PathBuf,
+
+    /// Whether the command line says so, and not the environment or nobody.
+    #[arg(skip)]
+    pub array_named: bool,
 
     /// Print one JSON object instead of text; errors too
     #[arg(long, global = true)]
@@ -77,12 +82,12 @@ Logs go to standard error; RUST_LOG=info or debug shows more.";
 /// Runs the command that `arguments` ask for.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
-    let cli = match Cli::try_parse_from(&arguments) {
+    let cli = match parse(&arguments) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && arguments.iter().any(|argument| argument == "--json") => {
-            let text = error.render().to_string();
-            let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-            return Failure::usage("usage", message).hint("`--help` after any command explains it").report(true);
+            return Failure::usage("usage", sentence(&error))
+                .hint("`--help` after any command explains it")
+                .report(true);
         }
         Err(error) => {
             let _ = error.print();
@@ -97,6 +102,21 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         outcome
     });
     outcome.unwrap_or_else(|failure| failure.report(cli.common.json))
+}
+
+fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let matches = Cli::command().try_get_matches_from(arguments)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    cli.common.array_named = matches.value_source("array") == Some(ValueSource::CommandLine);
+    Ok(cli)
+}
+
+/// What the parser says, in one line, without the usage that it shows to people.
+fn sentence(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
+    lines.join(" ").trim_start_matches("error: ").to_string()
 }
 
 async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure> {
@@ -128,8 +148,20 @@ mod tests {
     #[test]
     fn the_array_may_be_named_before_or_after_the_command() {
         for line in ["braid --array /x volume list", "braid volume list --array /x"] {
-            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            let cli = parse(&words(line)).unwrap();
             assert_eq!(cli.common.array, PathBuf::from("/x"));
+            assert!(cli.common.array_named);
         }
+        assert!(!parse(&words("braid volume list")).unwrap().common.array_named);
+    }
+
+    #[test]
+    fn a_usage_error_names_all_that_is_missing() {
+        let error = parse(&words("braid volume create")).err().unwrap();
+        assert_eq!(sentence(&error), "the following required arguments were not provided: --size <SIZE> <NAME>");
+    }
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
     }
 }

@@ -4,7 +4,7 @@ use crate::commands::Common;
 use crate::failure::Failure;
 use crate::front::{self, Front};
 use crate::output;
-use crate::session::Session;
+use crate::session::{Session, require_up};
 use crate::signals::Signals;
 use crate::volumes;
 use braid_nbd::uri;
@@ -37,6 +37,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     for name in &arguments.volumes {
         volumes::find(&description, name)?;
     }
+    require_up(&folder)?;
     let server = front::bind(&arguments.listen).await?;
     let what = format!("nbd {}", server.address());
     let front = Front::start(Session::start(&folder, &what).await?, server, arguments.volumes.clone());

@@ -37,7 +37,18 @@ fn status_tells_what_is_before_while_and_after_it_is_up() {
     let status = outcome.json();
     assert_eq!(status["up"], false);
     assert_eq!(status["volumes"][0]["state"], "not up");
-    array.braid(&["down"]).refused(3, "not-up");
+    for command in [
+        &["down"][..],
+        &["nbd"],
+        &["volume", "check", "vol0"],
+        &["volume", "delete", "vol0", "--yes"],
+        &["volume", "create", "more", "--size", "4MiB"],
+    ] {
+        array.braid(command).refused(3, "not-up");
+    }
+    let listed = array.braid(&["volume", "list"]).done().json();
+    assert_eq!(listed["volumes"].as_array().map(Vec::len), Some(1), "nothing was begun: {listed}");
+    assert_eq!(listed["volumes"][0]["state"], "ready", "{listed}");
 }
 
 #[test]

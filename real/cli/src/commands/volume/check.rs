@@ -3,7 +3,7 @@
 use crate::commands::Common;
 use crate::failure::{Exit, Failure};
 use crate::output;
-use crate::session::Session;
+use crate::session::{Session, require_up};
 use crate::volumes;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostRequest, HostSuccess};
@@ -57,6 +57,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         let message = format!("volume '{}' has no parity to check", arguments.name);
         return Err(Failure::usage("no-redundancy", message));
     }
+    require_up(&folder)?;
     let session = Session::start(&folder, "volume check").await?;
     let outcome = check(&session, &volume, arguments.reconstruct).await;
     session.end().await;

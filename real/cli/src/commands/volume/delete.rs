@@ -3,7 +3,7 @@
 use crate::commands::Common;
 use crate::failure::Failure;
 use crate::output;
-use crate::session::Session;
+use crate::session::{Session, require_up};
 use crate::volumes;
 use serde_json::json;
 use std::io::{BufRead, IsTerminal};
@@ -29,6 +29,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     if description.volume(name).is_none() {
         volumes::find(&description, name)?;
     }
+    require_up(&folder)?;
     if !arguments.yes && !confirmed(name)? {
         return Err(Failure::failed("not-confirmed", format!("volume '{name}' was not deleted")));
     }
