@@ -3,6 +3,7 @@
 use crate::creation::{self, DEFAULT_VOLUME};
 use crate::failure::Failure;
 use crate::session::Session;
+use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
 use braid_layout::{Scheme, VolumeDescription, ring_of};
@@ -18,6 +19,11 @@ use tokio::task::JoinSet;
 const IN_USE_WAIT: Duration = Duration::from_secs(10);
 /// The wait before another try to remove it.
 const IN_USE_PAUSE: Duration = Duration::from_millis(50);
+
+/// The code of the failure of an array whose first volumes are more than its devices hold.
+pub const NO_ROOM: &str = "no-room";
+/// Devices set space aside in pieces of so many blocks.
+const CHUNK_BLOCKS: u64 = 16;
 
 /// What a volume is to be.
 #[derive(Clone, Debug)]
@@ -107,9 +113,21 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     for (name, bytes) in &creation.volumes {
         plans.push(plan(name, *bytes)?);
     }
+    let layout = creation::layout(creation.layout.parse()?, creation.devices.into(), creation.unit)?;
+    let room = room(session).await?;
+    let usable = layout.usable_blocks(room) * BLOCK_BYTES as u64;
     if plans.is_empty() {
-        let layout = creation::layout(creation.layout.parse()?, creation.devices.into(), creation.unit)?;
-        plans.push(plan(DEFAULT_VOLUME, layout.usable_blocks(room(session).await?) * BLOCK_BYTES as u64)?);
+        plans.push(plan(DEFAULT_VOLUME, usable)?);
+    } else if description.volumes.is_empty() {
+        // All or none: an array with some of its volumes is not what was asked for.
+        let component = |plan: &Plan| layout.component_blocks(plan.bytes / BLOCK_BYTES as u64);
+        let needed = plans.iter().map(|plan| component(plan).next_multiple_of(CHUNK_BLOCKS));
+        if needed.fold(0, u64::saturating_add) > room {
+            let asked = plans.iter().map(|plan| plan.bytes).fold(0, u64::saturating_add);
+            let (asked, free) = (format_size(asked), format_size(usable));
+            return Err(Failure::usage(NO_ROOM, format!("volumes of {asked} asked for, {free} free"))
+                .hint("ask for smaller volumes, or for more or larger devices with --devices and --size"));
+        }
     }
     for plan in plans {
         // One may have been made before the first start was cut short.
@@ -230,6 +248,13 @@ impl Backend for Exports {
         self.refresh().await;
         self.backend.open(name).await
     }
+}
+
+/// The usable bytes that one more volume of this kind can have.
+pub async fn free(session: &Session, scheme: Scheme, unit: u64) -> Result<u64, Failure> {
+    let devices = session.folder().describe()?.devices.len();
+    let layout = creation::layout(scheme, devices, unit)?;
+    Ok(layout.usable_blocks(room(session).await?) * BLOCK_BYTES as u64)
 }
 
 /// Blocks that one more object can have on every device of the array.

@@ -1,6 +1,7 @@
 //! The array's folder: opening it, changing the description, and who runs it.
 
 use crate::file::{self, Durability, Lock};
+use crate::hosts::GENERATIONS;
 use crate::{ArrayDescription, ControlError, RunningSet, reserve};
 use serde::Serialize;
 use std::io::ErrorKind;
@@ -146,6 +147,31 @@ impl Supervision {
     /// Lets others see what runs.
     pub fn publish(&self, running: &RunningSet) -> Result<(), ControlError> {
         self.folder.replace(&self.folder.path(RUN), running, Durability::ThisBoot)
+    }
+
+    /// Takes back an array that no volume was made in: its files go, and with `and_folder` the folder, unless there is
+    /// something else in it. Its devices must have ended.
+    pub fn discard(self, and_folder: bool) -> Result<(), ControlError> {
+        let folder = &self.folder;
+        let devices = folder.update(|description| {
+            assert!(!description.populated && description.volumes.is_empty(), "an array with volumes is not discarded");
+            // If this is cut short, the next start makes the devices anew.
+            description.created = false;
+            Ok::<_, ControlError>(description.devices.clone())
+        })?;
+        for device in devices {
+            file::remove(&device.path(&folder.dir))?;
+        }
+        file::remove(&folder.path(DESCRIPTION))?;
+        let hosts = folder.path(HOSTS);
+        std::fs::remove_dir_all(&hosts).map_err(ControlError::file("remove", &hosts))?;
+        for name in [GENERATIONS, RESERVE, RUN, LOCK, SUPERVISION] {
+            file::remove(&folder.path(name))?;
+        }
+        if and_folder {
+            let _ = std::fs::remove_dir(&folder.dir);
+        }
+        Ok(())
     }
 }
 

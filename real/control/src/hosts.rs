@@ -151,7 +151,7 @@ impl ArrayFolder {
     }
 }
 
-const GENERATIONS: &str = "generations";
+pub(crate) const GENERATIONS: &str = "generations";
 
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)

@@ -78,6 +78,10 @@ const FRONT_PAUSE: Duration = Duration::from_secs(1);
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let mut signals = Signals::catch()?;
     let folder = match &arguments.dir {
+        Some(_) if common.array_named => {
+            let message = "--dir and --array are two names for the same: the array's folder";
+            return Err(Failure::usage("usage", message).hint("give one of them"));
+        }
         Some(dir) => ArrayFolder::at(dir),
         None => common.folder(),
     };
@@ -93,6 +97,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     if !folder.dir().join("array.json").exists() {
         asked.creation()?;
     }
+    let new_folder = !folder.dir().exists();
     let supervision = folder.supervise()?;
     let server = front::bind(&Address::loopback(arguments.port)).await?;
     let description = open_or_create(&folder, &asked)?;
@@ -106,6 +111,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let outcome = array.run(&description, server, &mut signals, common).await;
     // Whatever happened, no device stays behind.
     array.keepers.stop().await;
+    if outcome.as_ref().is_err_and(|failure| failure.code == volumes::NO_ROOM) {
+        array.supervision.discard(new_folder)?;
+    }
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
@@ -173,9 +181,17 @@ impl Array {
             Err(Failure::unreachable("device-slow", format!("the devices did not all serve within {READY_WAIT:?}")))
         })?;
         let session = Session::start(&self.folder, "up").await?;
-        volumes::settle(&session).await?;
-        volumes::create_initial(&session).await?;
-        Ok(session)
+        let volumes = async {
+            volumes::settle(&session).await?;
+            volumes::create_initial(&session).await
+        };
+        match volumes.await {
+            Ok(()) => Ok(session),
+            Err(failure) => {
+                session.end().await;
+                Err(failure)
+            }
+        }
     }
 
     /// Waits until every device serves.

@@ -29,6 +29,7 @@ fn an_array_that_can_not_be_is_refused_and_nothing_is_made() {
         (&["--size", "many"][..], "usage", "many"),
         (&["--layout", "raid9"][..], "usage", "raid9"),
         (&["--no-such-option"][..], "usage", "--no-such-option"),
+        (&["--array", "elsewhere"][..], "usage", "--array"),
     ];
     for (arguments, code, word) in refused {
         let said = up(&scratch, arguments).refused(2, code);
@@ -40,11 +41,17 @@ fn an_array_that_can_not_be_is_refused_and_nothing_is_made() {
 #[test]
 fn a_volume_that_does_not_fit_is_refused_in_words() {
     let scratch = Scratch::new();
-    let said = up(&scratch, &["--size", "64MiB", "--volume", "huge:100GiB"]);
-    let message = said.refused(1, "device-full");
-    assert!(message.contains("huge"), "{message}");
+    let said = up(&scratch, &["--size", "64MiB", "--volume", "a:4MiB", "--volume", "huge:100TiB"]);
+    let message = said.refused(2, "no-room");
+    assert!(message.contains("100.0 TiB asked for") && message.contains("MiB free"), "{message}");
+    assert!(!scratch.path("array").exists(), "nothing of it stays");
+    let mut array = Array::up_in(&scratch.path("array"), &["--size", "64MiB"]);
+    let message = array.braid(&["volume", "create", "more", "--size", "4MiB"]).refused(1, "device-full");
+    assert!(message.contains("4 MiB asked for, 0 B free") && message.contains("--volume NAME:SIZE"), "{message}");
+    array.down();
     let array = Array::small();
-    array.braid(&["volume", "create", "huge", "--size", "100GiB"]).refused(1, "device-full");
+    let message = array.braid(&["volume", "create", "huge", "--size", "100GiB"]).refused(1, "device-full");
+    assert!(message.contains("huge"), "{message}");
     array.braid(&["volume", "info", "huge"]).refused(3, "no-such-volume");
     Client::open(&array.nbd()).write(0, b"x").expect("the array goes on");
 }

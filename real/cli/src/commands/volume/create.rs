@@ -2,7 +2,7 @@
 
 use crate::commands::{Common, size};
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::{Session, require_up};
 use crate::volumes::{self, Plan, parse_ordering};
 use crate::{creation, output};
 use braid_base::units::format_size;
@@ -14,9 +14,9 @@ use std::process::ExitCode;
 /// Make a volume on all devices of a running array
 ///
 /// Its space is set aside on the devices, but not written: it reads as zeros. Servers that run already (`braid up`, `braid nbd`)
-/// serve it at once.
+/// serve it at once. An array that was made without --volume has no room for it: its first volume, vol0, fills it.
 ///
-/// Example: `braid volume create scratch --size 2GiB --layout raid1:2`
+/// Example: `braid up --volume db:4GiB`, and later `braid volume create scratch --size 2GiB --layout raid1:2`
 #[derive(clap::Args)]
 pub struct Arguments {
     /// What to call it
@@ -52,8 +52,20 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         ordering: arguments.ordering,
     };
     creation::layout(plan.scheme, description.devices.len(), plan.unit)?;
+    require_up(&folder)?;
     let session = Session::start(&folder, "volume create").await?;
-    let outcome = volumes::create(&session, &plan).await;
+    let mut outcome = volumes::create(&session, &plan).await;
+    if let Err(failure) = &mut outcome
+        && failure.code == "device-full"
+        && let Ok(free) = volumes::free(&session, plan.scheme, plan.unit).await
+    {
+        let (name, asked, free) = (&plan.name, format_size(plan.bytes), format_size(free));
+        failure.message =
+            format!("volume {name}: {asked} asked for, {free} free: the volumes that are there have the rest");
+        failure.hint = Some(
+            "`braid volume delete` frees space; or give sizes at creation: `braid up --volume NAME:SIZE`".to_string(),
+        );
+    }
     session.end().await;
     let volume = outcome?;
     let nbd = folder.running()?.and_then(|running| running.nbd).and_then(|nbd| nbd.0.parse().ok());
