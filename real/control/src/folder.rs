@@ -120,10 +120,17 @@ impl ArrayFolder {
     ) -> Result<(), ControlError> {
         loop {
             match file::replace(path, value, durability) {
-                Err(ControlError::File { source, .. })
-                    if source.kind() == ErrorKind::StorageFull && reserve::give_up(&self.path(RESERVE)) => {}
+                Err(ControlError::File { source, .. }) if source.kind() == ErrorKind::StorageFull => {}
                 done => return done,
             }
+            let gave_up = reserve::give_up(&self.path(RESERVE));
+            match file::replace(path, value, durability) {
+                Err(ControlError::File { source, .. }) if source.kind() == ErrorKind::StorageFull && gave_up => {}
+                done => return done,
+            }
+            // Devices that ask for room just now, as they do when they start, took what was given up. They are soon refused
+            // for good; the rest is not thrown after it before.
+            std::thread::sleep(NEIGHBOURS_SETTLE);
         }
     }
 
@@ -187,6 +194,8 @@ const LOCK: &str = "lock";
 const SUPERVISION: &str = "up.lock";
 const RUN: &str = "run.json";
 const RESERVE: &str = "reserve";
+/// Between two attempts to write on a full disk.
+const NEIGHBOURS_SETTLE: Duration = Duration::from_millis(20);
 pub(crate) const HOSTS: &str = "hosts";
 
 #[cfg(test)]
