@@ -43,7 +43,9 @@ impl Engine {
             EngineChoice::Automatic => match Ring::start(disk.clone(), counters.clone()) {
                 Ok(ring) => Kind::Ring(Box::new(ring)),
                 Err(error) => {
-                    tracing::warn!("{path}: disk commands go through a pool of threads: the kernel refuses io_uring ({error})");
+                    tracing::warn!(
+                        "{path}: disk commands go through a pool of threads: the kernel refuses io_uring ({error})"
+                    );
                     Kind::Threads(Threads::start(disk)?)
                 }
             },
