@@ -28,7 +28,8 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// Takes stamps for one host: strictly rising, near the clock, above whatever the host has lost to.
+/// Takes stamps for one host: rising, but for a [retreat](StampSource::retreat)
+/// from a clock that had jumped; near the clock, above whatever the host has lost to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StampSource {
     host: Generation,

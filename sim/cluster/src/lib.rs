@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   seed ─► Options ─► storm (clients work, faults happen) ─► heal ─► everything answers, nothing is left undecided
-//!                                                                └─► parity right, history strictly serializable
+//!                                                                └─► parity right, history serializable
 //! ```
 
 pub mod cluster;
