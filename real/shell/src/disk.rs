@@ -217,7 +217,7 @@ impl Disk {
         if data.len() <= PARTS_MAX && data.iter().all(aligned) {
             return data;
         }
-        let mut joined = AlignedBuffer::zeroed(data.iter().map(Bytes::len).sum());
+        let mut joined = AlignedBuffer::recycled(data.iter().map(Bytes::len).sum());
         let mut filled = 0;
         for part in &data {
             joined[filled..filled + part.len()].copy_from_slice(part);

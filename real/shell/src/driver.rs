@@ -10,19 +10,25 @@ use crate::clock;
 use crate::counters::{Counters, add};
 use crate::disk::Engine;
 use crate::host::{Call, Pending};
-use crate::link::Event;
 use crate::transport::Transport;
-use braid_base::{Now, Time};
+use braid_base::{NodeId, Now, Time};
 use braid_machine::{DiskResult, DiskTag, Effect, Effects, Input, Machine};
+use braid_wire::Message;
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep};
 
-/// Inputs before a flush at most, so that the first answers need not wait for the last questions.
-const ROUND_INPUTS_MAX: usize = 1024;
+/// Requests taken before a flush at most, so that the first answers need not wait for the last questions.
+const ROUND_CALLS_MAX: usize = 1024;
+/// Rounds before others on this thread, such as a front end, have their turn.
+const ROUNDS_MAX: usize = 8;
 /// The longest sleep. The timer's clock stands still while the computer sleeps, the machine's does not: after waking,
 /// a deadline is noticed this late at most.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
@@ -40,20 +46,13 @@ pub(crate) struct Driver<M> {
     disk: Option<Engine>,
     calls: Option<mpsc::Receiver<Call>>,
     pending: Pending,
+    received: Vec<(NodeId, Message)>,
     completions: Vec<(DiskTag, DiskResult)>,
     timer: Timer,
     inputs: u64,
     /// When stopping: a device hears no more messages.
     deaf: bool,
     counters: Arc<Counters>,
-}
-
-/// What ends a wait.
-enum Woken {
-    Event(Event),
-    Call(Call),
-    /// The disk, or the time.
-    Look,
 }
 
 impl<M: Machine> Driver<M> {
@@ -79,6 +78,7 @@ impl<M: Machine> Driver<M> {
             disk,
             calls,
             pending: Pending::default(),
+            received: Vec::new(),
             completions: Vec::new(),
             timer: Timer::new(),
             inputs: 0,
@@ -91,30 +91,31 @@ impl<M: Machine> Driver<M> {
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let mut stop = pin!(stop);
         self.step(clock::now(), Input::Start);
-        self.flush()?;
-        loop {
-            let woken = tokio::select! {
-                biased;
-                () = &mut stop => break,
-                woken = self.wait() => woken?,
-            };
-            self.round(woken)?;
-        }
+        let running = poll_fn(|cx| {
+            if stop.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            self.poll(cx).map(|never| never.map(|never| match never {}))
+        });
+        // What is done in one turn is bounded by rounds.
+        unconstrained(running).await?;
         // What waits to be heard is not begun yet. A device has only its disk to wait for; a host's requests need
         // the devices' answers.
         self.deaf = self.disk.is_some();
         self.calls = None;
-        let end = Instant::now() + STOP_MAX;
-        while self.is_busy()
-            && let Ok(woken) = tokio::time::timeout_at(end, self.wait()).await
-        {
-            self.round(woken?)?;
+        let until_idle = poll_fn(|cx| match self.poll(cx)? {
+            Poll::Ready(never) => match never {},
+            Poll::Pending if self.is_busy() => Poll::Pending,
+            Poll::Pending => Poll::Ready(io::Result::Ok(())),
+        });
+        if let Ok(ended) = tokio::time::timeout(STOP_MAX, until_idle).await {
+            ended?;
         }
-        let end = Instant::now() + STOP_LINGER;
-        while self.disk.is_none()
-            && let Ok(woken) = tokio::time::timeout_at(end, self.wait()).await
-        {
-            self.round(woken?)?;
+        if self.disk.is_none() {
+            let lingering = poll_fn(|cx| self.poll(cx));
+            if let Ok(ended) = tokio::time::timeout(STOP_LINGER, lingering).await {
+                match ended? {}
+            }
         }
         Ok(())
     }
@@ -123,78 +124,58 @@ impl<M: Machine> Driver<M> {
         !self.pending.is_empty() || self.disk.as_ref().is_some_and(|disk| disk.in_flight() > 0)
     }
 
-    /// Ends when something may have happened. Dropped unfinished, it loses nothing.
-    async fn wait(&mut self) -> io::Result<Woken> {
-        let Driver { transport, disk, calls, timer, .. } = self;
-        tokio::select! {
-            biased;
-            event = transport.receive() => Ok(Woken::Event(event)),
-            ready = async {
-                match disk {
-                    Some(disk) => disk.ready().await,
-                    None => std::future::pending().await,
-                }
-            } => ready.map(|()| Woken::Look),
-            Some(call) = async {
-                match calls {
-                    Some(calls) => calls.recv().await,
-                    None => None,
-                }
-            } => Ok(Woken::Call(call)),
-            () = timer.wait() => Ok(Woken::Look),
+    /// Does all that can be done now. Never ready but with an error; `cx` is woken when there is more to do.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Infallible>> {
+        for _ in 0..ROUNDS_MAX {
+            if !self.round(cx)? {
+                return Poll::Pending;
+            }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
-    /// Steps all that is ready, then flushes.
-    fn round(&mut self, woken: Woken) -> io::Result<()> {
-        add(&self.counters.rounds, 1);
+    /// Steps all that is ready, then flushes. False if nothing was.
+    fn round(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         // One reading serves all that one wake-up brought.
         let now = clock::now();
-        let last = self.inputs + ROUND_INPUTS_MAX as u64;
-        match woken {
-            Woken::Event(event) => self.on_event(now, event),
-            Woken::Call(call) => self.on_call(now, call),
-            Woken::Look => {}
+        let before = self.inputs;
+        let mut received = std::mem::take(&mut self.received);
+        let mut more = self.transport.poll_receive(cx, &mut received);
+        for (from, message) in received.drain(..) {
+            if !self.deaf {
+                self.step(now, Input::Message { from, message });
+            }
         }
-        while self.inputs < last
-            && let Some(event) = self.transport.try_receive()
-        {
-            self.on_event(now, event);
-        }
+        self.received = received;
         if let Some(disk) = &mut self.disk {
             let mut completions = std::mem::take(&mut self.completions);
-            disk.take(&mut completions);
+            disk.poll_take(cx, &mut completions)?;
             for (tag, result) in completions.drain(..) {
                 self.step(now, Input::DiskDone { tag, result });
             }
             self.completions = completions;
         }
-        while self.inputs < last
-            && let Some(call) = self.calls.as_mut().and_then(|calls| calls.try_recv().ok())
-        {
-            self.on_call(now, call);
+        for _ in 0..ROUND_CALLS_MAX {
+            let Some(Poll::Ready(Some((request, answer)))) = self.calls.as_mut().map(|calls| calls.poll_recv(cx))
+            else {
+                break;
+            };
+            let op = self.pending.add(answer);
+            self.step(now, Input::Request { op, request });
         }
         if self.machine.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.step(now, Input::Wake);
         }
-        self.flush()
-    }
-
-    fn on_event(&mut self, now: Now, event: Event) {
-        match event {
-            Event::Up { peer, link } => self.transport.up(peer, link),
-            Event::Messages { .. } if self.deaf => {}
-            Event::Messages { from, messages } => {
-                for message in messages {
-                    self.step(now, Input::Message { from, message });
-                }
-            }
+        more |= self.inputs != before;
+        add(&self.counters.rounds, usize::from(more));
+        // The disk first: it works while the messages are written.
+        if let Some(disk) = &mut self.disk {
+            disk.submit()?;
         }
-    }
-
-    fn on_call(&mut self, now: Now, (request, answer): Call) {
-        let op = self.pending.add(answer);
-        self.step(now, Input::Request { op, request });
+        self.transport.flush(cx);
+        self.timer.set(now.time, self.machine.deadline());
+        Ok(more | self.timer.poll(cx).is_ready())
     }
 
     fn step(&mut self, now: Now, input: Input) {
@@ -220,16 +201,6 @@ impl<M: Machine> Driver<M> {
             Effect::Reply { op, outcome } => self.pending.answer(op, outcome),
         }
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        // The disk first: it works while the messages are written.
-        if let Some(disk) = &mut self.disk {
-            disk.submit()?;
-        }
-        self.transport.flush();
-        self.timer.set(clock::now().time, self.machine.deadline());
-        Ok(())
-    }
 }
 
 /// Wakes at the machine's deadline or somewhat before; the round looks whether it has come.
@@ -254,9 +225,11 @@ impl Timer {
         }
     }
 
-    async fn wait(&mut self) {
-        self.sleep.as_mut().await;
+    /// Ready when there may be a deadline to look at.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(self.sleep.as_mut().poll(cx));
         // It may have ended a little early by the machine's clock: what is left is slept then.
         self.set = None;
+        Poll::Ready(())
     }
 }

@@ -71,8 +71,8 @@ impl Inbox {
         &mut self.buffer
     }
 
-    /// The next whole message, if there is one.
-    pub fn next(&mut self) -> Result<Option<Message>, Refused> {
+    /// The next whole message, if there is one, and who sent it.
+    pub fn next(&mut self) -> Result<Option<(NodeId, Message)>, Refused> {
         let Some(header) = Frame::header(&self.buffer)? else { return Ok(None) };
         if header.array != self.us.array {
             return Err(Refused::OtherArray { theirs: header.array, ours: self.us.array });
@@ -88,7 +88,7 @@ impl Inbox {
             Some(expected) if expected != frame.from => Err(Refused::OtherPeer { found: frame.from, expected }),
             _ => {
                 self.peer = Some(frame.from);
-                Ok(Some(frame.message))
+                Ok(Some((frame.from, frame.message)))
             }
         }
     }
@@ -142,7 +142,7 @@ mod tests {
                 let count = (*cut).min(free).min(rest.len());
                 room.put_slice(&rest[..count]);
                 rest = &rest[count..];
-                while let Some(message) = inbox.next().expect("valid") {
+                while let Some((_, message)) = inbox.next().expect("valid") {
                     came.push(message);
                 }
             }

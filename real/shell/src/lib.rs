@@ -11,12 +11,13 @@
 mod address;
 pub mod blocking;
 mod clock;
+mod connection;
+mod connector;
 mod counters;
 mod disk;
 mod driver;
 mod host;
 mod inbox;
-mod link;
 mod outbox;
 mod stream;
 mod transport;
@@ -24,12 +25,12 @@ mod warning;
 
 pub use address::{Address, AddressError};
 pub use clock::now;
+pub use connector::DeviceAddresses;
 pub use counters::Counters;
 pub use disk::{Disk, DiskOpenError, DiskOptions, EngineChoice};
 pub use host::HostClient;
 pub use inbox::Node;
 pub use stream::Listener;
-pub use transport::DeviceAddresses;
 
 use braid_machine::Machine;
 use disk::Engine;

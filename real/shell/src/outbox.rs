@@ -4,6 +4,7 @@ use braid_wire::EncodedFrame;
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::task::{Poll, ready};
 
 /// Bytes that wait for one connection at most. Beyond them messages are dropped, and sent again by the protocols.
 pub(crate) const OUTBOX_BYTES_MAX: usize = 32 << 20;
@@ -30,8 +31,16 @@ impl Outbox {
         true
     }
 
-    /// Lets `write` have what waits, until nothing does. An error, such as that it would block, loses nothing.
-    pub fn flush(&mut self, mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<()> {
+    /// True if nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Lets `write` have what waits, until nothing does. Pending, or an error, loses nothing.
+    pub fn poll_flush(
+        &mut self,
+        mut write: impl FnMut(&[IoSlice<'_>]) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<()>> {
         while !self.parts.is_empty() {
             let mut slices = [IoSlice::new(&[]); PARTS_PER_WRITE];
             let mut count = 0;
@@ -39,13 +48,13 @@ impl Outbox {
                 *slice = IoSlice::new(part);
                 count += 1;
             }
-            let written = write(&slices[..count])?;
+            let written = ready!(write(&slices[..count]))?;
             if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.advance(written);
         }
-        Ok(())
+        Poll::Ready(Ok(()))
     }
 
     fn advance(&mut self, mut written: usize) {
@@ -90,17 +99,17 @@ mod tests {
             let mut left = Vec::new();
             let mut takes = takes.into_iter().chain([9000]).cycle();
             loop {
-                let flushed = outbox.flush(|slices| {
+                let flushed = outbox.poll_flush(|slices| {
                     let all: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
                     match takes.next().expect("without end").min(all.len()) {
-                        0 => Err(io::ErrorKind::WouldBlock.into()),
+                        0 => Poll::Pending,
                         count => {
                             left.extend_from_slice(&all[..count]);
-                            Ok(count)
+                            Poll::Ready(Ok(count))
                         }
                     }
                 });
-                if flushed.is_ok() {
+                if flushed.is_ready() {
                     break;
                 }
             }
@@ -115,7 +124,8 @@ mod tests {
         let large = || frame(vec![1], vec![vec![0; 4 << 20]]);
         let taken = (0..100).take_while(|_| outbox.push(large())).count();
         assert_eq!(taken, OUTBOX_BYTES_MAX / ((4 << 20) + 1));
-        outbox.flush(|slices| Ok(slices.iter().map(|slice| slice.len()).sum())).expect("flushed");
+        let flushed = outbox.poll_flush(|slices| Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum())));
+        assert!(matches!(flushed, Poll::Ready(Ok(()))));
         assert!(outbox.push(large()));
     }
 }

@@ -1,10 +1,13 @@
 //! TCP and Unix sockets under one name.
 
 use crate::address::Address;
+use bytes::BytesMut;
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
-use tokio::io::AsyncReadExt;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// Where connections come in. A Unix socket's file goes away with it.
 #[derive(Debug)]
@@ -47,18 +50,14 @@ impl Listener {
         &self.address
     }
 
-    pub(crate) async fn accept(&self) -> io::Result<(ReadHalf, WriteHalf, String)> {
+    /// The next connection, and what its other end is called.
+    pub(crate) async fn accept(&self) -> io::Result<(Stream, String)> {
         match &self.socket {
             ListenerSocket::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                let (read, write) = split_tcp(stream)?;
-                Ok((read, write, peer.to_string()))
+                Ok((Stream::tcp(stream)?, peer.to_string()))
             }
-            ListenerSocket::Unix(listener) => {
-                let (stream, _) = listener.accept().await?;
-                let (read, write) = stream.into_split();
-                Ok((ReadHalf::Unix(read), WriteHalf::Unix(write), self.address.to_string()))
-            }
+            ListenerSocket::Unix(listener) => Ok((Stream::Unix(listener.accept().await?.0), self.address.to_string())),
         }
     }
 }
@@ -73,61 +72,41 @@ impl Drop for Listener {
 }
 
 /// Connects to whoever listens at `address`.
-pub(crate) async fn connect(address: &Address) -> io::Result<(ReadHalf, WriteHalf)> {
+pub(crate) async fn connect(address: &Address) -> io::Result<Stream> {
     match address {
-        Address::Tcp { host, port } => split_tcp(TcpStream::connect((host.as_str(), *port)).await?),
-        Address::Unix(path) => {
-            let (read, write) = UnixStream::connect(path).await?.into_split();
-            Ok((ReadHalf::Unix(read), WriteHalf::Unix(write)))
-        }
+        Address::Tcp { host, port } => Stream::tcp(TcpStream::connect((host.as_str(), *port)).await?),
+        Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await?)),
     }
 }
 
-/// What a connection brings.
-pub(crate) enum ReadHalf {
-    Tcp(tcp::OwnedReadHalf),
-    Unix(unix::OwnedReadHalf),
+/// A connection's socket.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
 }
 
-impl ReadHalf {
+impl Stream {
+    fn tcp(stream: TcpStream) -> io::Result<Stream> {
+        // The driver coalesces by itself; waiting for more would only add delay.
+        stream.set_nodelay(true)?;
+        Ok(Stream::Tcp(stream))
+    }
+
     /// Reads what there is, once there is something, into the room that `buffer` has; zero at the end.
-    pub async fn read(&mut self, buffer: &mut bytes::BytesMut) -> io::Result<usize> {
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
         match self {
-            ReadHalf::Tcp(half) => half.read_buf(buffer).await,
-            ReadHalf::Unix(half) => half.read_buf(buffer).await,
-        }
-    }
-}
-
-/// What a connection takes.
-pub(crate) enum WriteHalf {
-    Tcp(tcp::OwnedWriteHalf),
-    Unix(unix::OwnedWriteHalf),
-}
-
-impl WriteHalf {
-    /// Writes as much as fits without waiting.
-    pub fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            WriteHalf::Tcp(half) => half.try_write_vectored(slices),
-            WriteHalf::Unix(half) => half.try_write_vectored(slices),
+            Stream::Tcp(stream) => pin!(stream.read_buf(buffer)).poll(cx),
+            Stream::Unix(stream) => pin!(stream.read_buf(buffer)).poll(cx),
         }
     }
 
-    /// Ends when there may be room again.
-    pub async fn writable(&self) -> io::Result<()> {
+    /// Writes as much as fits, once something does.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self {
-            WriteHalf::Tcp(half) => half.writable().await,
-            WriteHalf::Unix(half) => half.writable().await,
+            Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
         }
     }
-}
-
-fn split_tcp(stream: TcpStream) -> io::Result<(ReadHalf, WriteHalf)> {
-    // The driver coalesces by itself; waiting for more would only add delay.
-    stream.set_nodelay(true)?;
-    let (read, write) = stream.into_split();
-    Ok((ReadHalf::Tcp(read), WriteHalf::Tcp(write)))
 }
 
 /// True if the socket's file is there and nobody listens.

@@ -1,214 +1,171 @@
-//! Messages to and from other nodes, as datagrams: connections are made, lost and made again behind this, and what
-//! can't be sent is dropped.
+//! Messages to and from other nodes, as datagrams: connections come and go behind this, and what can't be sent is
+//! dropped.
+//!
+//! Established connections are polled by the driver itself, all in one go, rather than by a task each: a wake-up then
+//! brings what all of them have, and costs one pass.
 
-use crate::address::Address;
+use crate::connection::{Arrival, Connection, Ended, Pushed};
+use crate::connector::{self, DeviceAddresses};
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node};
-use crate::link::{Connection, DEVICE_SILENCE_MAX, Event, HOST_SILENCE_MAX, Link, Pushed};
-use crate::stream::{self, Listener, ReadHalf, WriteHalf};
+use crate::stream::Listener;
 use crate::warning::Warning;
-use braid_base::{DeviceId, NodeId, limits};
+use braid_base::NodeId;
 use braid_wire::{Frame, Message};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-/// Reads that wait for the driver at most, over all connections.
-const EVENTS_MAX: usize = 64;
-/// The most connections at once: a new one of a host may come before its old one is seen to be gone.
-const CONNECTIONS_MAX: usize = 2 * limits::HOSTS_MAX;
-/// The first pause before connecting again; doubles up to `RECONNECT_MAX`.
-const RECONNECT_MIN: Duration = Duration::from_millis(10);
-const RECONNECT_MAX: Duration = Duration::from_millis(500);
-/// How long a connection may take to be made.
-const CONNECT_MAX: Duration = Duration::from_secs(2);
-
-/// Where devices listen.
-pub type DeviceAddresses = BTreeMap<DeviceId, Address>;
+/// How often silent connections are looked for.
+const PATROL_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) struct Transport {
     us: Node,
-    routes: HashMap<NodeId, Arc<Link>>,
-    /// Connections with something to flush.
-    dirty: Vec<Arc<Link>>,
-    events: mpsc::Receiver<Event>,
+    /// By a number that is never used twice.
+    connections: BTreeMap<u64, Connection>,
+    next_connection: u64,
+    routes: HashMap<NodeId, u64>,
+    /// Connections with something to write.
+    dirty: Vec<u64>,
+    ended: Vec<(u64, Ended)>,
+    arrivals: mpsc::Receiver<Arrival>,
+    next_patrol: Instant,
+    warning: Arc<Warning>,
     counters: Arc<Counters>,
-    /// Ends, with all connections, when this is dropped.
-    _tasks: JoinSet<()>,
+    /// Ends when this is dropped.
+    _connector: JoinSet<()>,
 }
 
 impl Transport {
     /// Takes connections from whoever comes. Call it within a tokio runtime.
     pub fn listen(us: Node, listener: Listener, counters: Arc<Counters>) -> Transport {
-        Transport::new(us, counters, |shared| accept(listener, shared))
+        let warning = Arc::<Warning>::default();
+        Transport::new(us, counters, warning.clone(), |arrivals| connector::accept(listener, arrivals, warning))
     }
 
     /// Keeps connections to devices. Call it within a tokio runtime.
     pub fn connect(us: Node, devices: watch::Receiver<DeviceAddresses>, counters: Arc<Counters>) -> Transport {
-        Transport::new(us, counters, |shared| keep_connected(devices, shared))
+        Transport::new(us, counters, Arc::default(), |arrivals| connector::keep_connected(devices, arrivals))
     }
 
-    fn new<T>(us: Node, counters: Arc<Counters>, task: impl FnOnce(Shared) -> T) -> Transport
+    fn new<T>(
+        us: Node,
+        counters: Arc<Counters>,
+        warning: Arc<Warning>,
+        connector: impl FnOnce(mpsc::Sender<Arrival>) -> T,
+    ) -> Transport
     where
         T: Future<Output = ()> + Send + 'static,
     {
-        let (sender, events) = mpsc::channel(EVENTS_MAX);
-        let shared = Shared { us, events: sender, counters: counters.clone(), warning: Arc::default() };
+        let (sender, arrivals) = mpsc::channel(1);
         let mut tasks = JoinSet::new();
-        tasks.spawn(task(shared));
-        Transport { us, routes: HashMap::new(), dirty: Vec::new(), events, counters, _tasks: tasks }
+        tasks.spawn(connector(sender));
+        Transport {
+            us,
+            connections: BTreeMap::new(),
+            next_connection: 0,
+            routes: HashMap::new(),
+            dirty: Vec::new(),
+            ended: Vec::new(),
+            arrivals,
+            next_patrol: Instant::now() + PATROL_EVERY,
+            warning,
+            counters,
+            _connector: tasks,
+        }
     }
 
     /// Sends a message with the next flush, or drops it.
     pub fn send(&mut self, to: NodeId, message: Message) {
-        let Some(link) = self.routes.get(&to) else {
+        let Some((number, connection)) =
+            self.routes.get(&to).and_then(|number| Some((*number, self.connections.get_mut(number)?)))
+        else {
             return add(&self.counters.dropped_unconnected, 1);
         };
         let frame = Frame { array: self.us.array, from: self.us.id, to, message };
-        match link.push(|| frame.encode()) {
-            Pushed::Yes => add(&self.counters.frames_sent, 1),
-            Pushed::First => {
-                add(&self.counters.frames_sent, 1);
-                self.dirty.push(link.clone());
-            }
+        let pushed = connection.push(frame.encode());
+        if pushed == Pushed::First {
+            self.dirty.push(number);
+        }
+        match pushed {
+            Pushed::First | Pushed::Behind => add(&self.counters.frames_sent, 1),
             Pushed::Full => add(&self.counters.dropped_full, 1),
-            Pushed::Closed => {
-                add(&self.counters.dropped_unconnected, 1);
-                self.routes.remove(&to);
-            }
         }
     }
 
-    /// Writes what was sent.
-    pub fn flush(&mut self) {
-        for link in self.dirty.drain(..) {
-            link.flush();
-        }
-    }
-
-    /// What came in next. Dropped unfinished, it loses nothing.
-    pub async fn receive(&mut self) -> Event {
-        match self.events.recv().await {
-            Some(event) => event,
-            // The tasks have ended: only a panic does that, and it has been reported.
-            None => std::future::pending().await,
-        }
-    }
-
-    /// What has come in already.
-    pub fn try_receive(&mut self) -> Option<Event> {
-        self.events.try_recv().ok()
-    }
-
-    /// Takes the newest way to a peer.
-    pub fn up(&mut self, peer: NodeId, link: Arc<Link>) {
-        self.routes.retain(|_, link| !link.is_closed());
-        self.routes.insert(peer, link);
-    }
-}
-
-/// What every connection's task needs.
-#[derive(Clone)]
-struct Shared {
-    us: Node,
-    events: mpsc::Sender<Event>,
-    counters: Arc<Counters>,
-    warning: Arc<Warning>,
-}
-
-impl Shared {
-    fn connection(
-        &self,
-        name: String,
-        read: ReadHalf,
-        write: WriteHalf,
-        inbox: Inbox,
-        silence_max: Duration,
-    ) -> Connection {
-        let Shared { events, counters, warning, .. } = self.clone();
-        let link = Link::new(write, counters.clone());
-        Connection { name, read, link, inbox, silence_max, events, counters, warning }
-    }
-}
-
-async fn accept(listener: Listener, shared: Shared) {
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        if connections.len() == CONNECTIONS_MAX {
-            connections.join_next().await;
-            continue;
-        }
-        match listener.accept().await {
-            Ok((read, write, name)) => {
-                let inbox = Inbox::new(shared.us, None);
-                connections.spawn(shared.connection(name, read, write, inbox, HOST_SILENCE_MAX).run());
-            }
-            Err(error) => {
-                shared.warning.say(|| format!("can't take a connection at {}: {error}", listener.address()));
-                // Out of file descriptors, most likely: some must be given back first.
-                tokio::time::sleep(RECONNECT_MAX).await;
-            }
-        }
-    }
-}
-
-/// Runs a connector for every device, and a new one when a device's address changes.
-async fn keep_connected(mut devices: watch::Receiver<DeviceAddresses>, shared: Shared) {
-    let mut connectors = JoinSet::new();
-    let mut running: BTreeMap<DeviceId, (Address, AbortHandle)> = BTreeMap::new();
-    loop {
-        let wanted = devices.borrow_and_update().clone();
-        running.retain(|device, (address, connector)| {
-            let same = wanted.get(device) == Some(address);
-            if !same {
-                connector.abort();
-            }
-            same
-        });
-        for (device, address) in wanted {
-            running.entry(device).or_insert_with(|| {
-                let connector = connectors.spawn(stay_connected(device, address.clone(), shared.clone()));
-                (address, connector)
-            });
-        }
-        while connectors.try_join_next().is_some() {}
-        if devices.changed().await.is_err() {
-            // Nobody can change the addresses any more.
-            std::future::pending().await
-        }
-    }
-}
-
-async fn stay_connected(device: DeviceId, address: Address, shared: Shared) {
-    let peer = NodeId::Device(device);
-    let mut pause = RECONNECT_MIN;
-    // Said once, until the device has spoken again.
-    let mut complained = false;
-    loop {
-        let failure = match tokio::time::timeout(CONNECT_MAX, stream::connect(&address)).await {
-            Ok(Ok((read, write))) => {
-                let inbox = Inbox::new(shared.us, Some(peer));
-                let name = format!("{device} at {address}");
-                let connection = shared.connection(name, read, write, inbox, DEVICE_SILENCE_MAX);
-                // Nobody hears it when the driver has ended; then so does this task.
-                let _ = shared.events.send(Event::Up { peer, link: connection.link.clone() }).await;
-                if connection.run().await {
-                    (pause, complained) = (RECONNECT_MIN, false);
-                    "the connection has ended".to_string()
-                } else {
-                    "it ends the connection without a word: is it a device of this array? Its log says".to_string()
+    /// Writes what was sent. What a socket does not take at once is written by a later call: it wakes `cx`.
+    pub fn flush(&mut self, cx: &mut Context<'_>) {
+        let Transport { dirty, connections, counters, ended, .. } = self;
+        dirty.retain(|number| {
+            let Some(connection) = connections.get_mut(number) else { return false };
+            match connection.poll_flush(cx, counters) {
+                Poll::Pending => true,
+                Poll::Ready(Ok(())) => false,
+                Poll::Ready(Err(how)) => {
+                    ended.push((*number, how));
+                    false
                 }
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "it does not answer".to_string(),
-        };
-        if !std::mem::replace(&mut complained, true) {
-            tracing::info!("{device} at {address}: {failure}; trying again");
+        });
+        self.bury();
+    }
+
+    /// Moves what has come in to the back of `received`: from each connection what one read brings. True if there may
+    /// be more; otherwise `cx` is woken when there is.
+    pub fn poll_receive(&mut self, cx: &mut Context<'_>, received: &mut Vec<(NodeId, Message)>) -> bool {
+        let now = Instant::now();
+        let mut more = false;
+        while let Poll::Ready(Some(arrival)) = self.arrivals.poll_recv(cx) {
+            self.take_in(arrival, now);
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(RECONNECT_MAX);
+        let Transport { connections, routes, counters, ended, .. } = self;
+        for (number, connection) in connections {
+            let known = connection.peer();
+            let read = connection.poll_read(cx, now, counters, |from, message| {
+                if known.is_none() {
+                    // The newest way to a peer is the one to use.
+                    routes.insert(from, *number);
+                }
+                received.push((from, message));
+            });
+            match read {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) => more = true,
+                Poll::Ready(Err(how)) => ended.push((*number, how)),
+            }
+        }
+        if now >= self.next_patrol {
+            self.next_patrol = now + PATROL_EVERY;
+            let silent = |(number, connection): (&u64, &Connection)| Some((*number, connection.check(now).err()?));
+            self.ended.extend(self.connections.iter().filter_map(silent));
+        }
+        self.bury();
+        more
+    }
+
+    fn take_in(&mut self, arrival: Arrival, now: Instant) {
+        let number = self.next_connection;
+        self.next_connection += 1;
+        if let Some(peer) = arrival.peer {
+            self.routes.insert(peer, number);
+        }
+        let inbox = Inbox::new(self.us, arrival.peer);
+        self.connections.insert(number, Connection::new(arrival, inbox, now));
+    }
+
+    fn bury(&mut self) {
+        for (number, how) in self.ended.drain(..) {
+            let Some(connection) = self.connections.remove(&number) else { continue };
+            self.routes.retain(|_, route| *route != number);
+            if let Ended::Refused(refused) = how {
+                add(&self.counters.connections_refused, 1);
+                self.warning.say(|| format!("closing the connection with {}: {refused}", connection.name()));
+            }
+            connection.end();
+        }
     }
 }

@@ -7,6 +7,7 @@ use crate::counters::{Counters, add};
 use braid_machine::{DiskCommand, DiskResult, DiskTag};
 use std::io;
 use std::sync::Arc;
+use std::task::Context;
 
 /// Which engine to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,25 +79,15 @@ impl Engine {
         }
     }
 
-    /// Moves what has ended to the back of `done`.
-    pub fn take(&mut self, done: &mut Vec<(DiskTag, DiskResult)>) {
+    /// Moves what has ended to the back of `done`; wakes `cx` when more has.
+    pub fn poll_take(&mut self, cx: &mut Context<'_>, done: &mut Vec<(DiskTag, DiskResult)>) -> io::Result<()> {
         let before = done.len();
         match &mut self.kind {
-            Kind::Ring(ring) => ring.take(done),
-            Kind::Threads(threads) => threads.take(done),
+            Kind::Ring(ring) => ring.poll_take(cx, done)?,
+            Kind::Threads(threads) => threads.poll_take(cx, done),
         }
         self.in_flight -= done.len() - before;
-    }
-
-    /// Ends when there may be something to take. Dropped unfinished, it loses nothing.
-    pub async fn ready(&mut self) -> io::Result<()> {
-        match &mut self.kind {
-            Kind::Ring(ring) => ring.ready().await,
-            Kind::Threads(threads) => {
-                threads.ready().await;
-                Ok(())
-            }
-        }
+        Ok(())
     }
 
     /// Commands pushed and not yet taken.

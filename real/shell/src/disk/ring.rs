@@ -8,11 +8,13 @@ use braid_machine::{DiskCommand, DiskResult, DiskTag};
 use bytes::Bytes;
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, opcode, squeue};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -22,7 +24,9 @@ const SUBMISSIONS: u32 = 256;
 const IN_KERNEL_MAX: usize = 1024;
 
 pub(super) struct Ring {
-    ring: AsyncFd<Uring>,
+    ring: IoUring,
+    /// Becomes readable when there are completions, or some to be asked for.
+    event: AsyncFd<OwnedFd>,
     /// What the kernel has, by the number that its completions carry. Owns every buffer that the kernel may touch.
     operations: Vec<Option<Operation>>,
     vacant: Vec<usize>,
@@ -46,28 +50,23 @@ enum Work {
     Reserve { offset: u64, length: u64 },
 }
 
-struct Uring(IoUring);
-
-impl AsRawFd for Uring {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
 impl Ring {
     pub fn start(disk: Arc<Disk>, counters: Arc<Counters>) -> io::Result<Ring> {
-        let ring = IoUring::builder().setup_cqsize(IN_KERNEL_MAX as u32).build(SUBMISSIONS)?;
+        let ring = build()?;
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        ring.submitter().register_eventfd(event.as_raw_fd())?;
         let mut known = io_uring::Probe::new();
         ring.submitter().register_probe(&mut known)?;
         let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Writev::CODE, opcode::Fallocate::CODE];
         if !needed.iter().all(|code| known.is_supported(*code)) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is too old"));
         }
-        // SAFETY: `Uring` names the same descriptor all its life, and closes it only when it is itself dropped.
+        // SAFETY: it names the same descriptor all its life, and closes it only when it is itself dropped.
         #[allow(unsafe_code)]
-        let ring = unsafe { AsyncFd::register_with_interest(Uring(ring), Interest::READABLE) }?;
+        let event = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?;
         Ok(Ring {
             ring,
+            event,
             operations: Vec::new(),
             vacant: Vec::new(),
             in_kernel: 0,
@@ -81,7 +80,7 @@ impl Ring {
     pub fn push(&mut self, tag: DiskTag, command: DiskCommand) {
         let work = match command {
             DiskCommand::Read { offset, length } => {
-                Work::Read { offset, buffer: AlignedBuffer::zeroed(length), filled: 0 }
+                Work::Read { offset, buffer: AlignedBuffer::recycled(length), filled: 0 }
             }
             DiskCommand::Write { offset, data, durable } => {
                 Work::Write { offset, parts: self.disk.writable(data), slices: Vec::new(), durable }
@@ -112,21 +111,32 @@ impl Ring {
             let entry = operation.work.entry(Fd(self.disk.file.as_raw_fd())).user_data(number as u64);
             self.operations[number] = Some(operation);
             self.in_kernel += 1;
-            if self.ring.get_mut().0.submission().is_full() {
+            if self.ring.submission().is_full() {
                 self.enter(0)?;
             }
             // SAFETY: the descriptor is `self.disk`'s; every buffer that the entry points to is owned by
             // `self.operations[number]`, which stays until the kernel has completed it (see `take` and `drop`).
             #[allow(unsafe_code)]
-            let pushed = unsafe { self.ring.get_mut().0.submission().push(&entry) };
+            let pushed = unsafe { self.ring.submission().push(&entry) };
             pushed.expect("there is room after entering");
         }
-        if self.ring.get_mut().0.submission().is_empty() { Ok(()) } else { self.enter(0) }
+        if self.ring.submission().is_empty() { Ok(()) } else { self.enter(0) }
     }
 
-    pub fn take(&mut self, done: &mut Vec<(DiskTag, DiskResult)>) {
+    pub fn poll_take(&mut self, cx: &mut Context<'_>, done: &mut Vec<(DiskTag, DiskResult)>) -> io::Result<()> {
+        // Forgetting the readiness before looking, not after, so that no completion falls in between.
+        while let Poll::Ready(ready) = self.event.poll_read_ready(cx) {
+            ready?.clear_ready();
+        }
+        self.take(done)
+    }
+
+    fn take(&mut self, done: &mut Vec<(DiskTag, DiskResult)>) -> io::Result<()> {
+        if self.ring.submission().taskrun() {
+            self.enter(0)?;
+        }
         loop {
-            let Some(completion) = self.ring.get_mut().0.completion().next() else { break };
+            let Some(completion) = self.ring.completion().next() else { break };
             let number = completion.user_data() as usize;
             let mut operation = self.operations[number].take().expect("the kernel completes what it was given, once");
             self.vacant.push(number);
@@ -142,14 +152,6 @@ impl Ring {
             }
         }
         done.append(&mut self.ended);
-    }
-
-    pub async fn ready(&mut self) -> io::Result<()> {
-        if !self.ended.is_empty() {
-            return Ok(());
-        }
-        // Forgetting the readiness before looking, not after, so that no completion falls in between.
-        self.ring.readable().await?.clear_ready();
         Ok(())
     }
 
@@ -157,7 +159,7 @@ impl Ring {
     fn enter(&mut self, completions: usize) -> io::Result<()> {
         loop {
             add(&self.counters.ring_enters, 1);
-            match self.ring.get_ref().0.submit_and_wait(completions) {
+            match self.ring.submit_and_wait(completions) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The kernel is short of memory, or wants its completions taken: nothing is lost, so again.
@@ -196,10 +198,22 @@ impl Drop for Ring {
                 std::mem::forget(std::mem::take(&mut self.operations));
                 return;
             }
-            self.take(&mut ended);
+            let _ = self.take(&mut ended);
             self.waiting.clear();
         }
     }
+}
+
+/// Where the kernel knows how (6.1 and later), completions are finished by this thread when it asks for them, instead of
+/// interrupting it.
+fn build() -> io::Result<IoUring> {
+    let plain = || {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(IN_KERNEL_MAX as u32);
+        builder
+    };
+    let deferred = plain().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(SUBMISSIONS);
+    deferred.or_else(|_| plain().build(SUBMISSIONS))
 }
 
 impl Work {
@@ -216,9 +230,10 @@ impl Work {
     /// Takes in what the kernel has done. True if that was all.
     fn advance(&mut self, disk: &Disk, count: usize) -> Result<bool, Errno> {
         match self {
-            Work::Read { filled, .. } => {
+            Work::Read { buffer, filled, .. } => {
                 *filled += count;
                 if disk.ends_after(count, *filled)? {
+                    buffer[*filled..].fill(0);
                     return Ok(true);
                 }
             }

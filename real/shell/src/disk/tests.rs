@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 
 const BLOCK: usize = 4096;
 
@@ -56,12 +57,14 @@ async fn perform(engine: &mut Engine, commands: impl IntoIterator<Item = DiskCom
         engine.push(DiskTag(number as u64), command);
         results.push(None);
     }
-    engine.submit().expect("submitted");
     let mut done = Vec::new();
     while engine.in_flight() > 0 {
-        engine.ready().await.expect("ready");
-        engine.take(&mut done);
-        engine.submit().expect("submitted");
+        std::future::poll_fn(|cx| {
+            engine.submit().expect("submitted");
+            engine.poll_take(cx, &mut done).expect("taken");
+            if done.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
         for (tag, result) in done.drain(..) {
             assert!(results[tag.0 as usize].replace(result).is_none(), "a command ends once");
         }

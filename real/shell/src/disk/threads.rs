@@ -2,11 +2,12 @@
 
 use super::Disk;
 use braid_machine::{DiskCommand, DiskResult, DiskTag};
+use futures_util::task::AtomicWaker;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Context;
 use std::thread::JoinHandle;
-use tokio::sync::Notify;
 
 /// Commands at work at the same time.
 const THREADS: usize = 8;
@@ -22,7 +23,7 @@ struct Shared {
     queue: Mutex<Queue>,
     work: Condvar,
     done: Mutex<Vec<(DiskTag, DiskResult)>>,
-    ready: Notify,
+    driver: AtomicWaker,
 }
 
 #[derive(Default)]
@@ -38,7 +39,7 @@ impl Threads {
             queue: Mutex::default(),
             work: Condvar::new(),
             done: Mutex::default(),
-            ready: Notify::new(),
+            driver: AtomicWaker::new(),
         });
         let mut threads = Threads { shared, pushed: Vec::new(), workers: Vec::new() };
         for number in 0..THREADS {
@@ -61,12 +62,10 @@ impl Threads {
         }
     }
 
-    pub fn take(&mut self, done: &mut Vec<(DiskTag, DiskResult)>) {
+    pub fn poll_take(&mut self, cx: &mut Context<'_>, done: &mut Vec<(DiskTag, DiskResult)>) {
+        // Known before looking, so that nothing falls in between.
+        self.shared.driver.register(cx.waker());
         done.append(&mut held(&self.shared.done));
-    }
-
-    pub async fn ready(&self) {
-        self.shared.ready.notified().await;
     }
 }
 
@@ -87,7 +86,7 @@ impl Shared {
         while let Some((tag, command)) = self.next() {
             let result = self.disk.perform(command);
             held(&self.done).push((tag, result));
-            self.ready.notify_one();
+            self.driver.wake();
         }
     }
 
