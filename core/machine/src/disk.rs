@@ -7,7 +7,7 @@ use bytes::Bytes;
 pub struct DiskTag(pub u64);
 
 /// What a machine wants of its disk. Offsets and lengths are multiples of 512 bytes; data should begin at a multiple of
-/// 4096 in memory (see `AlignedBuffer`), or the real world copies it.
+/// 512 in memory (see `AlignedBuffer`), or the real world copies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskCommand {
     /// Reads `length` bytes at `offset`.

@@ -52,7 +52,8 @@ impl BatchHeader {
 
     /// The batch, with its records; the payload is yet to be copied in behind [`BatchHeader::description_len`].
     pub fn encode(&self, seal: u32, records: &[u8]) -> AlignedBuffer {
-        let mut buffer = AlignedBuffer::zeroed(self.len());
+        let mut buffer = AlignedBuffer::recycled(self.len());
+        buffer[..self.description_len()].fill(0);
         let mut to = &mut buffer[..];
         to.put_slice(&MAGIC);
         to.put_u64_le(self.sequence);

@@ -66,6 +66,7 @@ pub(crate) fn seal(stride: &mut [u8], object: ObjectId, block: u64, by: &Attribu
     header.put_u64_le(by.linkage.last);
     header.put_u32_le(by.epoch.0);
     header.put_u64_le(0);
+    header.fill(0);
     let checksum = crc32c(&stride[..BLOCK_BYTES + FIELDS]);
     stride[BLOCK_BYTES + FIELDS..][..4].copy_from_slice(&checksum.to_le_bytes());
 }
@@ -84,7 +85,7 @@ pub(crate) fn holds(stride: &[u8], object: ObjectId, block: u64) -> bool {
 /// A buffer for the blocks from `first` on, with their headers: `data` is as many blocks.
 pub(crate) fn interleave(data: &[u8], object: ObjectId, first: u64, by: &Attribution) -> AlignedBuffer {
     let blocks = data.len() / BLOCK_BYTES;
-    let mut buffer = AlignedBuffer::zeroed(blocks * STRIDE);
+    let mut buffer = AlignedBuffer::recycled(blocks * STRIDE);
     for (index, (stride, block)) in buffer.chunks_exact_mut(STRIDE).zip(data.chunks_exact(BLOCK_BYTES)).enumerate() {
         stride[..BLOCK_BYTES].copy_from_slice(block);
         seal(stride, object, first + index as u64, by, false);

@@ -22,8 +22,9 @@ use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange, ObjectId};
 use braid_machine::{DiskCommand, Effects};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The most commands of a checkpoint in flight, and the most blocks and pages in one of them.
-const IN_FLIGHT_MAX: usize = 8;
+/// The most commands of a checkpoint in flight. More follow when half of them have ended, so that they go together.
+const IN_FLIGHT_MAX: usize = 16;
+/// The most blocks and pages in one command.
 const RUN_BLOCKS_MAX: usize = 64;
 const RUN_PAGES_MAX: u32 = 64;
 /// Small records are carried on in parts of about this size.
@@ -138,7 +139,7 @@ impl Serving {
 
     /// Writes blocks home that nobody is reading at their old content.
     pub fn send_home(&mut self, out: &mut Effects) {
-        if self.checkpoint.phase != Phase::Homing {
+        if self.checkpoint.phase != Phase::Homing || self.checkpoint.in_flight > IN_FLIGHT_MAX / 2 {
             return;
         }
         let mut from = 0;
@@ -164,12 +165,13 @@ impl Serving {
     }
 
     fn send_run_home(&mut self, places: BlockRange, out: &mut Effects) {
-        let mut buffer = AlignedBuffer::zeroed(places.count as usize * STRIDE);
+        let mut buffer = AlignedBuffer::recycled(places.count as usize * STRIDE);
         let mut blocks = Vec::with_capacity(places.count as usize);
         for (place, stride) in places.blocks().zip(buffer.chunks_exact_mut(STRIDE)) {
             let home = self.checkpoint.home.remove(&place).expect("it is in the run");
-            if let Some(data) = &home.resident.data {
-                stride[..BLOCK_BYTES].copy_from_slice(data);
+            match &home.resident.data {
+                Some(data) => stride[..BLOCK_BYTES].copy_from_slice(data),
+                None => stride[..BLOCK_BYTES].fill(0),
             }
             seal(stride, home.object, home.block, &home.resident.by, home.resident.data.is_none());
             blocks.push(home);

@@ -20,3 +20,16 @@ proptest! {
         prop_assert!(len == 0 || frozen.as_ptr() == address);
     }
 }
+
+#[test]
+fn memory_is_used_again_only_when_nobody_refers_to_it() {
+    let mut first = AlignedBuffer::recycled(4608);
+    first.fill(7);
+    let address = first.as_ptr();
+    let part = first.freeze().slice(100..200);
+    let second = AlignedBuffer::recycled(4608);
+    assert_ne!(second.as_ptr(), address);
+    assert!(part.iter().all(|byte| *byte == 7));
+    drop(part);
+    assert_eq!(AlignedBuffer::recycled(4500).as_ptr(), address, "its size is rounded to the same");
+}

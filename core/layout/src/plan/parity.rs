@@ -9,9 +9,6 @@ use bytes::Bytes;
 /// Blocks that hold data, and the data.
 pub(super) type Source = (BlockRange, Bytes);
 
-/// What is added up at a time: the sum stays in the processor's first cache while source after source is added.
-const CHUNK_BYTES: usize = 16 << 10;
-
 /// The XOR of all sources, as pieces that cover `rows`, in order. Where no source has data there is a hole; where only
 /// one has, its own bytes are shared: so the copies of RAID 1 cost nothing.
 pub(super) fn xor(rows: BlockRange, mut sources: Vec<Source>) -> Vec<Piece> {
@@ -60,24 +57,32 @@ fn xor_run(run: BlockRange, sources: &[Source]) -> Bytes {
     if let [(_, only)] = sources {
         return only.clone();
     }
-    let mut sum = AlignedBuffer::zeroed(run.count as usize * BLOCK_BYTES);
-    for (index, chunk) in sum.chunks_mut(CHUNK_BYTES).enumerate() {
-        let start = index * CHUNK_BYTES;
-        for (range, data) in sources {
-            let source = (range.start - run.start) as usize * BLOCK_BYTES;
-            let (from, to) = (start.max(source), (start + chunk.len()).min(source + data.len()));
-            if from < to {
-                xor_into(&mut chunk[from - start..to - start], &data[from - source..to - source]);
-            }
+    let mut sum = AlignedBuffer::recycled(run.count as usize * BLOCK_BYTES);
+    let mut parts: Vec<&[u8]> = Vec::with_capacity(sources.len());
+    for (block, sum) in run.blocks().zip(sum.chunks_exact_mut(BLOCK_BYTES)) {
+        parts.clear();
+        for (range, data) in sources.iter().filter(|(range, _)| range.start <= block && block < range.end()) {
+            parts.push(&data[(block - range.start) as usize * BLOCK_BYTES..][..BLOCK_BYTES]);
         }
+        add_up(sum, &parts);
     }
     sum.freeze()
 }
 
-/// A loop this plain is turned into vector instructions, and waits for memory only.
-fn xor_into(sum: &mut [u8], data: &[u8]) {
-    assert_eq!(sum.len(), data.len());
-    for (byte, other) in sum.iter_mut().zip(data) {
-        *byte ^= other;
+/// Loops this plain are turned into vector instructions. Three sources at a time, so that the sum is written seldom.
+fn add_up(sum: &mut [u8], parts: &[&[u8]]) {
+    let (first, rest) = parts.split_first().expect("every block of a run has a source");
+    sum.copy_from_slice(first);
+    let mut threes = rest.chunks_exact(3);
+    for parts in &mut threes {
+        let others = parts[0].iter().zip(parts[1]).zip(parts[2]);
+        for (byte, ((a, b), c)) in sum.iter_mut().zip(others) {
+            *byte ^= a ^ b ^ c;
+        }
+    }
+    for part in threes.remainder() {
+        for (byte, other) in sum.iter_mut().zip(*part) {
+            *byte ^= other;
+        }
     }
 }

@@ -179,11 +179,11 @@ impl WritePlan {
     /// The new content of a block of the volume that is written in part.
     fn patched(&self, block: u64, new: &New, old: &Old) -> Content {
         let before = old.content(self.layout.locate(block), 1).next().expect("one block is one piece").content;
-        let mut buffer = AlignedBuffer::zeroed(BLOCK_BYTES);
+        let mut buffer = AlignedBuffer::recycled(BLOCK_BYTES);
         match (before, new) {
             (Content::Hole, New::Zeros) => return Content::Hole,
             (Content::Data(data), _) => buffer.copy_from_slice(&data),
-            _ => {}
+            _ => buffer.fill(0),
         }
         let start = block * BLOCK_BYTES as u64;
         let from = self.span.offset.max(start);
