@@ -10,9 +10,7 @@ use braid_base::{
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{Effect, Effects, Input, Machine};
 use braid_store::StoreConfig;
-use braid_wire::{
-    Answer, Command, Content, Linkage, Message, Ordering, Piece, Reply, Request, Task, Want, WriteMode,
-};
+use braid_wire::{Answer, Command, Content, Linkage, Message, Ordering, Piece, Reply, Request, Task, Want, WriteMode};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 

@@ -32,9 +32,8 @@ impl Workload {
         prepare: impl Fn(&mut S) -> I + Copy + 'static,
         run: impl Fn(&mut S, I) -> O + Copy + 'static,
     ) -> Workload {
-        let begin = move || -> Box<dyn Rounds> {
-            Box::new(Prepared { state: begin(), prepare, run, inputs: Vec::new() })
-        };
+        let begin =
+            move || -> Box<dyn Rounds> { Box::new(Prepared { state: begin(), prepare, run, inputs: Vec::new() }) };
         Workload { name, bytes: 0, begin: Box::new(begin) }
     }
 

@@ -10,30 +10,24 @@ const WARM_UP: usize = 64;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let workloads = workloads();
     match &arguments[..] {
-        [] => {
-            workloads.iter().for_each(|workload| println!("{}", workload.name));
-            ExitCode::SUCCESS
-        }
-        [name, rounds] => {
-            let workload = workloads.iter().find(|workload| workload.name == name);
-            let (Some(workload), Ok(count)) = (workload, rounds.parse()) else {
-                eprintln!("usage: counted [WORKLOAD ROUNDS]; without arguments it lists the workloads");
-                return ExitCode::FAILURE;
-            };
+        [] => workloads().iter().for_each(|workload| println!("{}", workload.name)),
+        [name, count]
+            if let Some(workload) = workloads().iter().find(|workload| workload.name == name)
+                && let Ok(count) = count.parse() =>
+        {
             let mut rounds = workload.begin();
             rounds.prepare(WARM_UP);
             rounds.run();
             rounds.prepare(count);
             counted_rounds(&mut *rounds);
-            ExitCode::SUCCESS
         }
         _ => {
             eprintln!("usage: counted [WORKLOAD ROUNDS]; without arguments it lists the workloads");
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
     }
+    ExitCode::SUCCESS
 }
 
 /// Callgrind knows it by its name, so it stays a function of its own, that is called and returns.
