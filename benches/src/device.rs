@@ -27,12 +27,22 @@ const JOURNAL: u64 = 16 << 20;
 const PAUSE: u64 = 100_000;
 
 pub(crate) fn workloads() -> Vec<Workload> {
-    let of = |name, prepare: fn(&mut Bench) -> Input| Workload::new(name, Bench::new, prepare, Bench::take);
+    let of = |name, prepare: fn(&mut Bench) -> Input, is_due: fn(&Reply) -> bool| {
+        Workload::new(name, Bench::new, prepare, move |bench, input| {
+            let told = bench.answers.len();
+            bench.take(input);
+            let [answer] = &bench.answers[told..] else { panic!("one answer to one request") };
+            assert!(is_due(&answer.reply), "{answer:?}");
+        })
+    };
+    let is_data = |reply: &Reply| matches!(reply, Reply::Data { .. });
+    let is_written = |reply: &Reply| matches!(reply, Reply::Written { .. });
+    let is_heartbeat = |reply: &Reply| matches!(reply, Reply::Heartbeat { .. });
     vec![
-        of("device/read-4KiB", Bench::reading).of_bytes(BLOCK_BYTES),
-        of("device/prewrite-and-read-4KiB", Bench::prewriting).of_bytes(BLOCK_BYTES),
-        of("device/write-4KiB", |bench| bench.writing(1)).of_bytes(BLOCK_BYTES),
-        of("device/commit", Bench::committing),
+        of("device/read-4KiB", Bench::reading, is_data).of_bytes(BLOCK_BYTES),
+        of("device/prewrite-and-read-4KiB", Bench::prewriting, is_data).of_bytes(BLOCK_BYTES),
+        of("device/write-4KiB", |bench| bench.writing(1), is_written).of_bytes(BLOCK_BYTES),
+        of("device/commit", Bench::committing, is_heartbeat),
     ]
 }
 
@@ -171,7 +181,7 @@ impl Bench {
     }
 
     fn request(&self, commits: Vec<u64>, command: Command) -> Input {
-        let settled = self.open.keys().next().copied().unwrap_or(self.sequence + 1);
+        let settled = self.open.keys().next().copied().unwrap_or(self.sequence);
         let request = Request { host: HOST, epoch: EPOCH, settled, over: Vec::new(), commits, command };
         Input::Message { from: NodeId::Host(HOST), message: Message::Request(request) }
     }

@@ -18,25 +18,17 @@ const BLOCKS: u64 = 16 << 10;
 const PAUSE: u64 = 100_000;
 
 pub(crate) fn workloads() -> Vec<Workload> {
-    let of = |name, prepare: fn(&mut Stage) -> Vec<Input>| {
-        Workload::new(name, Stage::new, prepare, Stage::take_all).of_bytes(BLOCK_BYTES)
+    // What a round ends with: requests to so many devices, or one reply.
+    let of = |name, prepare: fn(&mut Stage) -> Vec<Input>, effects| {
+        let run = move |stage: &mut Stage, inputs| assert_eq!(stage.take_all(inputs), effects);
+        Workload::new(name, Stage::new, prepare, run).of_bytes(BLOCK_BYTES)
     };
     vec![
-        of("host/read-4KiB-begins", |stage| vec![stage.read()]),
-        of("host/read-4KiB-is-answered", |stage| {
-            let read = stage.read();
-            stage.after(vec![read])
-        }),
-        of("host/write-4KiB-begins", |stage| vec![stage.write()]),
-        of("host/write-4KiB-computes-parity", |stage| {
-            let write = stage.write();
-            stage.after(vec![write])
-        }),
-        of("host/write-4KiB-commits", |stage| {
-            let write = stage.write();
-            let old = stage.after(vec![write]);
-            stage.after(old)
-        }),
+        of("host/read-4KiB-begins", |stage| vec![stage.read()], 1),
+        of("host/read-4KiB-is-answered", Stage::reading, 1),
+        of("host/write-4KiB-begins", |stage| vec![stage.write()], 2),
+        of("host/write-4KiB-computes-parity", Stage::prewritten, 2),
+        of("host/write-4KiB-commits", Stage::writing, 1),
     ]
 }
 
@@ -94,6 +86,24 @@ impl Stage {
         self.request(HostRequest::Write { volume: VOLUME, offset, data: self.data.clone() })
     }
 
+    /// What the device answers to a read.
+    fn reading(&mut self) -> Vec<Input> {
+        let read = self.read();
+        self.after(vec![read])
+    }
+
+    /// What the devices answer to the pre-writes of a write.
+    fn prewritten(&mut self) -> Vec<Input> {
+        let write = self.write();
+        self.after(vec![write])
+    }
+
+    /// What the devices answer to the writes of a write.
+    fn writing(&mut self) -> Vec<Input> {
+        let old = self.prewritten();
+        self.after(old)
+    }
+
     /// Ends what earlier rounds have begun. Returns where the next request is to go.
     fn begin(&mut self) -> u64 {
         self.now = Now { time: Time(self.now.time.0 + PAUSE), clock: Clock(self.now.clock.0 + PAUSE) };
@@ -120,12 +130,14 @@ impl Stage {
         asked.into_iter().map(|(device, request)| answer(device, request)).collect()
     }
 
-    fn take_all(&mut self, inputs: Vec<Input>) {
-        inputs.into_iter().for_each(|input| self.take(input));
+    fn take_all(&mut self, inputs: Vec<Input>) -> usize {
+        inputs.into_iter().map(|input| self.take(input)).sum()
     }
 
-    fn take(&mut self, input: Input) {
+    /// One step. Returns how many effects it had.
+    fn take(&mut self, input: Input) -> usize {
         self.host.step(self.now, input, &mut self.out);
+        let effects = self.out.as_slice().len();
         for effect in self.out.drain() {
             match effect {
                 Effect::Send { to: NodeId::Device(device), message: Message::Request(request) } => {
@@ -135,6 +147,7 @@ impl Stage {
                 other => panic!("there is no cause for this: {other:?}"),
             }
         }
+        effects
     }
 }
 
