@@ -22,6 +22,15 @@ impl AlignedBuffer {
         AlignedBuffer { memory, skip, len }
     }
 
+    /// A copy of `bytes`.
+    pub fn copied(bytes: &[u8]) -> AlignedBuffer {
+        let mut memory: Vec<u8> = Vec::with_capacity(bytes.len() + Self::ALIGNMENT);
+        let skip = memory.as_ptr().align_offset(Self::ALIGNMENT);
+        memory.resize(skip, 0);
+        memory.extend_from_slice(bytes);
+        AlignedBuffer { memory, skip, len: bytes.len() }
+    }
+
     /// The same bytes, shared and unchangeable; still aligned.
     pub fn freeze(self) -> Bytes {
         Bytes::from(self.memory).slice(self.skip..self.skip + self.len)

@@ -19,4 +19,15 @@ proptest! {
         // Nothing was copied, so what is aligned stays aligned.
         prop_assert!(len == 0 || frozen.as_ptr() == address);
     }
+
+    #[test]
+    fn copies_are_aligned_and_stay_where_they_are(bytes in prop::collection::vec(any::<u8>(), 0..20_000)) {
+        let buffer = AlignedBuffer::copied(&bytes);
+        prop_assert!(buffer.as_ptr().addr().is_multiple_of(AlignedBuffer::ALIGNMENT));
+        prop_assert_eq!(&buffer[..], &bytes[..]);
+        let address = buffer.as_ptr();
+        let frozen = buffer.freeze();
+        prop_assert_eq!(&frozen[..], &bytes[..]);
+        prop_assert!(bytes.is_empty() || frozen.as_ptr() == address);
+    }
 }

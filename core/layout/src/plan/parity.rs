@@ -60,7 +60,11 @@ fn xor_run(run: BlockRange, sources: &[Source]) -> Bytes {
     if let [(_, only)] = sources {
         return only.clone();
     }
-    let mut sum = AlignedBuffer::zeroed(run.count as usize * BLOCK_BYTES);
+    // Mostly the first source is as long as the run: the sum begins with it, and not with zeros to add it to.
+    let (mut sum, sources) = match sources {
+        [(range, first), rest @ ..] if *range == run => (AlignedBuffer::copied(first), rest),
+        _ => (AlignedBuffer::zeroed(run.count as usize * BLOCK_BYTES), sources),
+    };
     for (index, chunk) in sum.chunks_mut(CHUNK_BYTES).enumerate() {
         let start = index * CHUNK_BYTES;
         for (range, data) in sources {
