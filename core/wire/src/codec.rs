@@ -1,7 +1,7 @@
 //! Numbers, lists and payloads in and out of bytes: little endian, nothing implied, nothing trusted.
 
 use crate::frame::WireError;
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 
 /// Collects a message: its description, and aside, unjoined, the bulk data that follows it on the wire.
 #[derive(Default)]
@@ -11,8 +11,8 @@ pub(crate) struct Writer {
 }
 
 /// Takes a message apart again.
-pub(crate) struct Reader {
-    pub description: Bytes,
+pub(crate) struct Reader<'a> {
+    pub description: &'a [u8],
     pub payload: Bytes,
 }
 
@@ -37,7 +37,7 @@ impl Writer {
     }
 }
 
-impl Reader {
+impl Reader<'_> {
     pub fn take_payload(&mut self) -> Result<Bytes, WireError> {
         let length = u32::take(self)? as usize;
         if length > self.payload.len() {
@@ -60,12 +60,9 @@ impl Reader {
     }
 
     fn take_array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        if self.description.len() < N {
-            return Err(WireError::Truncated);
-        }
-        let mut array = [0; N];
-        self.description.copy_to_slice(&mut array);
-        Ok(array)
+        let (array, rest) = self.description.split_first_chunk().ok_or(WireError::Truncated)?;
+        self.description = rest;
+        Ok(*array)
     }
 }
 

@@ -23,6 +23,8 @@ pub const VERSION: u16 = 1;
 /// Bytes of a frame before its description.
 pub const HEADER_BYTES: usize = 64;
 const CRC_AT: usize = 56;
+/// What header and description of a small request or answer take at most, so that they are made in one piece of memory.
+const USUAL_HEAD_BYTES: usize = 256;
 
 /// A message on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +107,7 @@ pub enum WireError {
 impl Frame {
     /// The frame's bytes, bulk data shared, not copied.
     pub fn encode(&self) -> EncodedFrame {
-        let mut writer = Writer::default();
+        let mut writer = Writer { description: Vec::with_capacity(USUAL_HEAD_BYTES), payload: Vec::new() };
         writer.description.resize(HEADER_BYTES, 0);
         self.message.put(&mut writer);
         let Writer { description: mut head, payload } = writer;
@@ -163,8 +165,7 @@ impl Frame {
         }
         let (from, to) = (node(&bytes[32..40])?, node(&bytes[40..48])?);
         let payload_at = header.frame_bytes - number(&bytes, 12) as usize;
-        let mut reader =
-            Reader { description: bytes.slice(HEADER_BYTES..payload_at), payload: bytes.slice(payload_at..) };
+        let mut reader = Reader { description: &bytes[HEADER_BYTES..payload_at], payload: bytes.slice(payload_at..) };
         let message = Message::take(&mut reader)?;
         if !reader.description.is_empty() || !reader.payload.is_empty() {
             return Err(WireError::Trailing);

@@ -1,0 +1,216 @@
+//! A device: the steps that one small write takes in it, and a read. The store and its disk take part in them.
+
+use crate::disk::MemoryDisk;
+use crate::{Workload, pattern};
+use braid_base::limits::Settings;
+use braid_base::{
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time,
+    TransactionId,
+};
+use braid_device::{Device, DeviceConfig, Service};
+use braid_machine::{Effect, Effects, Input, Machine};
+use braid_store::StoreConfig;
+use braid_wire::{Answer, Command, Content, Linkage, Message, Ordering, Piece, Reply, Request, Task, Want, WriteMode};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+const HOST: Generation = Generation(7);
+const OBJECT: ObjectId = ObjectId(1);
+const EPOCH: Epoch = Epoch(1);
+/// Blocks of the object; transactions go round them.
+const BLOCKS: u64 = 1024;
+/// Blocks that are written in one piece, straight to their place.
+const CHUNK_BLOCKS: u64 = 16;
+/// One that is not filled in the counted rounds.
+const JOURNAL: u64 = 16 << 20;
+/// Time between two transactions, in nanoseconds.
+const PAUSE: u64 = 100_000;
+
+pub(crate) fn workloads() -> Vec<Workload> {
+    let of = |name, prepare: fn(&mut Bench) -> Input, is_due: fn(&Reply) -> bool| {
+        Workload::new(name, Bench::new, prepare, move |bench, input| {
+            let told = bench.answers.len();
+            bench.take(input);
+            let [answer] = &bench.answers[told..] else { panic!("one answer to one request") };
+            assert!(is_due(&answer.reply), "{answer:?}");
+        })
+    };
+    let is_data = |reply: &Reply| matches!(reply, Reply::Data { .. });
+    let is_written = |reply: &Reply| matches!(reply, Reply::Written { .. });
+    let is_heartbeat = |reply: &Reply| matches!(reply, Reply::Heartbeat { .. });
+    vec![
+        of("device/read-4KiB", Bench::reading, is_data).of_bytes(BLOCK_BYTES),
+        of("device/prewrite-and-read-4KiB", Bench::prewriting, is_data).of_bytes(BLOCK_BYTES),
+        of("device/write-4KiB", |bench| bench.writing(1), is_written).of_bytes(BLOCK_BYTES),
+        of("device/commit", Bench::committing, is_heartbeat),
+    ]
+}
+
+/// A device, its disk, and the one host that speaks to it.
+struct Bench {
+    device: Device,
+    disk: MemoryDisk,
+    now: Now,
+    out: Effects,
+    /// What the host was told and has not looked at.
+    answers: Vec<Answer>,
+    sequence: u64,
+    /// The host's transactions that are not over.
+    open: BTreeMap<u64, Transaction>,
+    data: Bytes,
+}
+
+/// A transaction of the host.
+#[derive(Clone, Copy)]
+struct Transaction {
+    id: TransactionId,
+    stamp: Stamp,
+    range: BlockRange,
+}
+
+impl Bench {
+    /// A device with an object all of whose blocks hold data.
+    fn new() -> Bench {
+        let store = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: 128 << 20 };
+        let second = 1_000_000_000;
+        let mut bench = Bench {
+            device: Device::new(DeviceConfig { store, epoch: EPOCH, settings: Settings::default() }),
+            disk: MemoryDisk::formatted(&store, JOURNAL),
+            now: Now { time: Time(second), clock: Clock(1000 * second) },
+            out: Effects::new(),
+            answers: Vec::new(),
+            sequence: 0,
+            open: BTreeMap::new(),
+            data: pattern(CHUNK_BLOCKS as usize * BLOCK_BYTES),
+        };
+        bench.take(Input::Start);
+        assert_eq!(*bench.device.service(), Service::Serving);
+        let task = Task::CreateObject { object: OBJECT, blocks: BLOCKS, ordering: Ordering::Timestamp };
+        let create = bench.request(Vec::new(), Command::Manage { ticket: 1, task });
+        bench.take(create);
+        assert!(matches!(bench.hear()[..], [Reply::Managed { result: Ok(_), .. }]));
+        for _ in 0..BLOCKS / CHUNK_BLOCKS {
+            let write = bench.writing(CHUNK_BLOCKS);
+            bench.take(write);
+        }
+        bench
+    }
+
+    fn reading(&mut self) -> Input {
+        let Transaction { id, stamp, range } = self.begin(1);
+        self.open.remove(&id.sequence);
+        let extents = vec![range];
+        self.request(Vec::new(), Command::Read { transaction: id, stamp, object: OBJECT, extents, want: Want::Data })
+    }
+
+    fn prewriting(&mut self) -> Input {
+        let transaction = self.begin(1);
+        self.prewrite(transaction)
+    }
+
+    /// A write whose pre-write was accepted.
+    fn writing(&mut self, blocks: u64) -> Input {
+        let transaction = self.begin(blocks);
+        let prewrite = self.prewrite(transaction);
+        self.take(prewrite);
+        assert!(matches!(self.hear()[..], [Reply::Data { .. }]), "nobody else writes there");
+        self.write(transaction)
+    }
+
+    /// The commit of a write that is durable.
+    fn committing(&mut self) -> Input {
+        let write = self.writing(1);
+        self.take(write);
+        let [Reply::Written { transaction }] = self.hear()[..] else { panic!("the disk has room") };
+        self.request(vec![transaction.sequence], Command::Heartbeat)
+    }
+
+    /// Ends what earlier rounds have begun, and begins the next transaction.
+    fn begin(&mut self, blocks: u64) -> Transaction {
+        while !self.answers.is_empty() {
+            for reply in self.hear() {
+                self.go_on(reply);
+            }
+        }
+        self.now = Now { time: Time(self.now.time.0 + PAUSE), clock: Clock(self.now.clock.0 + PAUSE) };
+        if self.device.deadline().is_some_and(|deadline| deadline <= self.now.time) {
+            self.take(Input::Wake);
+        }
+        self.sequence += 1;
+        let transaction = Transaction {
+            id: TransactionId { host: HOST, sequence: self.sequence },
+            stamp: Stamp { clock: self.now.clock, host: HOST },
+            range: BlockRange::new(self.sequence * blocks % BLOCKS, blocks),
+        };
+        self.open.insert(self.sequence, transaction);
+        transaction
+    }
+
+    /// Does what a host does next.
+    fn go_on(&mut self, reply: Reply) {
+        let next = match reply {
+            Reply::Data { transaction, .. } => match self.open.get(&transaction.sequence) {
+                Some(transaction) => self.write(*transaction),
+                // It only read.
+                None => return,
+            },
+            Reply::Written { transaction } => self.request(vec![transaction.sequence], Command::Heartbeat),
+            Reply::Heartbeat { .. } => return,
+            other => panic!("there is no cause for this: {other:?}"),
+        };
+        self.take(next);
+    }
+
+    fn prewrite(&self, Transaction { id, stamp, range }: Transaction) -> Input {
+        let (prewrites, reads) = (vec![range], vec![range]);
+        self.request(Vec::new(), Command::Prewrite { transaction: id, stamp, object: OBJECT, prewrites, reads })
+    }
+
+    fn write(&self, Transaction { id, stamp, range }: Transaction) -> Input {
+        let data = self.data.slice(..range.count as usize * BLOCK_BYTES);
+        let command = Command::Write {
+            transaction: id,
+            stamp,
+            object: OBJECT,
+            participants: vec![DeviceId(0), DeviceId(1)],
+            linkage: Linkage { first: range.start, last: range.end() - 1 },
+            mode: WriteMode::Intent,
+            pieces: vec![Piece { range, content: Content::Data(data) }],
+        };
+        self.request(Vec::new(), command)
+    }
+
+    fn request(&self, commits: Vec<u64>, command: Command) -> Input {
+        let settled = self.open.keys().next().copied().unwrap_or(self.sequence);
+        let request = Request { host: HOST, epoch: EPOCH, settled, over: Vec::new(), commits, command };
+        Input::Message { from: NodeId::Host(HOST), message: Message::Request(request) }
+    }
+
+    /// What the host was told, but for confirmations, which end transactions.
+    fn hear(&mut self) -> Vec<Reply> {
+        let answers = std::mem::take(&mut self.answers);
+        for sequence in answers.iter().flat_map(|answer| &answer.confirmed) {
+            self.open.remove(sequence);
+        }
+        answers.into_iter().map(|answer| answer.reply).collect()
+    }
+
+    /// One step of the device, and the steps that the disk's answers bring.
+    fn take(&mut self, input: Input) {
+        self.step(input);
+        while let Some((tag, result)) = self.disk.end_one() {
+            self.step(Input::DiskDone { tag, result });
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        self.device.step(self.now, input, &mut self.out);
+        for effect in self.out.drain() {
+            match effect {
+                Effect::Disk { tag, command } => self.disk.submit(tag, command),
+                Effect::Send { message: Message::Answer(answer), .. } => self.answers.push(answer),
+                other => panic!("a device does not do this: {other:?}"),
+            }
+        }
+    }
+}

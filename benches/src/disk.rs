@@ -1,0 +1,52 @@
+//! A disk in memory that does at once what it is told. What it copies is measured with the rest: a real disk's driver copies
+//! less, but waits.
+
+use braid_machine::{DiskCommand, DiskResult, DiskTag};
+use braid_store::{Store, StoreConfig};
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+pub(crate) struct MemoryDisk {
+    bytes: Vec<u8>,
+    commands: VecDeque<(DiskTag, DiskCommand)>,
+}
+
+impl MemoryDisk {
+    /// A disk with an empty store on it, whose journal has so many bytes.
+    pub fn formatted(config: &StoreConfig, journal: u64) -> MemoryDisk {
+        let mut disk = MemoryDisk { bytes: vec![0; config.size as usize], commands: VecDeque::new() };
+        for (offset, bytes) in Store::format_with(config, 77, Some(journal)).expect("the size will do") {
+            disk.write(offset as usize, &bytes);
+        }
+        disk
+    }
+
+    /// Takes a command, to be done when its turn comes.
+    pub fn submit(&mut self, tag: DiskTag, command: DiskCommand) {
+        self.commands.push_back((tag, command));
+    }
+
+    /// Does the next command.
+    pub fn end_one(&mut self) -> Option<(DiskTag, DiskResult)> {
+        let (tag, command) = self.commands.pop_front()?;
+        let result = match command {
+            DiskCommand::Read { offset, length } => {
+                DiskResult::Read(Ok(Bytes::copy_from_slice(&self.bytes[offset as usize..offset as usize + length])))
+            }
+            DiskCommand::Write { offset, data, .. } => {
+                let mut at = offset as usize;
+                for part in data {
+                    self.write(at, &part);
+                    at += part.len();
+                }
+                DiskResult::Done(Ok(()))
+            }
+            DiskCommand::Sync | DiskCommand::Reserve { .. } => DiskResult::Done(Ok(())),
+        };
+        Some((tag, result))
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}

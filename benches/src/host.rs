@@ -1,0 +1,170 @@
+//! A host: the steps that a small write and a read take in it. Devices are played, and do what they are asked.
+
+use crate::{Workload, pattern};
+use braid_base::limits::Settings;
+use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, NodeId, Now, Time, VolumeId};
+use braid_host::{Host, HostConfig};
+use braid_layout::{Layout, VolumeDescription};
+use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId};
+use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Reply, Request};
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+const VOLUME: VolumeId = VolumeId(1);
+const EPOCH: Epoch = Epoch(1);
+/// The volume's size; requests go round it.
+const BLOCKS: u64 = 16 << 10;
+/// Time between two requests, in nanoseconds.
+const PAUSE: u64 = 100_000;
+
+pub(crate) fn workloads() -> Vec<Workload> {
+    // What a round ends with: requests to so many devices, or one reply.
+    let of = |name, prepare: fn(&mut Stage) -> Vec<Input>, effects| {
+        let run = move |stage: &mut Stage, inputs| assert_eq!(stage.take_all(inputs), effects);
+        Workload::new(name, Stage::new, prepare, run).of_bytes(BLOCK_BYTES)
+    };
+    vec![
+        of("host/read-4KiB-begins", |stage| vec![stage.read()], 1),
+        of("host/read-4KiB-is-answered", Stage::reading, 1),
+        of("host/write-4KiB-begins", |stage| vec![stage.write()], 2),
+        of("host/write-4KiB-computes-parity", Stage::prewritten, 2),
+        of("host/write-4KiB-commits", Stage::writing, 1),
+    ]
+}
+
+/// A host, its front end, and the devices.
+struct Stage {
+    host: Host,
+    now: Now,
+    out: Effects,
+    /// What devices were asked and have not looked at.
+    asked: VecDeque<(DeviceId, Request)>,
+    data: Bytes,
+    next: u64,
+}
+
+impl Stage {
+    /// Five devices with RAID 5 of 4+1, and a host that knows them.
+    fn new() -> Stage {
+        let devices: Vec<_> = (0..5).map(DeviceId).collect();
+        let scheme = "raid5:4+1".parse().expect("it is a scheme");
+        let volume = VolumeDescription {
+            id: VOLUME,
+            bytes: BLOCKS * BLOCK_BYTES as u64,
+            layout: Layout::new(scheme, devices.len(), Layout::UNIT_BLOCKS_DEFAULT).expect("it has its devices"),
+            devices: devices.clone(),
+            ordering: Ordering::Timestamp,
+        };
+        let config = HostConfig {
+            generation: Generation(7),
+            epoch: EPOCH,
+            devices,
+            volumes: vec![volume],
+            settings: Settings::default(),
+            seed: 1,
+        };
+        let second = 1_000_000_000;
+        let mut stage = Stage {
+            host: Host::new(config),
+            now: Now { time: Time(second), clock: Clock(1000 * second) },
+            out: Effects::new(),
+            asked: VecDeque::new(),
+            data: pattern(BLOCK_BYTES),
+            next: 0,
+        };
+        stage.take(Input::Start);
+        stage
+    }
+
+    fn read(&mut self) -> Input {
+        let offset = self.begin();
+        self.request(HostRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES })
+    }
+
+    fn write(&mut self) -> Input {
+        let offset = self.begin();
+        self.request(HostRequest::Write { volume: VOLUME, offset, data: self.data.clone() })
+    }
+
+    /// What the device answers to a read.
+    fn reading(&mut self) -> Vec<Input> {
+        let read = self.read();
+        self.after(vec![read])
+    }
+
+    /// What the devices answer to the pre-writes of a write.
+    fn prewritten(&mut self) -> Vec<Input> {
+        let write = self.write();
+        self.after(vec![write])
+    }
+
+    /// What the devices answer to the writes of a write.
+    fn writing(&mut self) -> Vec<Input> {
+        let old = self.prewritten();
+        self.after(old)
+    }
+
+    /// Ends what earlier rounds have begun. Returns where the next request is to go.
+    fn begin(&mut self) -> u64 {
+        self.now = Now { time: Time(self.now.time.0 + PAUSE), clock: Clock(self.now.clock.0 + PAUSE) };
+        if self.host.deadline().is_some_and(|deadline| deadline <= self.now.time) {
+            self.take(Input::Wake);
+        }
+        while let Some((device, request)) = self.asked.pop_front() {
+            let answer = answer(device, request);
+            self.take(answer);
+        }
+        self.next += 1;
+        self.next % BLOCKS * BLOCK_BYTES as u64
+    }
+
+    fn request(&self, request: HostRequest) -> Input {
+        Input::Request { op: OpId(self.next), request }
+    }
+
+    /// Takes these inputs, and returns the devices' answers to what the host asks then.
+    fn after(&mut self, inputs: Vec<Input>) -> Vec<Input> {
+        self.take_all(inputs);
+        let asked = std::mem::take(&mut self.asked);
+        assert!(!asked.is_empty(), "the host turns to its devices");
+        asked.into_iter().map(|(device, request)| answer(device, request)).collect()
+    }
+
+    fn take_all(&mut self, inputs: Vec<Input>) -> usize {
+        inputs.into_iter().map(|input| self.take(input)).sum()
+    }
+
+    /// One step. Returns how many effects it had.
+    fn take(&mut self, input: Input) -> usize {
+        self.host.step(self.now, input, &mut self.out);
+        let effects = self.out.as_slice().len();
+        for effect in self.out.drain() {
+            match effect {
+                Effect::Send { to: NodeId::Device(device), message: Message::Request(request) } => {
+                    self.asked.push_back((device, request));
+                }
+                Effect::Reply { outcome: Ok(_), .. } => {}
+                other => panic!("there is no cause for this: {other:?}"),
+            }
+        }
+        effects
+    }
+}
+
+/// A device that can do all it is asked.
+fn answer(device: DeviceId, request: Request) -> Input {
+    let reply = match request.command {
+        Command::Heartbeat => Reply::Heartbeat { orphans: Vec::new() },
+        Command::Prewrite { transaction, reads: extents, .. } | Command::Read { transaction, extents, .. } => {
+            Reply::Data { transaction, pieces: extents.into_iter().map(old).collect() }
+        }
+        Command::Write { transaction, .. } => Reply::Written { transaction },
+        other => panic!("there is no cause for this: {other:?}"),
+    };
+    let answer = Answer { epoch: EPOCH, confirmed: request.commits, reply };
+    Input::Message { from: NodeId::Device(device), message: Message::Answer(answer) }
+}
+
+fn old(range: BlockRange) -> Piece {
+    Piece { range, content: Content::Data(pattern(range.count as usize * BLOCK_BYTES)) }
+}

@@ -1,0 +1,36 @@
+//! The pieces of Braid that every request goes through, each as a [`Workload`] that can be timed (`cargo bench`) or whose
+//! instructions can be counted (`cargo xtask instructions`). `benches/README.md` says how to read both.
+
+mod checksum;
+mod device;
+mod disk;
+mod host;
+mod plan;
+mod range_table;
+mod stamps;
+mod store;
+mod wire;
+mod workload;
+
+pub use workload::{ROUNDS_MAX, Rounds, Workload};
+
+/// All workloads, from the smallest piece to the largest. Their names are unique.
+pub fn workloads() -> Vec<Workload> {
+    let subjects: [fn() -> Vec<Workload>; 8] = [
+        checksum::workloads,
+        range_table::workloads,
+        stamps::workloads,
+        plan::workloads,
+        wire::workloads,
+        store::workloads,
+        device::workloads,
+        host::workloads,
+    ];
+    subjects.iter().flat_map(|subject| subject()).collect()
+}
+
+/// Bytes that are not all the same, so that nothing takes a short cut.
+fn pattern(length: usize) -> bytes::Bytes {
+    let mut rng = braid_base::Rng::new(length as u64);
+    (0..length).map(|_| rng.below(256) as u8).collect::<Vec<u8>>().into()
+}

@@ -1,0 +1,78 @@
+//! What a workload is: rounds of one small piece of work, each with a part that is measured and a part that is not.
+
+use std::hint::black_box;
+
+/// The most rounds that can be made ready at once: what they have begun must not get in each other's way.
+pub const ROUNDS_MAX: usize = 256;
+
+/// A piece of work to be measured.
+pub struct Workload {
+    /// `subject/piece`
+    pub name: &'static str,
+    /// The bytes of data that one round deals with; zero if it deals with none.
+    pub bytes: usize,
+    begin: Box<dyn Fn() -> Box<dyn Rounds>>,
+}
+
+/// A workload that has begun.
+pub trait Rounds {
+    /// Makes so many rounds ready, at most [`ROUNDS_MAX`]. Not measured.
+    fn prepare(&mut self, count: usize);
+
+    /// Goes through the rounds that are ready. This is what is measured.
+    fn run(&mut self);
+}
+
+impl Workload {
+    /// A workload on a state that `begin` makes. In every round `prepare` makes an input, and `run`, which is measured,
+    /// takes it. Several inputs may be made before the first is taken.
+    pub fn new<S: 'static, I: 'static, O>(
+        name: &'static str,
+        begin: impl Fn() -> S + 'static,
+        prepare: impl Fn(&mut S) -> I + Copy + 'static,
+        run: impl Fn(&mut S, I) -> O + Copy + 'static,
+    ) -> Workload {
+        let begin =
+            move || -> Box<dyn Rounds> { Box::new(Prepared { state: begin(), prepare, run, inputs: Vec::new() }) };
+        Workload { name, bytes: 0, begin: Box::new(begin) }
+    }
+
+    /// A workload whose rounds are all the same, and leave nothing behind.
+    pub fn same<S: 'static, O>(
+        name: &'static str,
+        begin: impl Fn() -> S + 'static,
+        run: impl Fn(&S) -> O + Copy + 'static,
+    ) -> Workload {
+        Workload::new(name, begin, |_| (), move |state, ()| run(black_box(state)))
+    }
+
+    /// Says how many bytes of data a round deals with.
+    pub fn of_bytes(self, bytes: usize) -> Workload {
+        Workload { bytes, ..self }
+    }
+
+    /// Sets it up.
+    pub fn begin(&self) -> Box<dyn Rounds> {
+        (self.begin)()
+    }
+}
+
+struct Prepared<S, I, P, R> {
+    state: S,
+    prepare: P,
+    run: R,
+    inputs: Vec<I>,
+}
+
+impl<S, I, O, P: Fn(&mut S) -> I, R: Fn(&mut S, I) -> O> Rounds for Prepared<S, I, P, R> {
+    fn prepare(&mut self, count: usize) {
+        assert!(count <= ROUNDS_MAX && self.inputs.is_empty());
+        self.inputs.extend((0..count).map(|_| (self.prepare)(&mut self.state)));
+    }
+
+    fn run(&mut self) {
+        for input in self.inputs.drain(..) {
+            black_box((self.run)(&mut self.state, black_box(input)));
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Counts the instructions of the workloads in `benches/`, and compares them with the figures in the repository.
+//!
+//! Each workload runs under callgrind in a process of its own. What could make its figures differ from machine to machine is
+//! kept the same, see [`count`]; where that can't be done, the comparison is less strict, see [`Strictness`].
+
+use crate::{cargo, packages, root, run};
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FIGURES: &str = "benches/instructions.json";
+/// Rounds that are counted of each workload. A figure is their average.
+const ROUNDS: u64 = 128;
+/// How much a figure may differ, in percent. The same program always has the same; but a change elsewhere may move the
+/// compiler to inline differently.
+const TOLERANCE: u64 = 3;
+/// How much slower a workload may be where another compiler, C library or valgrind is at work, in percent.
+const TOLERANCE_ELSEWHERE: u64 = 25;
+/// The longest that one workload takes, in seconds; they take about one.
+const DEADLINE: &str = "300";
+/// The C library's plainest vectors, which every x86-64 processor has. They also avoid instructions that repeat themselves,
+/// which callgrind counts once for each byte.
+const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX2,-AVX_Fast_Unaligned_Load,-ERMS";
+
+/// What is committed: instructions per round, and what they were counted with.
+#[derive(Serialize, Deserialize)]
+struct Figures {
+    made_with: Tools,
+    instructions: BTreeMap<String, u64>,
+}
+
+/// Everything outside the repository that figures depend on, and the compiler.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Tools {
+    architecture: String,
+    rustc: String,
+    c_library: String,
+    valgrind: String,
+}
+
+/// How figures of some tools are compared with those of others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Strictness {
+    /// They are the same tools.
+    Strict,
+    /// Only what is much slower counts.
+    Loose,
+    /// Not at all: of another architecture.
+    Idle,
+}
+
+/// How a figure compares with the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    Same,
+    Slower,
+    Faster,
+    New,
+}
+
+/// The task. See the help.
+pub fn instructions(arguments: &[String]) -> Result<()> {
+    let (options, names): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.starts_with('-'));
+    let write = options == ["--write"];
+    ensure!(write || options.is_empty(), "the only option is --write, not {}: see cargo xtask help", options[0]);
+    ensure!(!write || names.is_empty(), "--write writes all figures: leave out {}", names[0]);
+
+    packages::install(&[("valgrind", "/usr/bin/valgrind")], "counting needs")?;
+    let program = build()?;
+    let listed = output(Command::new(&program))?;
+    let wanted = |name: &&str| names.is_empty() || names.iter().any(|begin| name.starts_with(begin.as_str()));
+    let workloads: Vec<&str> = listed.lines().filter(wanted).collect();
+    ensure!(!workloads.is_empty(), "no workload is called so; there are:\n{listed}");
+
+    let tools = Tools::here()?;
+    let committed = root().join(FIGURES);
+    let before = match fs::read(&committed) {
+        Ok(text) => serde_json::from_slice(&text).with_context(|| format!("{FIGURES} can't be understood"))?,
+        Err(_) if write => Figures { made_with: tools.clone(), instructions: BTreeMap::new() },
+        Err(error) => return Err(error).with_context(|| format!("{FIGURES} can't be read")),
+    };
+    let strictness = Strictness::between(&before.made_with, &tools);
+
+    println!("{:40} {:>12} {:>12} {:>9}", "instructions per round", "then", "now", "change");
+    let mut now = BTreeMap::new();
+    let mut verdicts = BTreeMap::new();
+    for name in workloads {
+        let figure = count(&program, name)?;
+        let then = before.instructions.get(name).copied();
+        let verdict = judge(then, figure, strictness);
+        println!("{}", row(name, then, figure, verdict));
+        now.insert(name.to_string(), figure);
+        verdicts.insert(name.to_string(), verdict);
+    }
+    if write {
+        let figures = Figures { made_with: tools, instructions: now };
+        let text = serde_json::to_string_pretty(&figures)? + "\n";
+        return fs::write(&committed, text).with_context(|| format!("{FIGURES} can't be written"));
+    }
+    if before.made_with != tools {
+        match strictness {
+            Strictness::Idle => println!("\nThe figures before are of another architecture: nothing is compared."),
+            _ => println!(
+                "\nThe figures before were made with other tools: only what is over {TOLERANCE_ELSEWHERE} % slower counts."
+            ),
+        }
+        println!("  then {}\n  here {}", before.made_with, tools);
+    }
+    let gone = before.instructions.keys().filter(|name| names.is_empty() && !now.contains_key(*name));
+    conclude(&verdicts, &gone.cloned().collect::<Vec<_>>())
+}
+
+/// Builds the program that runs workloads, as a release is built, and returns where it is.
+fn build() -> Result<PathBuf> {
+    let mut build = cargo(&["build", "--release", "--locked", "--package", "braid-benches", "--bin", "counted"]);
+    build.env_remove("RUSTFLAGS");
+    run(build)?;
+    // This program lies in debug/.
+    let own = std::env::current_exe().context("this program can't tell where it lies")?;
+    let target = own.ancestors().nth(2).context("this program lies in a target folder")?;
+    Ok(target.join("release/counted"))
+}
+
+/// Counts the instructions of a round. The folder, the name of the program and the environment are always the same, since the
+/// stack begins with them, and copies take longer where it is aligned otherwise. Valgrind gives every processor
+/// with AVX2 out for the same one; for the others, see [`TUNABLES`].
+fn count(program: &Path, name: &str) -> Result<u64> {
+    let folder = program.parent().context("a program lies in a folder")?;
+    let profile = folder.join(profile_of(name));
+    let mut callgrind = Command::new("/usr/bin/timeout");
+    callgrind
+        .args([DEADLINE, "/usr/bin/valgrind", "--quiet", "--tool=callgrind", "--toggle-collect=*counted_rounds*"])
+        .arg(format!("--callgrind-out-file={}", profile.display()))
+        .args(["./counted", name, &ROUNDS.to_string()])
+        .current_dir(folder)
+        .env_clear()
+        .env("GLIBC_TUNABLES", TUNABLES);
+    output(callgrind).with_context(|| format!("{name} could not be counted"))?;
+    let text = fs::read_to_string(&profile).with_context(|| format!("{} can't be read", profile.display()))?;
+    let total = total(&text).with_context(|| format!("{} has no total of instructions", profile.display()))?;
+    ensure!(total > 0, "callgrind did not come by `counted_rounds` in {name}: is it still a function of its own?");
+    Ok((total + ROUNDS / 2) / ROUNDS)
+}
+
+/// Where the profile of a workload is kept, in the folder of the program.
+fn profile_of(name: &str) -> String {
+    format!("callgrind.{}", name.replace('/', "."))
+}
+
+/// All instructions of a profile: the first number behind "totals:".
+fn total(profile: &str) -> Option<u64> {
+    let line = profile.lines().find_map(|line| line.strip_prefix("totals:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn judge(then: Option<u64>, now: u64, strictness: Strictness) -> Verdict {
+    let Some(then) = then else { return Verdict::New };
+    match strictness {
+        Strictness::Strict if 100 * now > (100 + TOLERANCE) * then => Verdict::Slower,
+        Strictness::Strict if 100 * now < (100 - TOLERANCE) * then => Verdict::Faster,
+        Strictness::Loose if 100 * now > (100 + TOLERANCE_ELSEWHERE) * then => Verdict::Slower,
+        _ => Verdict::Same,
+    }
+}
+
+fn row(name: &str, then: Option<u64>, now: u64, verdict: Verdict) -> String {
+    let (then_text, change) = match then {
+        Some(then) => (then.to_string(), format!("{:+.1} %", 100.0 * (now as f64 / then as f64 - 1.0))),
+        None => (String::new(), String::new()),
+    };
+    let remark = match verdict {
+        Verdict::Same => "",
+        Verdict::Slower => "  slower",
+        Verdict::Faster => "  faster",
+        Verdict::New => "  new",
+    };
+    format!("{name:40} {then_text:>12} {now:>12} {change:>9}{remark}")
+}
+
+/// An error that says what to do, unless all is as it was.
+fn conclude(verdicts: &BTreeMap<String, Verdict>, gone: &[String]) -> Result<()> {
+    let of = |wanted| -> Vec<&str> {
+        verdicts.iter().filter(|(_, verdict)| **verdict == wanted).map(|(name, _)| name.as_str()).collect()
+    };
+    let (slower, faster, new) = (of(Verdict::Slower), of(Verdict::Faster), of(Verdict::New));
+    let renew = "`cargo xtask instructions --write`, and commit the file";
+    if let Some(first) = slower.first() {
+        bail!(
+            "slower: {}.\n\
+             callgrind_annotate target/release/{} shows where the instructions go.\n\
+             If they are the price of something, renew the figures with {renew}, saying what they buy.",
+            slower.join(", "),
+            profile_of(first),
+        );
+    }
+    if !faster.is_empty() {
+        bail!("faster: {}.\nSo that it stays so, renew the figures with {renew}.", faster.join(", "));
+    }
+    if !new.is_empty() || !gone.is_empty() {
+        bail!("the workloads are not those of {FIGURES}: new {new:?}, gone {gone:?}.\nRenew the figures with {renew}.");
+    }
+    Ok(())
+}
+
+impl Strictness {
+    fn between(then: &Tools, here: &Tools) -> Strictness {
+        match () {
+            () if then == here => Strictness::Strict,
+            () if then.architecture == here.architecture => Strictness::Loose,
+            () => Strictness::Idle,
+        }
+    }
+}
+
+impl Tools {
+    fn here() -> Result<Tools> {
+        let line = |program: &str, arguments: &[&str]| -> Result<String> {
+            let mut command = Command::new(program);
+            command.args(arguments).current_dir(root());
+            Ok(output(command)?.trim().to_string())
+        };
+        Ok(Tools {
+            architecture: std::env::consts::ARCH.to_string(),
+            rustc: line("rustc", &["--version"])?,
+            c_library: line("getconf", &["GNU_LIBC_VERSION"])?,
+            valgrind: line("/usr/bin/valgrind", &["--version"])?,
+        })
+    }
+}
+
+impl std::fmt::Display for Tools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {}, {}, {}", self.architecture, self.rustc, self.c_library, self.valgrind)
+    }
+}
+
+/// What a command prints; an error with what it complains of if it fails.
+fn output(mut command: Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("{command:?} could not be started"))?;
+    if !output.status.success() {
+        bail!("{command:?} ended with {}:\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools(c_library: &str) -> Tools {
+        let text = |text: &str| text.to_string();
+        Tools { architecture: text("x86_64"), rustc: text("r"), c_library: text(c_library), valgrind: text("v") }
+    }
+
+    #[test]
+    fn what_differs_by_more_than_the_tolerance_is_told() {
+        let judge = |now| judge(Some(1000), now, Strictness::between(&tools("2.36"), &tools("2.36")));
+        assert_eq!([judge(969), judge(970), judge(1000)], [Verdict::Faster, Verdict::Same, Verdict::Same]);
+        assert_eq!([judge(1030), judge(1031)], [Verdict::Same, Verdict::Slower]);
+    }
+
+    #[test]
+    fn with_other_tools_only_what_is_much_slower_counts() {
+        let judge_with = |here, now| judge(Some(1000), now, Strictness::between(&tools("2.36"), &here));
+        assert_eq!(judge_with(tools("2.41"), 1250), Verdict::Same);
+        assert_eq!(judge_with(tools("2.41"), 1251), Verdict::Slower);
+        assert_eq!(judge_with(tools("2.41"), 1), Verdict::Same);
+        let other = Tools { architecture: "aarch64".to_string(), ..tools("2.36") };
+        assert_eq!(judge_with(other, 9000), Verdict::Same);
+        assert_eq!(judge(None, 1, Strictness::Idle), Verdict::New);
+    }
+
+    #[test]
+    fn every_difference_ends_in_an_error_that_says_what_to_do() {
+        let end = |verdict, gone: &[String]| {
+            let verdicts = BTreeMap::from([("wire/same".to_string(), Verdict::Same), ("wire/it".to_string(), verdict)]);
+            conclude(&verdicts, gone).map_err(|error| error.to_string())
+        };
+        assert_eq!(end(Verdict::Same, &[]), Ok(()));
+        let slower = end(Verdict::Slower, &[]).unwrap_err();
+        assert!(slower.contains("slower: wire/it.") && slower.contains("callgrind.wire.it"), "{slower}");
+        for error in [end(Verdict::Faster, &[]), end(Verdict::New, &[]), end(Verdict::Same, &["wire/old".to_string()])]
+        {
+            assert!(error.unwrap_err().contains("cargo xtask instructions --write"));
+        }
+    }
+
+    #[test]
+    fn the_total_of_a_profile_is_found() {
+        assert_eq!(total("version: 1\nevents: Ir\nfn=(1) main\n7 12\n\ntotals: 1234 5\n"), Some(1234));
+        assert_eq!(total("totals: 0"), Some(0));
+        assert_eq!(total("events: Ir"), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! Debian packages that chores need, installed when they are missing.
+
+use crate::run;
+use anyhow::{Context, Result};
+use std::path::Path;
+use std::process::Command;
+
+/// A package, and a file that it brings.
+pub type Package = (&'static str, &'static str);
+
+/// The clients that the tests run.
+pub const CLIENTS: [Package; 7] = [
+    ("fio", "/usr/bin/fio"),
+    ("qemu-utils", "/usr/bin/qemu-img"),
+    ("libnbd-bin", "/usr/bin/nbdinfo"),
+    ("nbdfuse", "/usr/bin/nbdfuse"),
+    ("python3-libnbd", "/usr/bin/nbdsh"),
+    ("fuse3", "/usr/bin/fusermount3"),
+    ("e2fsprogs", "/usr/sbin/mkfs.ext4"),
+];
+
+/// Installs those that are missing. `who` begins the sentence that says so if it fails: "the tests need".
+pub fn install(packages: &[Package], who: &str) -> Result<()> {
+    let missing: Vec<&str> =
+        packages.iter().filter(|(_, file)| !Path::new(file).exists()).map(|(package, _)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("installing {}", missing.join(", "));
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    };
+    let install = [&["install", "--yes", "--quiet", "--no-install-recommends"], &missing[..]].concat();
+    run(apt(&["update", "--quiet"]))
+        .and_then(|()| run(apt(&install)))
+        .with_context(|| format!("{who} these Debian packages: apt-get install {}", missing.join(" ")))
+}
