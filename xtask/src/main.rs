@@ -1,11 +1,16 @@
 //! Chores around the repository, in the language of the repository.
 
+mod compare;
+
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Debian packages with the clients that the tests run, and a file that each brings.
-const CLIENTS: [(&str, &str); 7] = [
+/// A Debian package, and a file that it brings.
+type Package = (&'static str, &'static str);
+
+/// The clients that the tests run.
+const CLIENTS: [Package; 7] = [
     ("fio", "/usr/bin/fio"),
     ("qemu-utils", "/usr/bin/qemu-img"),
     ("libnbd-bin", "/usr/bin/nbdinfo"),
@@ -19,6 +24,7 @@ const HELP: &str = "\
 Chores around the repository.
 
   cargo xtask test      install the clients that the tests use (Debian packages), then run all tests
+  cargo xtask compare   measure Braid beside the raw disk and qemu-nbd; --help says how
   cargo xtask planted   plant known bugs, one after the other, and see the simulator catch each
   cargo xtask ci        everything that .ci/run does";
 
@@ -26,6 +32,7 @@ fn main() -> Result<()> {
     let task = std::env::args().nth(1).unwrap_or_default();
     match task.as_str() {
         "test" => test(),
+        "compare" => compare::run(std::env::args().skip(2)),
         "planted" => planted(),
         "ci" => run(Command::new(root().join(".ci/run"))),
         "" | "help" | "--help" | "-h" => {
@@ -37,19 +44,25 @@ fn main() -> Result<()> {
 }
 
 fn test() -> Result<()> {
-    install_clients()?;
+    install(&CLIENTS)?;
     // The tests with real processes start this program.
-    run(cargo(&["build", "--release", "--locked", "--package", "braid"]))?;
+    build_braid()?;
     run(cargo(&["test", "--workspace", "--locked"]))
 }
 
-fn install_clients() -> Result<()> {
+/// Builds the command `braid` as it is meant to be used.
+fn build_braid() -> Result<()> {
+    run(cargo(&["build", "--release", "--locked", "--package", "braid"]))
+}
+
+/// Installs those packages that are missing.
+fn install(packages: &[Package]) -> Result<()> {
     let missing: Vec<&str> =
-        CLIENTS.iter().filter(|(_, file)| !Path::new(file).exists()).map(|(package, _)| *package).collect();
+        packages.iter().filter(|(_, file)| !Path::new(file).exists()).map(|(package, _)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    println!("installing {}", missing.join(", "));
+    eprintln!("installing {}", missing.join(", "));
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
@@ -58,7 +71,7 @@ fn install_clients() -> Result<()> {
     let install = [&["install", "--yes", "--quiet", "--no-install-recommends"], &missing[..]].concat();
     run(apt(&["update", "--quiet"]))
         .and_then(|()| run(apt(&install)))
-        .with_context(|| format!("the tests need these Debian packages: apt-get install {}", missing.join(" ")))
+        .with_context(|| format!("these Debian packages are needed: apt-get install {}", missing.join(" ")))
 }
 
 fn planted() -> Result<()> {
@@ -81,4 +94,10 @@ fn run(mut command: Command) -> Result<()> {
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace").to_path_buf()
+}
+
+/// Where release builds of this tree lie.
+fn release_folder() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    target.join("release")
 }
