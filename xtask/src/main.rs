@@ -4,7 +4,7 @@ mod compare;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 /// A Debian package, and a file that it brings.
 type Package = (&'static str, &'static str);
@@ -28,7 +28,17 @@ Chores around the repository.
   cargo xtask planted   plant known bugs, one after the other, and see the simulator catch each
   cargo xtask ci        everything that .ci/run does";
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match chore() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn chore() -> Result<()> {
     let task = std::env::args().nth(1).unwrap_or_default();
     match task.as_str() {
         "test" => test(),

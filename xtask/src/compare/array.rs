@@ -15,6 +15,8 @@ pub const DEVICES: u64 = 5;
 
 /// How long it may take to come up.
 const UP_WAIT: Duration = Duration::from_secs(180);
+/// How long it may take to say how it is.
+const STATUS_WAIT: Duration = Duration::from_secs(30);
 /// How long it may go on writing after a load.
 const SETTLE_WAIT: Duration = Duration::from_secs(30);
 /// It is settled when it writes less than so many bytes in such a time.
@@ -148,11 +150,16 @@ impl<'a> Array<'a> {
     /// What `braid status` says; none if there is no array, or it is not up.
     fn status(&self) -> Result<Option<Value>> {
         let mut command = self.braid("status");
-        let output = command.arg("--json").output().context("can't start `braid status`")?;
-        if !output.status.success() {
+        let said = self.folder.join("status.json");
+        let asked = Process::start(command.arg("--json"), &said)?;
+        if asked.ended(STATUS_WAIT, self.interrupt).is_err() {
+            self.interrupt.check()?;
             return Ok(None);
         }
-        Ok(Some(serde_json::from_slice(&output.stdout).context("`braid status --json` does not print JSON")?))
+        let text = std::fs::read_to_string(&said).with_context(|| format!("can't read {}", said.display()))?;
+        let object = text.lines().find(|line| line.starts_with('{'));
+        let object = object.context("`braid status --json` prints no JSON object")?;
+        Ok(Some(serde_json::from_str(object).context("`braid status --json` prints no JSON object")?))
     }
 }
 

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 /// Left free for logs and whoever else uses the disk.
 const MARGIN: u64 = 1 << 30;
 
+/// What `statfs` says of file systems in memory, from the kernel's `linux/magic.h`.
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
 /// A folder of this run's own. Goes away with its owner.
 pub struct Folder {
     /// What the user named, if it was not there before.
@@ -24,6 +27,9 @@ impl Folder {
         std::fs::create_dir_all(&dir).with_context(|| format!("can't make the folder {}", dir.display()))?;
         let folder = Folder { made, path: dir.join(format!("run-{}", std::process::id())) };
         // From here on it is removed if anything fails.
+        if rustix::fs::statfs(&dir)?.f_type == TMPFS {
+            bail!("{} is in memory, not on a disk: take another --dir", dir.display());
+        }
         let free = free_bytes(&dir)?;
         let needed = settings.size + array::DEVICES * device_bytes(settings.size) + MARGIN;
         if free < needed {

@@ -88,8 +88,7 @@ impl Report {
 
     /// For people.
     pub fn text(&self) -> String {
-        let mut cells =
-            vec![cells(["", "braid", "compared with", "ratio", "95 % interval", "floor", "goal", "reached"])];
+        let mut cells = vec![cells(["", "braid", "compared with", "ratio [95 %]", "floor", "goal", "reached"])];
         cells.extend(self.rows().iter().map(Row::cells));
         let mut text = table(&cells);
         let latencies = self.latencies();
@@ -98,7 +97,7 @@ impl Report {
             text += &table(&latencies);
         }
         text + "
-Medians; the ratio is the median of the ratios of each round. A dash for the interval: it takes six rounds.
+Medians; the ratio is the median of the ratios of each round, with its 95 % interval, which takes six rounds or more.
 raw: fio with O_DIRECT and io_uring on a file that was written full; its writes, and those of qemu-nbd, may still be in a cache of
 the disk when they are acknowledged. O_DSYNC: the same, durable when acknowledged, as Braid's are. Small writes are compared with a quarter
 of what raw does, large ones with 1/1.25: what RAID 5 costs at least. Braid and qemu-nbd are reached over loopback TCP.
@@ -226,11 +225,10 @@ impl Row {
             self.what.clone(),
             self.braid.clone(),
             self.reference.clone(),
-            if self.limit { String::new() } else { format(self.figure) },
             match self.interval {
-                Some((low, high)) => format!("{} to {}", format(low), format(high)),
-                None if self.limit => String::new(),
-                None => dash(),
+                _ if self.limit => String::new(),
+                Some((low, high)) => format!("{} [{} to {}]", format(self.figure), format(low), format(high)),
+                None => format!("{} [-]", format(self.figure)),
             },
             wanted(|wanted| wanted.floor),
             wanted(|wanted| wanted.goal),
@@ -266,4 +264,66 @@ fn first_line(command: &mut Command) -> Option<String> {
 
 fn cells<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_string).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Speeds in bytes a second, one for each round.
+    fn report(part: Part, speeds: &[(Subject, &[f64])]) -> Report {
+        let mut report = Report {
+            runs: Vec::new(),
+            memory: None,
+            rest: None,
+            parts: vec![part],
+            setting: Value::Null,
+            size: 1 << 30,
+        };
+        for (subject, speeds) in speeds {
+            for (round, speed) in (0..).zip(*speeds) {
+                let (subject, bytes_per_second) = (*subject, *speed);
+                report.runs.push(Run { job: part, subject, round, bytes_per_second, fio: None, put_off_bytes: 0 });
+            }
+        }
+        report
+    }
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        // A machine that slows down threefold and back: the median of ratios does not see it, the ratio of medians does.
+        let found =
+            report(Part::Read4k, &[(Subject::Braid, &[50.0, 10.0, 30.0]), (Subject::Raw, &[100.0, 20.0, 100.0])]);
+        let rows = found.rows();
+        assert_eq!(rows.len(), 1, "qemu-nbd did not run, so there is no row for it");
+        assert_eq!((rows[0].figure, rows[0].interval, rows[0].reached()), (0.5, None, Some("floor")));
+    }
+
+    #[test]
+    fn small_writes_are_compared_with_a_quarter() {
+        let found = report(Part::Write4k, &[(Subject::Braid, &[86.0; 6]), (Subject::Raw, &[400.0; 6])]);
+        let row = &found.rows()[0];
+        assert_eq!((row.figure, row.interval, row.reached()), (0.86, Some((0.86, 0.86)), Some("goal")));
+        assert!(found.text().contains("0.86 [0.86 to 0.86]"), "{}", found.text());
+    }
+
+    #[test]
+    fn reads_are_compared_with_the_network_where_that_is_slower() {
+        let speeds = |loopback: &'static [f64]| {
+            let runs: [(Subject, &[f64]); 3] =
+                [(Subject::Braid, &[100.0]), (Subject::Raw, &[400.0]), (Subject::Loopback, loopback)];
+            report(Part::Read1m, &runs).rows()[0].figure
+        };
+        assert_eq!(speeds(&[200.0]), 0.5);
+        assert_eq!(speeds(&[1000.0]), 0.25);
+    }
+
+    #[test]
+    fn limits_are_reached_from_above() {
+        let mut found = report(Part::Memory, &[]);
+        for (mib, reached) in [(50, "goal"), (51, "floor"), (101, "no")] {
+            found.memory = Some(mib << 20);
+            assert_eq!(found.rows()[0].reached(), Some(reached), "{mib} MiB");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Cells in columns.
 
-/// Rows of cells, each column as wide as its widest cell. The first column is left-aligned, as are all others.
+/// Rows of cells, each column as wide as its widest cell.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
