@@ -29,7 +29,7 @@ use progress::Progress;
 use qemu::Qemu;
 use report::Report;
 use rounds::Rounds;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const PACKAGES: [Package; 2] = [("fio", "/usr/bin/fio"), ("qemu-utils", "/usr/bin/qemu-nbd")];
@@ -110,6 +110,11 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
         bail!("{} is not there: give --braid the path of a release build", program.display());
     }
 
+    if let Some(file) = &arguments.json {
+        // Better now than after half an hour.
+        std::fs::write(file, "").with_context(|| format!("can't write {}", file.display()))?;
+    }
+
     let interrupt = Interrupt::catch()?;
     let folder = Folder::make(&arguments.dir, &settings)?;
     let mut report = Report::new(&settings, &program, folder.path());
@@ -122,15 +127,15 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
             std::fs::write(file, text).with_context(|| format!("can't write {}", file.display()))?;
         }
     }
-    folder.remove()?;
-    outcome
+    let removed = folder.remove();
+    outcome.and(removed)
 }
 
 /// Sets the subjects up, lets them run in turn, and takes them down.
 fn measure(
     settings: &Settings,
     folder: &Folder,
-    program: &std::path::Path,
+    program: &Path,
     interrupt: &Interrupt,
     report: &mut Report,
 ) -> Result<()> {

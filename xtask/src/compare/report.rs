@@ -65,6 +65,8 @@ impl Report {
             "seconds": settings.seconds,
             "size": settings.size,
             "dir": folder,
+            "program": program,
+            "tree": first_line(Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(crate::root())),
             "braid": first_line(Command::new(program).arg("--version")),
             "fio": first_line(Command::new("fio").arg("--version")),
             "qemu-nbd": first_line(Command::new("qemu-nbd").arg("--version")),
