@@ -14,6 +14,9 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use std::time::Duration;
 
+/// Of the runs that nobody counts; those of rounds begin with 1.
+const WARM_UP_SEED: u64 = 0;
+
 /// What the rounds need.
 pub struct Rounds<'a> {
     /// How many, how long.
@@ -57,6 +60,8 @@ impl Rounds<'_> {
                     Subject::InProcess => Placement::InProcess,
                     _ => Placement::Processes,
                 })?;
+                // Not counted: whoever has just started still connects and finds its way.
+                self.fio.run(&Target::Nbd(array.uri()?), job.load, WARM_UP_SEED)?;
                 let run = self.once(job, subject, round, array)?;
                 report.runs.push(run);
             }
