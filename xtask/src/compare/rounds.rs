@@ -63,6 +63,7 @@ impl Rounds<'_> {
                 // Not counted: whoever has just started still connects and finds its way.
                 self.fio.run(&Target::Nbd(array.uri()?), job.load, WARM_UP_SEED)?;
                 let run = self.once(job, subject, round, array)?;
+                array.check()?;
                 report.runs.push(run);
             }
         }
