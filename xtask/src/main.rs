@@ -1,27 +1,40 @@
 //! Chores around the repository, in the language of the repository.
 
+mod compare;
 mod instructions;
 mod packages;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
 Chores around the repository.
 
   cargo xtask test      install the clients that the tests use (Debian packages), then run all tests
+  cargo xtask compare   measure Braid beside the raw disk and qemu-nbd; --help says how
   cargo xtask planted   plant known bugs, one after the other, and see the simulator catch each
   cargo xtask instructions [--write] [NAME…]
                         count the instructions of the hot pieces (installs valgrind), and compare them with
                         benches/instructions.json, or write them there; NAME: only pieces whose names begin so
   cargo xtask ci        everything that .ci/run does";
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match chore() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn chore() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let task = arguments.first().map_or("", String::as_str);
     match task {
         "test" => test(),
+        "compare" => compare::run(std::env::args().skip(2)),
         "planted" => planted(),
         "instructions" => instructions::instructions(&arguments[1..]),
         "ci" => run(Command::new(root().join(".ci/run"))),
@@ -36,12 +49,17 @@ fn main() -> Result<()> {
 fn test() -> Result<()> {
     packages::install(&packages::CLIENTS, "the tests need")?;
     // The tests with real processes start this program.
-    run(cargo(&["build", "--release", "--locked", "--package", "braid"]))?;
+    build_braid()?;
     run(cargo(&["test", "--workspace", "--locked"]))
 }
 
+/// Builds the command `braid` as it is meant to be used.
+fn build_braid() -> Result<()> {
+    run(cargo(&["build", "--release", "--locked", "--package", "braid"]))
+}
+
 fn planted() -> Result<()> {
-    run(cargo(&["run", "--release", "--locked", "--package", "braid-cluster", "--bin", "planted"]))
+    run(cargo(&["run", "--profile", "simulation", "--locked", "--package", "braid-cluster", "--bin", "planted"]))
 }
 
 fn cargo(arguments: &[&str]) -> Command {
@@ -60,4 +78,10 @@ fn run(mut command: Command) -> Result<()> {
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace").to_path_buf()
+}
+
+/// Where release builds of this tree lie.
+fn release_folder() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    target.join("release")
 }

@@ -114,7 +114,7 @@ impl Copy {
             command.args(arguments).current_dir(&self.0).env("CARGO_TARGET_DIR", self.0.join("target"));
             command.output()
         };
-        let package = ["--release", "--quiet", "-p", "braid-cluster", "--bin", "attack"];
+        let package = ["--profile", "simulation", "--quiet", "-p", "braid-cluster", "--bin", "attack"];
         let built = in_copy(&[&["build"], &package[..]].concat())?;
         if !built.status.success() {
             return Err(format!("the tree does not build:\n{}", text(&built)).into());

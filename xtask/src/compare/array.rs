@@ -1,0 +1,175 @@
+//! The Braid array that is measured: five devices and one NBD host on this machine.
+
+use super::interrupt::Interrupt;
+use super::process::Process;
+use super::system;
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How many devices it has.
+pub const DEVICES: u64 = 5;
+
+/// How long it may take to come up.
+const UP_WAIT: Duration = Duration::from_secs(180);
+/// How long it may take to say how it is.
+const STATUS_WAIT: Duration = Duration::from_secs(30);
+/// How long it may go on writing after a load.
+const SETTLE_WAIT: Duration = Duration::from_secs(30);
+/// It is settled when it writes less than so many bytes in such a time.
+const SETTLE_STEP: Duration = Duration::from_millis(250);
+const SETTLED_BYTES: u64 = 256 << 10;
+
+/// Where the devices run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Each in a process of its own.
+    Processes,
+    /// In threads of one process.
+    InProcess,
+}
+
+/// The array, up or not. Taken down with its owner.
+pub struct Array<'a> {
+    program: PathBuf,
+    folder: PathBuf,
+    size: u64,
+    interrupt: &'a Interrupt,
+    running: Option<Running>,
+}
+
+struct Running {
+    process: Process,
+    uri: String,
+    devices: BTreeSet<u32>,
+}
+
+/// Bytes of each device for a volume of `size` bytes: its share with parity and headers is 0.29 of it, and there is
+/// room to write elsewhere.
+pub fn device_bytes(size: u64) -> u64 {
+    (size / 100 * 36 + (1 << 30)).next_multiple_of(1 << 20)
+}
+
+impl<'a> Array<'a> {
+    /// One that is not up yet, with a volume of `size` bytes.
+    pub fn new(program: &Path, folder: &Path, size: u64, interrupt: &'a Interrupt) -> Array<'a> {
+        Array { program: program.to_path_buf(), folder: folder.to_path_buf(), size, interrupt, running: None }
+    }
+
+    /// Brings it up, and waits until it serves and is quiet.
+    pub fn start(&mut self, placement: Placement) -> Result<()> {
+        assert!(self.running.is_none(), "it is not up");
+        let mut command = self.braid("up");
+        command.args(["--devices", &DEVICES.to_string(), "--size", &device_bytes(self.size).to_string()]);
+        command.args(["--volume", &format!("vol0:{}", self.size), "--port", "0"]);
+        command.arg(match placement {
+            Placement::Processes => "--processes",
+            Placement::InProcess => "--in-process",
+        });
+        let mut process = Process::start(&mut command, &self.folder.join("braid.log"))?;
+        let begun = Instant::now();
+        let status = loop {
+            process.check()?;
+            if let Some(status) = self.status()?.filter(|status| status["ready"] == true) {
+                break status;
+            }
+            if begun.elapsed() > UP_WAIT {
+                bail!("the array is not up after {UP_WAIT:?}:\n{}", process.said());
+            }
+            self.interrupt.pause(Duration::from_millis(200))?;
+        };
+        let uri = status["volumes"][0]["nbd"].as_str().context("`braid status` names no address of the volume")?;
+        let devices = device_processes(&status)?;
+        self.running = Some(Running { process, uri: uri.to_string(), devices });
+        self.settle().map(|_| ())
+    }
+
+    /// Where the volume is served.
+    pub fn uri(&self) -> Result<String> {
+        Ok(self.running()?.uri.clone())
+    }
+
+    /// The processes of the devices.
+    pub fn devices(&self) -> Result<&BTreeSet<u32>> {
+        Ok(&self.running()?.devices)
+    }
+
+    /// All processes.
+    pub fn processes(&self) -> Result<BTreeSet<u32>> {
+        let running = self.running()?;
+        Ok(running.devices.iter().copied().chain([running.process.id()]).collect())
+    }
+
+    /// An error unless the processes that were there at the start still are: figures of others would mean nothing.
+    pub fn check(&mut self) -> Result<()> {
+        let status = self.status()?.ok_or_else(|| anyhow!("the array is no longer up"))?;
+        let running = self.running.as_mut().context("the array is not up")?;
+        running.process.check()?;
+        if device_processes(&status)? != running.devices {
+            bail!("a device has ended and was started again:\n{}", running.process.said());
+        }
+        Ok(())
+    }
+
+    /// Waits until it no longer writes what it put off. Returns how many bytes that were.
+    pub fn settle(&self) -> Result<u64> {
+        let processes = self.processes()?;
+        let written = || -> Result<u64> { processes.iter().map(|pid| system::written_bytes(*pid)).sum() };
+        let (begun, before) = (Instant::now(), written()?);
+        let (mut last, mut quiet) = (before, 0);
+        while quiet < 2 && begun.elapsed() < SETTLE_WAIT {
+            self.interrupt.pause(SETTLE_STEP)?;
+            let now = written()?;
+            quiet = if now - last < SETTLED_BYTES { quiet + 1 } else { 0 };
+            last = now;
+        }
+        Ok(last - before)
+    }
+
+    /// Takes it down.
+    pub fn stop(&mut self) -> Result<()> {
+        let running = self.running.take().context("the array is not up")?;
+        let mut down = self.braid("down");
+        Process::start(&mut down, &self.folder.join("down.log"))?.ended(UP_WAIT, self.interrupt)?;
+        running.process.ended(UP_WAIT, self.interrupt)
+    }
+
+    fn running(&self) -> Result<&Running> {
+        self.running.as_ref().context("the array is not up")
+    }
+
+    fn braid(&self, task: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg(task).arg("--array").arg(self.folder.join("array")).env_remove("BRAID_ARRAY");
+        command
+    }
+
+    /// What `braid status` says; none if there is no array, or it is not up.
+    fn status(&self) -> Result<Option<Value>> {
+        let mut command = self.braid("status");
+        let said = self.folder.join("status.json");
+        let asked = Process::start(command.arg("--json"), &said)?;
+        if asked.ended(STATUS_WAIT, self.interrupt).is_err() {
+            self.interrupt.check()?;
+            return Ok(None);
+        }
+        let text = std::fs::read_to_string(&said).with_context(|| format!("can't read {}", said.display()))?;
+        let object = text.lines().find(|line| line.starts_with('{'));
+        let object = object.context("`braid status --json` prints no JSON object")?;
+        Ok(Some(serde_json::from_str(object).context("`braid status --json` prints no JSON object")?))
+    }
+}
+
+fn device_processes(status: &Value) -> Result<BTreeSet<u32>> {
+    let devices = status["devices"].as_array().context("`braid status` lists no devices")?;
+    devices
+        .iter()
+        .map(|device| {
+            let pid = device["pid"].as_u64().with_context(|| format!("a device is down: {device}"))?;
+            Ok(u32::try_from(pid)?)
+        })
+        .collect()
+}

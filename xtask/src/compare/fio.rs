@@ -1,0 +1,143 @@
+//! Runs fio, and takes from its JSON what is of interest.
+
+use super::Settings;
+use super::interrupt::Interrupt;
+use super::plan::Load;
+use super::process::{Process, line_of};
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Requests that are outstanding at any time.
+const QUEUE_DEPTH: u32 = 32;
+/// How much longer than asked for a run may take.
+const RUN_MARGIN: Duration = Duration::from_secs(60);
+/// Bytes a second that filling makes at least, before we give up.
+const FILL_SPEED_MIN: u64 = 8 << 20;
+
+/// What a load runs on.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A file, with O_DIRECT and io_uring.
+    File(PathBuf),
+    /// The same, with O_DSYNC.
+    SyncedFile(PathBuf),
+    /// An export, with fio's nbd engine.
+    Nbd(String),
+}
+
+/// What one run of fio has shown.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Bytes a second.
+    pub bytes_per_second: f64,
+    /// Half of the requests were answered within so many microseconds.
+    pub p50_us: f64,
+    /// All but one in a hundred were.
+    pub p99_us: f64,
+    /// The command line.
+    pub command: String,
+}
+
+/// fio, with what is the same in all runs.
+pub struct Fio<'a> {
+    folder: &'a Path,
+    seconds: u32,
+    size: u64,
+    interrupt: &'a Interrupt,
+}
+
+impl<'a> Fio<'a> {
+    /// Works in `folder`, and on targets of the size in the settings.
+    pub fn new(folder: &'a Path, settings: &Settings, interrupt: &'a Interrupt) -> Fio<'a> {
+        Fio { folder, seconds: settings.seconds, size: settings.size, interrupt }
+    }
+
+    /// One run. Runs with the same seed ask for the same blocks.
+    pub fn run(&self, target: &Target, load: Load, seed: u64) -> Result<Measured> {
+        let mut command = self.command(target, load);
+        command.args(["--time_based", &format!("--runtime={}", self.seconds), &format!("--randseed={seed}")]);
+        let deadline = Duration::from_secs(self.seconds.into()) + RUN_MARGIN;
+        let said = self.said(&mut command, deadline)?;
+        let direction = if load.writes() { "write" } else { "read" };
+        measured(&said, direction)
+            .with_context(|| format!("from: {}", line_of(&command)))
+            .map(|found| Measured { command: line_of(&command), ..found })
+    }
+
+    /// Writes the whole target once: reads of what was never written would not reach a disk.
+    pub fn fill(&self, target: &Target) -> Result<()> {
+        let mut command = self.command(target, Load { rw: "write", block: 1 << 20 });
+        command.arg("--end_fsync=1");
+        let deadline = Duration::from_secs(self.size / FILL_SPEED_MIN) + RUN_MARGIN;
+        self.said(&mut command, deadline).map(|_| ())
+    }
+
+    fn command(&self, target: &Target, load: Load) -> Command {
+        let mut command = Command::new("fio");
+        command.current_dir(self.folder);
+        command.args(["--name=compare", "--output-format=json", "--eta=never", "--direct=1", "--norandommap=1"]);
+        command.args([&format!("--rw={}", load.rw), &format!("--bs={}", load.block)]);
+        command.args([&format!("--iodepth={QUEUE_DEPTH}"), &format!("--size={}", self.size)]);
+        match target {
+            Target::File(file) | Target::SyncedFile(file) => {
+                command.arg("--ioengine=io_uring").arg(format!("--filename={}", file.display()));
+            }
+            Target::Nbd(uri) => {
+                command.arg("--ioengine=nbd").arg(format!("--uri={uri}"));
+            }
+        }
+        if matches!(target, Target::SyncedFile(_)) {
+            command.arg("--sync=dsync");
+        }
+        command
+    }
+
+    /// Runs it, and returns the one job of its JSON.
+    fn said(&self, command: &mut Command, deadline: Duration) -> Result<Value> {
+        let output = self.folder.join("fio.json");
+        command.arg(format!("--output={}", output.display()));
+        Process::start(command, &self.folder.join("fio.log"))?.ended(deadline, self.interrupt)?;
+        let text = std::fs::read_to_string(&output).with_context(|| format!("can't read {}", output.display()))?;
+        // Warnings come first.
+        let begin = text.find('{').unwrap_or(0);
+        let said: Value = serde_json::from_str(&text[begin..]).context("fio's output is not JSON")?;
+        let job = &said["jobs"][0];
+        if job["error"] != json!(0) {
+            bail!("fio met an error: {}\n{}", job["error"], line_of(command));
+        }
+        Ok(job.clone())
+    }
+}
+
+fn measured(job: &Value, direction: &str) -> Result<Measured> {
+    let side = &job[direction];
+    let number = |value: &Value, what: &str| value.as_f64().with_context(|| format!("fio's JSON has no {what}"));
+    let percentiles = &side["clat_ns"]["percentile"];
+    let found = Measured {
+        bytes_per_second: number(&side["bw_bytes"], "bw_bytes")?,
+        p50_us: number(&percentiles["50.000000"], "median latency")? / 1e3,
+        p99_us: number(&percentiles["99.000000"], "99th percentile of latency")? / 1e3,
+        command: String::new(),
+    };
+    if found.bytes_per_second <= 0.0 {
+        bail!("fio has moved nothing");
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_come_from_the_side_that_was_measured() {
+        let side = |bytes: u64| json!({"bw_bytes": bytes, "clat_ns": {"percentile": {"50.000000": 150_000, "99.000000": 2_000_000}}});
+        let job = json!({"read": side(0), "write": side(4096)});
+        let found = measured(&job, "write").expect("it is complete");
+        assert_eq!((found.bytes_per_second, found.p50_us, found.p99_us), (4096.0, 150.0, 2000.0));
+        assert!(measured(&job, "read").is_err(), "nothing was read");
+    }
+}

@@ -1,0 +1,242 @@
+//! What is measured, against what, and how good is good enough.
+
+/// Something that can be asked for by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// 4 KiB random reads
+    #[value(name = "read-4k")]
+    Read4k,
+    /// 4 KiB random writes
+    #[value(name = "write-4k")]
+    Write4k,
+    /// 1 MiB sequential writes
+    #[value(name = "write-1m")]
+    Write1m,
+    /// 1 MiB sequential reads
+    #[value(name = "read-1m")]
+    Read1m,
+    /// Devices as threads against devices as processes
+    InProcess,
+    /// Memory of a device process
+    Memory,
+    /// CPU time without a client
+    Rest,
+}
+
+impl Part {
+    /// All, in the order in which they are reported.
+    pub const ALL: [Part; 7] =
+        [Part::Read4k, Part::Write4k, Part::Write1m, Part::Read1m, Part::InProcess, Part::Memory, Part::Rest];
+
+    /// As it is asked for.
+    pub fn name(self) -> String {
+        clap::ValueEnum::to_possible_value(&self).map(|value| value.get_name().to_string()).unwrap_or_default()
+    }
+}
+
+/// What a load runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// The volume, with the devices in processes.
+    Braid,
+    /// The same volume, with the devices in threads.
+    InProcess,
+    /// The raw file, O_DIRECT. Writes may still be in the disk's own cache when they are acknowledged.
+    Raw,
+    /// The same with O_DSYNC: as durable as Braid's acknowledgements.
+    RawSynced,
+    /// The raw file through qemu-nbd. Writes are not durable until a flush, and none is sent.
+    Qemu,
+    /// One TCP connection over loopback, without a disk.
+    Loopback,
+}
+
+impl Subject {
+    /// In tables and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Subject::Braid => "braid",
+            Subject::InProcess => "braid --in-process",
+            Subject::Raw => "raw",
+            Subject::RawSynced => "raw O_DSYNC",
+            Subject::Qemu => "qemu-nbd",
+            Subject::Loopback => "loopback TCP",
+        }
+    }
+}
+
+/// A load of fio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// As fio calls it.
+    pub rw: &'static str,
+    /// Bytes of a request.
+    pub block: u64,
+}
+
+impl Load {
+    /// Whether it writes.
+    pub fn writes(&self) -> bool {
+        self.rw.ends_with("write")
+    }
+}
+
+/// A comparison: a row of the result.
+#[derive(Clone, Copy, Debug)]
+pub struct Comparison {
+    /// What is looked at.
+    pub subject: Subject,
+    /// What it is compared with: whichever of these has the lower median.
+    pub against: &'static [Subject],
+    /// The reference is divided by this: the disk accesses, or the bytes, that redundancy costs.
+    pub divisor: f64,
+    /// What the ratio must reach, and what it should; none where it is shown for information.
+    pub wanted: Option<Wanted>,
+}
+
+/// What must be reached, and what should.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The least that is good enough.
+    pub floor: f64,
+    /// What is aimed at.
+    pub goal: f64,
+}
+
+/// A load and its comparisons.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    /// Which.
+    pub part: Part,
+    /// In words.
+    pub what: &'static str,
+    /// What fio does.
+    pub load: Load,
+    /// Its rows.
+    pub comparisons: &'static [Comparison],
+}
+
+impl Job {
+    /// Everything that runs this load.
+    pub fn subjects(&self) -> Vec<Subject> {
+        let mut subjects: Vec<Subject> =
+            self.comparisons.iter().flat_map(|row| row.against.iter().chain([&row.subject])).copied().collect();
+        subjects.sort();
+        subjects.dedup();
+        subjects
+    }
+}
+
+/// Bytes written for each byte of data with four data units and one of parity.
+const RAID5_FULL: f64 = 1.25;
+/// Disk accesses of a small write: old data, old parity, new data, new parity.
+const RAID5_SMALL: f64 = 4.0;
+
+const JOBS: [Job; 5] = [
+    Job {
+        part: Part::Read4k,
+        what: "4 KiB random read",
+        load: Load { rw: "randread", block: 4 << 10 },
+        comparisons: &[versus(&[Subject::Raw], 1.0, 0.4, 0.6), versus(&[Subject::Qemu], 1.0, 0.7, 1.0)],
+    },
+    Job {
+        part: Part::Write4k,
+        what: "4 KiB random write, durable",
+        load: Load { rw: "randwrite", block: 4 << 10 },
+        comparisons: &[
+            versus(&[Subject::Raw], RAID5_SMALL, 0.5, 0.85),
+            beside(&[Subject::RawSynced], RAID5_SMALL),
+            beside(&[Subject::Qemu], 1.0),
+        ],
+    },
+    Job {
+        part: Part::Write1m,
+        what: "1 MiB sequential write, durable",
+        load: Load { rw: "write", block: 1 << 20 },
+        comparisons: &[
+            versus(&[Subject::Raw], RAID5_FULL, 0.3, 0.5),
+            beside(&[Subject::RawSynced], RAID5_FULL),
+            beside(&[Subject::Qemu], 1.0),
+        ],
+    },
+    Job {
+        part: Part::Read1m,
+        what: "1 MiB sequential read",
+        load: Load { rw: "read", block: 1 << 20 },
+        comparisons: &[versus(&[Subject::Raw, Subject::Loopback], 1.0, 0.5, 0.8), beside(&[Subject::Qemu], 1.0)],
+    },
+    Job {
+        part: Part::InProcess,
+        what: "4 KiB random read, devices in threads",
+        load: Load { rw: "randread", block: 4 << 10 },
+        comparisons: &[Comparison {
+            subject: Subject::InProcess,
+            against: &[Subject::Braid],
+            divisor: 1.0,
+            wanted: Some(Wanted { floor: 1.3, goal: 1.3 }),
+        }],
+    },
+];
+
+/// At most so many bytes of memory for a device process.
+pub const MEMORY: Wanted = Wanted { floor: (100 << 20) as f64, goal: (50 << 20) as f64 };
+/// At most such a share of one core for the whole array at rest.
+pub const REST: Wanted = Wanted { floor: 0.01, goal: 0.01 };
+
+/// The load after which memory is looked at: what makes a device remember most.
+pub const MEMORY_LOAD: Load = Load { rw: "randwrite", block: 4 << 10 };
+
+const fn versus(against: &'static [Subject], divisor: f64, floor: f64, goal: f64) -> Comparison {
+    Comparison { subject: Subject::Braid, against, divisor, wanted: Some(Wanted { floor, goal }) }
+}
+
+const fn beside(against: &'static [Subject], divisor: f64) -> Comparison {
+    Comparison { subject: Subject::Braid, against, divisor, wanted: None }
+}
+
+/// The jobs among these parts.
+pub fn jobs(parts: &[Part]) -> Vec<Job> {
+    JOBS.into_iter().filter(|job| parts.contains(&job.part)).collect()
+}
+
+/// Who runs when in a round: turned by one in every other round, and there and back in between, so that nobody always
+/// comes first, or always after the same one.
+pub fn order<T: Copy>(subjects: &[T], round: u32) -> Vec<T> {
+    let mut order = subjects.to_vec();
+    order.rotate_left((round as usize / 2) % subjects.len().max(1));
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_subjects_go_there_and_back() {
+        let rounds: String = (0..4).flat_map(|round| order(&['a', 'b'], round)).collect();
+        assert_eq!(rounds, "abbabaab");
+    }
+
+    #[test]
+    fn over_enough_rounds_each_subject_takes_each_place_as_often() {
+        for subjects in 1..6usize {
+            let all: Vec<usize> = (0..subjects).collect();
+            let mut places = vec![vec![0; subjects]; subjects];
+            for round in 0..2 * subjects as u32 {
+                for (place, subject) in order(&all, round).into_iter().enumerate() {
+                    places[subject][place] += 1;
+                }
+            }
+            assert!(places.iter().flatten().all(|count| *count == 2), "{subjects}: {places:?}");
+        }
+    }
+
+    #[test]
+    fn a_job_runs_every_subject_of_its_rows_once() {
+        let job = jobs(&[Part::Read1m])[0];
+        assert_eq!(job.subjects(), [Subject::Braid, Subject::Raw, Subject::Qemu, Subject::Loopback]);
+    }
+}

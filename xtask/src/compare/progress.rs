@@ -1,0 +1,44 @@
+//! A bar on a terminal, lines elsewhere.
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Duration;
+
+/// How far the measurement has come.
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// Begins with nothing to do.
+    pub fn new() -> Result<Progress> {
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed}  {msg}")?;
+        let bar = ProgressBar::new(0).with_style(style);
+        bar.enable_steady_tick(Duration::from_secs(1));
+        Ok(Progress { bar })
+    }
+
+    /// So many runs more are to come.
+    pub fn expect(&self, runs: usize) {
+        self.bar.inc_length(runs as u64);
+    }
+
+    /// What is being done now.
+    pub fn say(&self, what: &str) {
+        if self.bar.is_hidden() {
+            eprintln!("{what}");
+        }
+        self.bar.set_message(what.to_string());
+    }
+
+    /// A run has ended.
+    pub fn step(&self) {
+        self.bar.inc(1);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,40 @@
+//! The server to compare with: `qemu-nbd` on the raw file, over loopback TCP as Braid.
+
+use super::interrupt::Interrupt;
+use super::process::Process;
+use anyhow::{Result, bail};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long it may take to listen.
+const START_WAIT: Duration = Duration::from_secs(20);
+
+/// The server. Ends with its owner.
+pub struct Qemu {
+    _process: Process,
+    /// Where it serves.
+    pub uri: String,
+}
+
+impl Qemu {
+    /// Serves `file`.
+    pub fn start(file: &Path, folder: &Path, interrupt: &Interrupt) -> Result<Qemu> {
+        // Free a moment ago; nobody else is expected to take it.
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let mut command = Command::new("qemu-nbd");
+        command.args(["--cache=none", "--aio=io_uring", "--format=raw", "--persistent", "--shared=4"]);
+        command.args(["--bind=127.0.0.1", &format!("--port={port}")]).arg(file);
+        let mut process = Process::start(&mut command, &folder.join("qemu-nbd.log"))?;
+        let begun = Instant::now();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            process.check()?;
+            if begun.elapsed() > START_WAIT {
+                bail!("qemu-nbd does not listen after {START_WAIT:?}:\n{}", process.said());
+            }
+            interrupt.pause(Duration::from_millis(50))?;
+        }
+        Ok(Qemu { _process: process, uri: format!("nbd://127.0.0.1:{port}") })
+    }
+}

@@ -1,0 +1,17 @@
+//! What the array costs while nobody uses it.
+
+use super::array::Array;
+use super::interrupt::Interrupt;
+use super::system::cpu_time;
+use anyhow::Result;
+use std::time::{Duration, Instant};
+
+/// The share of one core that all processes of the array use in `duration`.
+pub fn cpu_share(array: &Array<'_>, duration: Duration, interrupt: &Interrupt) -> Result<f64> {
+    let processes = array.processes()?;
+    let used = || -> Result<Duration> { processes.iter().map(|pid| cpu_time(*pid)).sum() };
+    let (begun, before) = (Instant::now(), used()?);
+    interrupt.pause(duration)?;
+    let after = used()?;
+    Ok((after - before).as_secs_f64() / begun.elapsed().as_secs_f64())
+}
