@@ -1,5 +1,6 @@
 //! The host's machine: requests of front ends in, answers of devices in, timers.
 
+use crate::counters::HostCounters;
 use crate::link::Link;
 use crate::manage::PendingTask;
 use crate::operation::{Operation, Work};
@@ -66,33 +67,6 @@ pub(crate) enum Timer {
     Resolve(TransactionId),
     /// A device has not answered a task.
     Task(u64),
-}
-
-/// Counts of events since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostCounters {
-    /// Requests sent to devices, heartbeats included.
-    pub requests_sent: u64,
-    /// Answers that came.
-    pub answers: u64,
-    /// Requests sent again for want of an answer.
-    pub resent: u64,
-    /// Heartbeats sent only because commits had no request to ride on.
-    pub commit_carriers: u64,
-    /// Attempts that were refused and tried again.
-    pub retries: u64,
-    /// Storage transactions that committed.
-    pub committed: u64,
-    /// Storage transactions that were aborted.
-    pub aborted: u64,
-    /// Transactions of dead hosts that were resolved.
-    pub resolved: u64,
-    /// Bands written whole, without reading (see `braid_layout::Method`).
-    pub full_bands: u64,
-    /// Bands written by reading the units not updated.
-    pub large_bands: u64,
-    /// Bands written by reading old data and old parity.
-    pub small_bands: u64,
 }
 
 impl Host {
@@ -177,6 +151,7 @@ impl Host {
             return out.reply(op, Ok(work.result(&braid_layout::Old::new())));
         }
         let operation = Operation { op, volume, work, since: now.time, refusals: 0, attempt: None };
+        self.counters.operations += 1;
         let before = self.operations.insert(op, operation);
         assert!(before.is_none(), "a front end numbers its requests");
         self.timers.set(Timer::Expire(op), now.time.after(self.config.settings.request_timeout));

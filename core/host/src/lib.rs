@@ -9,6 +9,7 @@
 //! | [`link`] | one device: what is to ride on the next request to it, and what it may forget |
 //! | `resolve` | finding out, and making known, how a dead host's transactions ended |
 //! | `manage` | tasks for one device |
+//! | `counters` | what a host has done |
 //!
 //! ```text
 //!                    all accepted        all written                    all confirmed
@@ -22,6 +23,7 @@
 //! Degraded operation (a device that is out), epoch changes and atomicity `consistent` are to find their place in
 //! [`operation`] (another plan) and `transaction` (who has to answer before the user is).
 
+mod counters;
 pub mod host;
 pub mod link;
 mod manage;
@@ -29,4 +31,5 @@ pub mod operation;
 mod resolve;
 mod transaction;
 
+pub use counters::HostCounters;
 pub use host::{Host, HostConfig};

@@ -9,9 +9,12 @@ pub(crate) struct Counters {
     pub disk_read_bytes: u64,
     pub disk_writes: u64,
     pub disk_write_bytes: u64,
+    pub disk_durable_writes: u64,
     pub disk_syncs: u64,
     pub disk_reservations: u64,
     pub batches: u64,
+    /// Of the blocks that writes brought; what the disk writes for them is more.
+    pub bytes_accepted: u64,
     pub journal_bytes: u64,
     pub journal_blocks: u64,
     pub chunks_written: u64,
@@ -27,8 +30,9 @@ impl Counters {
                 self.disk_reads += 1;
                 self.disk_read_bytes += *length as u64;
             }
-            DiskCommand::Write { data, .. } => {
+            DiskCommand::Write { data, durable, .. } => {
                 self.disk_writes += 1;
+                self.disk_durable_writes += u64::from(*durable);
                 self.disk_write_bytes += data.iter().map(|part| part.len() as u64).sum::<u64>();
             }
             DiskCommand::Sync => self.disk_syncs += 1,
@@ -43,8 +47,10 @@ impl Counters {
             ("disk_read_bytes", self.disk_read_bytes),
             ("disk_writes", self.disk_writes),
             ("disk_write_bytes", self.disk_write_bytes),
+            ("disk_durable_writes", self.disk_durable_writes),
             ("disk_syncs", self.disk_syncs),
             ("disk_reservations", self.disk_reservations),
+            ("bytes_accepted", self.bytes_accepted),
             ("journal_batches", self.batches),
             ("journal_bytes", self.journal_bytes),
             ("journal_blocks", self.journal_blocks),

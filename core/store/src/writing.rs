@@ -113,7 +113,7 @@ impl Serving {
                 admission => admission,
             };
             match admission {
-                Admission::Admitted => {}
+                Admission::Admitted => self.counters.bytes_accepted += waiting.intent.payload_len() as u64,
                 Admission::Waits => {
                     self.queued_bytes += length;
                     self.queue.push_front(waiting);

@@ -1,11 +1,12 @@
 //! One device: making its file, opening it, serving it, checking it.
 
 use crate::failure::Failure;
+use crate::observed::ObservedDevice;
 use braid_base::limits::Settings;
-use braid_base::{ArrayId, BlockRange, DeviceId, Epoch, NodeId, Now, ObjectId};
+use braid_base::{ArrayId, BlockRange, DeviceId, Epoch, NodeId, ObjectId};
 use braid_control::FIRST_EPOCH;
 use braid_device::{Device, DeviceConfig, Service};
-use braid_machine::{DiskCommand, DiskResult, Effects, Input, Machine};
+use braid_machine::{DiskCommand, DiskResult, Effects};
 use braid_shell::{
     Address, Counters, Disk, DiskOpenError, DiskOptions, EngineChoice, Listener, Node, blocking, run_device,
 };
@@ -15,7 +16,6 @@ use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
 use uuid::Uuid;
 
 /// A device's file or disk, locked, and what its superblock says.
@@ -87,9 +87,11 @@ impl DeviceFile {
     }
 
     /// Serves the device at `listen` until `stop` ends. Calls `serving` with the address once its store has recovered.
+    /// `own_process` says that this process does nothing else.
     pub async fn serve(
         self,
         listen: &Address,
+        own_process: bool,
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
@@ -99,14 +101,13 @@ impl DeviceFile {
         let address = listener.address().clone();
         let path = self.disk.path().display().to_string();
         let us = Node { array: self.superblock.array, id: NodeId::Device(self.superblock.device) };
-        let (seen, mut service) = watch::channel(Service::Off);
         let device = Device::new(DeviceConfig {
             store: self.store_config(),
             epoch: Epoch(FIRST_EPOCH),
             settings: Settings::default(),
         });
-        let machine = Observed { device, seen };
         let counters = Arc::new(Counters::default());
+        let (machine, mut service) = ObservedDevice::new(device, counters.clone(), own_process);
         let running = run_device(machine, us, self.disk, EngineChoice::Automatic, listener, counters, stop);
         let mut running = std::pin::pin!(running);
         let mut serving = Some(serving);
@@ -227,33 +228,6 @@ const RELEASE_WAIT: Duration = Duration::from_secs(2);
 
 /// Both copies of the superblock.
 const SUPERBLOCK_BYTES: usize = 8192;
-
-/// A device that shows whether it serves.
-struct Observed {
-    device: Device,
-    seen: watch::Sender<Service>,
-}
-
-impl Machine for Observed {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
-        self.device.step(now, input, out);
-        self.seen.send_if_modified(|seen| {
-            let changed = seen != self.device.service();
-            if changed {
-                *seen = self.device.service().clone();
-            }
-            changed
-        });
-    }
-
-    fn deadline(&self) -> Option<braid_base::Time> {
-        self.device.deadline()
-    }
-
-    fn invariants(&self) {
-        self.device.invariants();
-    }
-}
 
 fn parts(range: BlockRange, length: u64) -> impl Iterator<Item = BlockRange> {
     let starts = (range.start..range.end()).step_by(length as usize);

@@ -6,17 +6,21 @@
 //! | `supervisor` | keeps devices running for `braid up`, each in a process or a thread |
 //! | `device` | one device: making, opening and serving it |
 //! | `front` | an NBD server and its host |
+//! | `observed` | machines that can be looked at while they run |
 //! | `session` | a host in this process: generation, lease, addresses of the devices |
 //! | `volumes` | volumes from their names to their components, and their exports |
 //! | `creation` | what an array is created with, and how that may differ from what is asked for later |
+//! | `counts` | counters by their names, and what they say of one operation |
 //! | `failure` | errors as people and programs see them |
 //! | `output` | what commands print |
 
 mod commands;
+mod counts;
 mod creation;
 mod device;
 mod failure;
 mod front;
+mod observed;
 mod output;
 mod session;
 mod signals;

@@ -1,6 +1,8 @@
 //! A host in this process: its generation and lease, the machine and its connections to the devices.
 
+use crate::counts::Counts;
 use crate::failure::Failure;
+use crate::observed::{HostView, ObservedHost};
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Epoch, Generation, NodeId};
 use braid_control::{ArrayFolder, ControlError, Moment};
@@ -21,6 +23,7 @@ pub struct Session {
     folder: ArrayFolder,
     generation: Generation,
     client: HostClient,
+    view: HostView,
     stop: oneshot::Sender<()>,
     driver: JoinHandle<std::io::Result<()>>,
     keeper: JoinHandle<()>,
@@ -44,15 +47,18 @@ impl Session {
         let us = Node { array: description.array, id: NodeId::Host(generation) };
         let (addresses, followed) = watch::channel(addresses(folder)?);
         let (stop, stopped) = oneshot::channel();
-        let (client, driver) = run_host(host, us, followed, Arc::new(Counters::default()), async {
+        let counters = Arc::new(Counters::default());
+        let (host, view) = ObservedHost::new(host, counters.clone());
+        let (client, driver) = run_host(host, us, followed, counters, async {
             let _ = stopped.await;
         });
         let (losing, lost) = watch::channel(None);
-        let keeper = tokio::spawn(keep(folder.clone(), generation, addresses, losing));
+        let keeper = tokio::task::spawn_local(keep(folder.clone(), generation, view.clone(), addresses, losing));
         Ok(Session {
             folder: folder.clone(),
             generation,
             client,
+            view,
             stop,
             // A host stays on its thread.
             driver: tokio::task::spawn_local(driver),
@@ -74,6 +80,11 @@ impl Session {
     /// The way to ask the host.
     pub fn client(&self) -> &HostClient {
         &self.client
+    }
+
+    /// What the host has counted; as others see it in its lease, but of this moment.
+    pub fn counters(&self) -> Counts {
+        self.view.counters()
     }
 
     /// Ends when the lease is lost: the devices refuse this host from then on, or soon will.
@@ -120,10 +131,11 @@ fn release(folder: &ArrayFolder, generation: Generation) {
     }
 }
 
-/// Renews the lease, and follows the devices to where they listen.
+/// Renews the lease, which also shows what the host has counted, and follows the devices to where they listen.
 async fn keep(
     folder: ArrayFolder,
     generation: Generation,
+    view: HostView,
     follow: watch::Sender<DeviceAddresses>,
     losing: watch::Sender<Option<Failure>>,
 ) {
@@ -134,7 +146,9 @@ async fn keep(
     loop {
         ticks.tick().await;
         let now = Moment::now();
-        match blocking(&folder, move |folder| folder.renew(generation, &now).map(|()| now)).await {
+        let counters = view.counters().into_map();
+        let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, Some(counters)).map(|()| now);
+        match blocking(&folder, renew).await {
             Ok(now) => renewed = now,
             Err(error @ ControlError::LeaseLost { .. }) => {
                 losing.send_replace(Some(error.into()));

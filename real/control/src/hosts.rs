@@ -9,6 +9,7 @@ use crate::folder::HOSTS;
 use crate::{ArrayFolder, ControlError, Moment};
 use braid_base::Generation;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub struct HostEntry {
     pub what: String,
     /// False if its lease has run out.
     pub live: bool,
+    /// What it had counted when it last renewed its lease.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// Whom the devices are to refuse: every generation below a number, except those that live.
@@ -49,6 +52,8 @@ struct Lease {
     what: String,
     boot: String,
     renewed_nanos: u64,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    counters: BTreeMap<String, u64>,
 }
 
 impl ArrayFolder {
@@ -68,19 +73,27 @@ impl ArrayFolder {
             what: what.to_string(),
             boot: now.boot.clone(),
             renewed_nanos: nanos(now.elapsed),
+            counters: BTreeMap::new(),
         };
         // Under the same lock, so that nobody sees the generation without its lease and fences it.
         self.replace(&self.lease_path(Generation(generation)), &lease, Durability::ThisBoot)?;
         Ok(Generation(generation))
     }
 
-    /// Extends a lease, unless it was taken away.
-    pub fn renew(&self, generation: Generation, now: &Moment) -> Result<(), ControlError> {
+    /// Extends a lease, unless it was taken away, and shows what its host has counted; without `counters`, what it showed
+    /// before stands.
+    pub fn renew(
+        &self,
+        generation: Generation,
+        now: &Moment,
+        counters: Option<BTreeMap<String, u64>>,
+    ) -> Result<(), ControlError> {
         let _lock = self.lock()?;
         let path = self.lease_path(generation);
         let mut lease: Lease = file::read(&path)?.ok_or(ControlError::LeaseLost { generation })?;
         lease.boot = now.boot.clone();
         lease.renewed_nanos = nanos(now.elapsed);
+        lease.counters = counters.unwrap_or(lease.counters);
         self.replace(&path, &lease, Durability::ThisBoot)
     }
 
@@ -105,10 +118,12 @@ impl ArrayFolder {
                 Ok(Some(lease)) => {
                     let renewed = Moment { boot: lease.boot, elapsed: Duration::from_nanos(lease.renewed_nanos) };
                     let live = now.since(&renewed).is_some_and(|age| age <= length);
-                    hosts.push(HostEntry { generation, pid: lease.pid, what: lease.what, live });
+                    let Lease { pid, what, counters, .. } = lease;
+                    hosts.push(HostEntry { generation, pid, what, live, counters });
                 }
                 Err(ControlError::Damaged { .. }) => {
-                    hosts.push(HostEntry { generation, pid: 0, what: "unreadable lease".to_string(), live: false });
+                    let what = "unreadable lease".to_string();
+                    hosts.push(HostEntry { generation, pid: 0, what, live: false, counters: BTreeMap::new() });
                 }
                 Err(error) => return Err(error),
             }
@@ -213,8 +228,10 @@ mod tests {
         let live = |now: &Moment| folder.hosts(now, LEASE).unwrap()[0].live;
         assert!(live(&at(14)));
         assert!(!live(&at(15)));
-        folder.renew(generation, &at(14)).unwrap();
+        folder.renew(generation, &at(13), Some(BTreeMap::from([("operations".to_string(), 3)]))).unwrap();
+        folder.renew(generation, &at(14), None).unwrap();
         assert!(live(&at(18)));
+        assert_eq!(folder.hosts(&at(18), LEASE).unwrap()[0].counters["operations"], 3);
         assert!(!live(&at(19)));
         assert!(!live(&Moment { boot: "next".into(), elapsed: Duration::from_secs(15) }), "another boot");
         folder.release(generation).unwrap();
@@ -230,11 +247,11 @@ mod tests {
         let ended = folder.take_generation("ended", &at(10)).unwrap();
         folder.release(ended).unwrap();
         assert_eq!(folder.expire(&at(11), LEASE).unwrap(), Fence { below: Generation(4), except: vec![dead, alive] });
-        folder.renew(alive, &at(14)).unwrap();
+        folder.renew(alive, &at(14), None).unwrap();
         let fence = folder.expire(&at(15), LEASE).unwrap();
         assert_eq!(fence, Fence { below: Generation(4), except: vec![alive] });
         assert!(
-            matches!(folder.renew(dead, &at(15)), Err(ControlError::LeaseLost { generation }) if generation == dead)
+            matches!(folder.renew(dead, &at(15), None), Err(ControlError::LeaseLost { generation }) if generation == dead)
         );
         assert!(folder.take_generation("new", &at(15)).unwrap() >= fence.below, "a new host is never fenced");
     }

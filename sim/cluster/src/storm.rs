@@ -6,7 +6,7 @@ use crate::options::Options;
 use crate::role::Role;
 use crate::workload::Workload;
 use braid_base::{NodeId, Rng, Time};
-use braid_host::host::HostCounters;
+use braid_host::HostCounters;
 use braid_machine::{HostError, HostOutcome, Ignored};
 use braid_world::{Fault, Happening, LocalClock, NetworkCounts, Storm, Trace};
 use std::cell::{Cell, RefCell};
@@ -380,7 +380,7 @@ impl Run {
     /// Adds what a machine has counted, before it dies or the run ends.
     fn count_machine(&mut self, node: NodeId) {
         match self.cluster.world.machine(node) {
-            Some(Role::Host(host)) => add_counters(&mut self.report.hosts, &host.counters()),
+            Some(Role::Host(host)) => self.report.hosts.add(&host.counters()),
             Some(Role::Device(device)) => {
                 for (name, count) in device.store().counters().into_iter().filter(|(name, _)| COUNTED.contains(name)) {
                     *self.report.stores.entry(name).or_default() += count;
@@ -416,7 +416,7 @@ impl Report {
         other.faults.iter().for_each(|(name, count)| *self.faults.entry(name).or_default() += count);
         other.ignored.iter().for_each(|(why, count)| *self.ignored.entry(*why).or_default() += count);
         other.stores.iter().for_each(|(name, count)| *self.stores.entry(name).or_default() += count);
-        add_counters(&mut self.hosts, &other.hosts);
+        self.hosts.add(&other.hosts);
         let (sum, more) = (&mut self.network, &other.network);
         sum.sent += more.sent;
         sum.lost += more.lost;
@@ -425,20 +425,6 @@ impl Report {
         sum.damaged += more.damaged;
         sum.delayed += more.delayed;
     }
-}
-
-fn add_counters(sum: &mut HostCounters, more: &HostCounters) {
-    sum.requests_sent += more.requests_sent;
-    sum.answers += more.answers;
-    sum.resent += more.resent;
-    sum.commit_carriers += more.commit_carriers;
-    sum.retries += more.retries;
-    sum.committed += more.committed;
-    sum.aborted += more.aborted;
-    sum.resolved += more.resolved;
-    sum.full_bands += more.full_bands;
-    sum.large_bands += more.large_bands;
-    sum.small_bands += more.small_bands;
 }
 
 impl fmt::Display for Report {

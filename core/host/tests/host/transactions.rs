@@ -39,6 +39,10 @@ fn a_small_write_reads_and_prewrites_then_writes_data_and_parity() {
     assert_eq!(stage.outcome(op), None, "nor when one has");
     stage.accept_all(&second[1..], 0);
     assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
+    let counted: std::collections::BTreeMap<_, _> = stage.host.counters().list().into_iter().collect();
+    // Five heartbeats, two pre-writes, two writes; the heartbeats were not answered.
+    assert_eq!((counted["operations"], counted["committed"], counted["small_bands"]), (1, 1, 1));
+    assert_eq!((counted["requests_sent"], counted["answers"]), (9, 4));
 }
 
 #[test]

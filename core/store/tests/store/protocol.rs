@@ -239,6 +239,25 @@ fn an_aborted_intent_never_was_and_its_slots_come_back() {
 }
 
 #[test]
+fn what_a_write_brings_and_what_it_costs_is_counted() {
+    let mut bench = Bench::with_object(100);
+    let count =
+        |bench: &Bench| ["bytes_accepted", "disk_write_bytes", "disk_durable_writes"].map(|name| bench.counter(name));
+    for (sequence, blocks) in [(1, 3), (2, 32)] {
+        let before = count(&bench);
+        bench.write(sequence, vec![data(16, blocks, 50)]);
+        let after = count(&bench);
+        let [accepted, written, durable] = std::array::from_fn(|index| after[index] - before[index]);
+        assert_eq!(accepted, blocks * BLOCK_BYTES as u64);
+        assert!(written > accepted, "headers and records come on top: {written}");
+        assert!(durable > 0);
+    }
+    let before = count(&bench);
+    bench.write(3, vec![Piece { range: BlockRange::new(16, 8), content: Content::Hole }]);
+    assert_eq!(count(&bench)[0], before[0], "a hole brings no bytes");
+}
+
+#[test]
 fn holes_take_no_space_and_allocation_tells_them() {
     let mut bench = Bench::with_object(100);
     bench.write(1, vec![data(0, 40, 50)]);

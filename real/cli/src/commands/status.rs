@@ -1,6 +1,7 @@
 //! `braid status`: what runs, and how it is.
 
 use crate::commands::Common;
+use crate::counts;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, table};
 use crate::session::{LEASE, Session};
@@ -24,7 +25,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(3);
 /// a device is not serving at the moment, and with 3 if it is not up.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Show what each device has counted since it started
+    /// Show what each device and host has counted since it started, and what that means for one operation
     #[arg(long, short)]
     verbose: bool,
 }
@@ -94,7 +95,7 @@ impl View<'_> {
             })
         });
         let hosts = self.hosts.iter().map(
-            |host| json!({"generation": host.generation.0, "pid": host.pid, "what": host.what, "live": host.live}),
+            |host| json!({"generation": host.generation.0, "pid": host.pid, "what": host.what, "live": host.live, "counters": host.counters}),
         );
         json!({
             "schema": 1,
@@ -154,13 +155,13 @@ impl View<'_> {
         }
         if verbose {
             for (id, state) in &self.states {
-                text += &format!("\ndevice {id}\n");
-                let rows: Vec<_> = state
-                    .counters
-                    .iter()
-                    .map(|(name, value)| row([&format!("  {name}"), &value.to_string()]))
-                    .collect();
-                text += &table(&rows);
+                let meaning = counts::of_device(&state.counters.iter().cloned().collect());
+                text += &counted(&format!("device {id}"), meaning, &state.counters);
+            }
+            for host in self.hosts.iter().filter(|host| !host.counters.is_empty()) {
+                let counters: Vec<_> = host.counters.clone().into_iter().collect();
+                let meaning = counts::of_host(&counters.iter().cloned().collect());
+                text += &counted(&format!("host {} ({})", host.generation, host.what), meaning, &counters);
             }
         }
         text
@@ -227,6 +228,16 @@ async fn ask_devices(
     let generation = session.generation();
     session.leave();
     Ok((Some(generation), states))
+}
+
+/// What somebody has counted, under its name, with what that means first.
+fn counted(who: &str, meaning: Vec<String>, counters: &[(String, u64)]) -> String {
+    let mut text = format!("\n{who}\n");
+    for line in meaning {
+        text += &format!("  {line}\n");
+    }
+    let rows: Vec<_> = counters.iter().map(|(name, value)| row([&format!("  {name}"), &value.to_string()])).collect();
+    text + &table(&rows)
 }
 
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {

@@ -31,7 +31,7 @@ pub async fn keep_fenced(folder: ArrayFolder, own: Generation, client: HostClien
         }
         // Who decides which hosts are dead lives: after a sleep of the machine it must not find itself among them.
         let decide = move |folder: &ArrayFolder| {
-            folder.renew(own, &Moment::now())?;
+            folder.renew(own, &Moment::now(), None)?;
             folder.expire(&Moment::now(), LEASE)
         };
         let fence = match blocking(&folder, decide).await {

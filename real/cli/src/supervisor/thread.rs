@@ -28,6 +28,7 @@ impl DeviceThread {
                 let file = DeviceFile::open(&assignment.file, expected)?;
                 runtime.block_on(file.serve(
                     &listen,
+                    false,
                     |address| {
                         let _ = serving.send(address.clone());
                     },

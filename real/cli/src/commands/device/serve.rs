@@ -62,7 +62,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             || format!("device {} of array {} serves at {address}\n", superblock.device, superblock.array),
         );
     };
-    device.serve(&arguments.listen, serving, signals.asked_to_end()).await?;
+    device.serve(&arguments.listen, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }
 

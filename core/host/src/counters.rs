@@ -1,0 +1,50 @@
+//! What a host has done since it started.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts of events since the start.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct HostCounters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl HostCounters {
+            /// Names and values, in a fixed order.
+            pub fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+
+            /// Adds what another host has counted.
+            pub fn add(&mut self, other: &HostCounters) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Storage operations that front ends asked for; each takes one transaction or, after refusals, more.
+    operations,
+    /// Requests sent to devices, heartbeats included.
+    requests_sent,
+    /// Answers that came.
+    answers,
+    /// Requests sent again for want of an answer.
+    resent,
+    /// Heartbeats sent only because commits had no request to ride on.
+    commit_carriers,
+    /// Attempts that were refused and tried again.
+    retries,
+    /// Storage transactions that committed.
+    committed,
+    /// Storage transactions that were aborted.
+    aborted,
+    /// Transactions of dead hosts that were resolved.
+    resolved,
+    /// Bands written whole, without reading (see `braid_layout::Method`).
+    full_bands,
+    /// Bands written by reading the units not updated.
+    large_bands,
+    /// Bands written by reading old data and old parity.
+    small_bands,
+}
