@@ -7,9 +7,10 @@
 //!
 //! The codec (`handshake`, `request`, `reply`) is pure: bytes in, values out, and back. `connection` is the one place where
 //! it meets a socket. What is served is behind the [`Backend`] trait, so that tests serve memory; [`HostBackend`]
-//! serves the array. `docs/nbd.md` says which parts of the protocol are spoken.
+//! serves the array. [`Client`] is the other side, for benchmarks. `docs/nbd.md` says which parts of the protocol are spoken.
 
 mod backend;
+mod client;
 mod connection;
 pub mod fuzz;
 mod handshake;
@@ -23,6 +24,7 @@ mod uri;
 mod volume;
 
 pub use backend::{Backend, Error, ErrorNumber, Export, Space, Volume};
+pub use client::{Client, ClientError};
 pub use protocol::REQUEST_BYTES_MAX;
 pub use server::{BindError, Server, Settings};
 pub use uri::uri;

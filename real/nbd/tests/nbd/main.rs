@@ -1,6 +1,7 @@
 //! The server, real sockets, and real clients.
 
 mod behaviour;
+mod client;
 mod clients;
 mod host;
 mod memory;
