@@ -20,6 +20,25 @@ pub fn progress(length: u64, what: &'static str) -> indicatif::ProgressBar {
     bar
 }
 
+/// The same, of bytes.
+pub fn bytes(length: u64, what: &'static str) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(length);
+    let template = format!("{{bar:40}} {what}: {{bytes}} of {{total_bytes}}, {{bytes_per_sec}}, {{eta}} left");
+    bar.set_style(indicatif::ProgressStyle::with_template(&template).expect("it is a template"));
+    bar
+}
+
+/// The same, of so many steps that each take a while; its message says what is being done.
+pub fn steps(length: u64) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(length);
+    let template = "{spinner} {wide_bar} {pos}/{len}, {eta} left: {msg}";
+    bar.set_style(indicatif::ProgressStyle::with_template(template).expect("it is a template"));
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(std::time::Duration::from_millis(500));
+    }
+    bar
+}
+
 /// Lines of columns, each as wide as it needs.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);

@@ -1,5 +1,7 @@
-//! Being asked to end: Ctrl-C and SIGTERM.
+//! Being asked to end: Ctrl-C and SIGTERM; and ending with the parent.
 
+use crate::failure::Failure;
+use rustix::process::{Pid, Signal as Kill, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Both signals, caught from its making on.
@@ -21,4 +23,14 @@ impl Signals {
             _ = self.terminate.recv() => {}
         }
     }
+}
+
+/// The system kills this process when its parent dies, however that happens.
+pub fn die_with(parent: u32) -> Result<(), Failure> {
+    set_parent_process_death_signal(Some(Kill::KILL)).map_err(std::io::Error::from)?;
+    // It may have died before we asked.
+    if getppid().map(Pid::as_raw_pid) != Some(parent as i32) {
+        return Err(Failure::failed("orphaned", "the process that started this one is gone"));
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! One file for each command: its arguments, its help, what it does.
 
+mod bench;
 mod completions;
 mod device;
 mod down;
@@ -64,6 +65,7 @@ enum Command {
     #[command(subcommand)]
     Device(device::Command),
     Nbd(nbd::Arguments),
+    Bench(Box<bench::Arguments>),
     Completions(completions::Arguments),
 }
 
@@ -127,6 +129,7 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         Command::Volume(command) => volume::run(command, common).await,
         Command::Device(command) => device::run(command, common).await,
         Command::Nbd(arguments) => nbd::run(arguments, common).await,
+        Command::Bench(arguments) => bench::run(*arguments, common).await,
         Command::Completions(arguments) => completions::run(arguments, Cli::command()),
     }
 }

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::front::{self, Front};
 use crate::output;
 use crate::session::Session;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::supervisor::{Keepers, Placement, Report, keep_fenced};
 use crate::volumes;
 use braid_base::DeviceId;
@@ -65,6 +65,9 @@ pub struct Arguments {
     /// Run the devices in threads of this process
     #[arg(long)]
     in_process: bool,
+    /// Die with this process, which must be the parent
+    #[arg(long, hide = true, env = super::bench::CHILD_OF)]
+    child_of: Option<u32>,
 }
 
 /// How long all devices together may take to serve.
@@ -76,6 +79,9 @@ const FRONT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs the array until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    if let Some(parent) = arguments.child_of {
+        signals::die_with(parent)?;
+    }
     let mut signals = Signals::catch()?;
     let folder = match &arguments.dir {
         Some(_) if common.array_named => {

@@ -5,10 +5,9 @@ use crate::commands::Common;
 use crate::device::{DeviceFile, Expected};
 use crate::failure::Failure;
 use crate::output;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use braid_base::{ArrayId, DeviceId};
 use braid_shell::Address;
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,7 +39,7 @@ pub struct Arguments {
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(parent) = arguments.child_of {
-        die_with(parent)?;
+        signals::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
     let expected = Expected { array: arguments.array_id, id: arguments.id.map(DeviceId) };
@@ -64,14 +63,4 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     };
     device.serve(&arguments.listen, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The system kills this process when its parent dies, however that happens.
-fn die_with(parent: u32) -> Result<(), Failure> {
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(std::io::Error::from)?;
-    // It may have died before we asked.
-    if getppid().map(Pid::as_raw_pid) != Some(parent as i32) {
-        return Err(Failure::failed("orphaned", "the process that started this device is gone"));
-    }
-    Ok(())
 }
