@@ -52,6 +52,36 @@ fn status_tells_what_is_before_while_and_after_it_is_up() {
 }
 
 #[test]
+fn status_tells_what_was_counted_and_what_that_means() {
+    let array = Array::small();
+    let mut client = Client::open(&array.nbd());
+    for block in 0..50 {
+        client.write(block << 12, &[7; 4096]).expect("a write works");
+    }
+    array.await_status("the host tells with its lease what it has done", |status| {
+        status["hosts"][0]["counters"]["operations"].as_u64().is_some_and(|operations| operations >= 50)
+    });
+    let status = array.status();
+    let host = &status["hosts"][0]["counters"];
+    for name in ["committed", "requests_sent", "socket_writes", "cpu_micros", "resident_bytes"] {
+        assert!(number(&host[name]) > 0, "{name}: {host}");
+    }
+    let devices = status["devices"].as_array().expect("devices are listed");
+    for name in ["socket_reads", "disk_durable_writes", "bytes_accepted", "cpu_micros", "resident_bytes"] {
+        assert!(devices.iter().all(|device| number(&device["counters"][name]) > 0), "{name}: {status}");
+    }
+    let sum = |name: &str| devices.iter().map(|device| number(&device["counters"][name])).sum::<u64>();
+    assert!(sum("bytes_accepted") >= 2 * 50 * 4096, "data and parity");
+    assert!(sum("disk_write_bytes") > sum("bytes_accepted"), "headers and records come on top");
+    let dir = array.dir().to_str().expect("plain").to_string();
+    let said = braid(&["status", "--verbose", "--array", &dir]).done().stdout;
+    for words in ["each operation took", "each read or write served took", "each byte accepted took", "resident_bytes"]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+#[test]
 fn an_interrupt_or_sigterm_ends_it_well_and_leaves_no_process() {
     let mut array = Array::small();
     let content = noise(seed(), 300_000);
@@ -146,7 +176,7 @@ fn every_layout_keeps_its_parity() {
 
 #[test]
 fn help_and_completions_come_without_an_array() {
-    for command in ["up", "down", "status", "volume", "volume create", "volume check", "device serve", "nbd"] {
+    for command in ["up", "down", "status", "volume", "volume create", "volume check", "device serve", "nbd", "bench"] {
         let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         let said = braid(&arguments).done().stdout;
         assert!(said.contains("Usage: braid") && said.lines().count() > 8, "{command}: {said}");

@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | `bench` | `braid bench`: whether its figures are so, and whether it leaves everything as it was |
 //! | `clients` | nbdinfo, nbdcopy, qemu-img, qemu-io, fio, libnbd |
 //! | `file_system` | ext4 on a volume, through nbdfuse and a loop device |
 //! | `hosts` | several servers that write the same stripes, or the same blocks, at once |
@@ -11,6 +12,7 @@
 //! | `strangers` | garbage on ports, clients that vanish, devices that stand still |
 //! | `damage` | devices that are swapped, damaged, too new, or full |
 
+mod bench;
 mod clients;
 mod crashes;
 mod damage;

@@ -1,0 +1,207 @@
+//! `braid bench`: whether its figures are so, and whether it leaves everything as it was.
+//!
+//! Runs are short: nothing here depends on how fast anything is.
+
+use braid_processes::array::{Array, gone, number, text};
+use braid_processes::daemon::{has_ended_within, signal};
+use braid_processes::data::{noise, seed};
+use braid_processes::program::{braid, braid_bin};
+use braid_processes::{Client, Outcome, Scratch, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Room for a volume of the bench beside the first.
+const ROOMY: [&str; 4] = ["--size", "128MiB", "--volume", "vol0:32MiB"];
+const SHORT: [&str; 10] = ["--size", "16MiB", "--seconds", "0.3", "--warm-up", "0.1", "--depth", "8", "--seed", "7"];
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+fn bench(scratch: &Scratch, arguments: &[&str]) -> Outcome {
+    braid(&[&["bench", "--json", "--scratch", &scratch.text("")], &SHORT[..], arguments].concat())
+}
+
+#[track_caller]
+fn assert_empty(scratch: &Scratch) {
+    let left: Vec<_> = std::fs::read_dir(scratch.path("")).expect("it can be listed").collect();
+    assert!(left.is_empty(), "the bench has left {left:?}");
+}
+
+#[track_caller]
+fn real(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("a figure was expected, not {value}"))
+}
+
+fn runs(series: &Value) -> Vec<&Value> {
+    series["runs"].as_array().expect("runs are listed").iter().collect()
+}
+
+#[test]
+fn figures_are_what_the_protocol_costs_and_nothing_stays() {
+    let scratch = Scratch::new();
+    for (reads, messages) in [("100", 2.0), ("0", 8.0)] {
+        let said = bench(&scratch, &["--reads", reads]).done().json();
+        assert_empty(&scratch);
+        assert_eq!(number(&said["seed"]), 7);
+        let series = said["series"].as_array().expect("series are listed");
+        let ways: Vec<String> = series.iter().map(|series| text(&series["settings"]["a"]["through"])).collect();
+        assert_eq!(ways, ["direct", "nbd"], "both, if none is named");
+        for series in series {
+            assert!(series["summary"].is_null(), "there is nothing to compare: {series}");
+            let [run] = runs(series)[..] else { panic!("one run each: {series}") };
+            let figure = |name: &str| &run["figures"][name];
+            for name in ["operations_per_second", "mib_per_second", "latency_p50_us", "cpu_us_per_operation_devices"] {
+                assert!(real(figure(name)) > 0.0, "{name}: {run}");
+            }
+            let (low, high) = (real(figure("latency_p50_us")), real(figure("latency_max_us")));
+            assert!(low <= real(figure("latency_p99_us")) && real(figure("latency_p99_us")) <= high, "{run}");
+            assert!(real(figure("device_resident_mib")) > 1.0, "{run}");
+            // A read asks one device. A small write asks two, twice. What hosts and the bench say beside is little.
+            let said = real(figure("messages_per_operation"));
+            assert!((messages..2.0 * messages).contains(&said), "{said} messages for what takes {messages}: {run}");
+            if reads == "100" {
+                assert!((0.99..1.2).contains(&real(figure("disk_reads_per_operation"))), "from the disk: {run}");
+                assert!(figure("write_amplification").is_null(), "nothing was written: {run}");
+            } else {
+                assert!(real(figure("write_amplification")) > 2.0, "data and parity: {run}");
+                assert!(real(figure("syncs_per_operation")) > 0.0, "{run}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_comparison_runs_in_turns_and_takes_each_ratio_within_its_pair() {
+    let scratch = Scratch::new();
+    let arguments = ["--reads", "0", "--through", "direct", "--versus", "ordering=none", "--pairs", "6"];
+    let said = bench(&scratch, &arguments).done().json();
+    assert_empty(&scratch);
+    assert_eq!(said["versus"], "ordering=none");
+    let series = &said["series"][0];
+    assert_eq!(series["settings"]["a"]["ordering"], "timestamp");
+    assert_eq!(series["settings"]["b"]["ordering"], "none");
+    let sides: String = runs(series).iter().map(|run| text(&run["side"])).collect();
+    assert_eq!(sides, "abbaabbaabba");
+    let value = |side: &str, pair: u64| {
+        let run = runs(series).into_iter().find(|run| run["side"] == side && number(&run["pair"]) == pair);
+        real(&run.expect("each side runs in each pair")["figures"]["operations_per_second"])
+    };
+    let mut ratios: Vec<f64> = (0..6).map(|pair| value("b", pair) / value("a", pair)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let summary = &series["summary"]["operations_per_second"];
+    let near = |value: &Value, expected: f64| (real(value) / expected - 1.0).abs() < 1e-9;
+    assert!(near(&summary["ratio"], (ratios[2] + ratios[3]) / 2.0), "{summary}, not {ratios:?}");
+    assert!(near(&summary["interval"]["low"], ratios[0]) && near(&summary["interval"]["high"], ratios[5]), "{summary}");
+    assert!(near(&summary["interval"]["coverage"], 0.96875), "{summary}");
+}
+
+#[test]
+fn other_programs_and_placements_are_compared_on_arrays_of_their_own() {
+    let scratch = Scratch::new();
+    let binary = format!("binary={}", braid_bin().display());
+    let said = bench(&scratch, &["--versus", &binary, "--versus", "in-process", "--pairs", "1"]).done().json();
+    assert_empty(&scratch);
+    let [series] = &said["series"].as_array().expect("series are listed")[..] else {
+        panic!("another program is driven through NBD only: {said}")
+    };
+    assert_eq!(series["settings"]["b"]["through"], "nbd");
+    for run in runs(series) {
+        let of_devices = &run["figures"]["cpu_us_per_operation_devices"];
+        assert_eq!(of_devices.is_null(), run["side"] == "b", "threads are counted with their process: {run}");
+        assert!(real(&run["figures"]["cpu_us_per_operation"]) > 0.0, "{run}");
+    }
+    let summary = &series["summary"]["operations_per_second"];
+    assert!(real(&summary["ratio"]) > 0.0 && summary["interval"].is_null(), "one pair is not sure of anything: {said}");
+}
+
+#[test]
+fn on_an_array_that_is_there_only_a_volume_of_its_own_is_touched() {
+    let array = Array::up(&ROOMY);
+    let content = noise(seed(), 1 << 20);
+    Client::open(&array.nbd()).write(0, &content).expect("a write works");
+    let arguments = [&["bench"], &SHORT[..], &["--reads", "50", "--clients", "2", "--block-max", "64KiB"]].concat();
+    let said = array.braid(&arguments).done().json();
+    for series in said["series"].as_array().expect("series are listed") {
+        assert!(real(&runs(series)[0]["figures"]["operations_per_second"]) > 0.0, "{series}");
+    }
+    let status = array.status();
+    assert_eq!(status["volumes"].as_array().map(Vec::len), Some(1), "{status}");
+    assert_eq!(status["hosts"].as_array().map(Vec::len), Some(1), "its hosts are gone: {status}");
+    let there = Client::open(&array.nbd()).read(0, content.len()).expect("a read works");
+    assert!(there == content, "what was there is as it was");
+    array.assert_sound("vol0");
+    let refused = array.braid(&["bench", "--size", "100GiB"]).refused(1, "device-full");
+    assert!(refused.contains("free"), "{refused}");
+    array.braid(&["bench", "--in-process"]).refused(2, "usage");
+    array.braid(&["bench", "--versus", "devices=3"]).refused(2, "usage");
+    assert_eq!(array.status()["volumes"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn what_can_not_be_measured_is_refused_and_nothing_is_made() {
+    let scratch = Scratch::new();
+    let refused = [
+        (&["--block", "5000"][..], 2, "bad-size", "4 KiB"),
+        (&["--block", "8MiB"][..], 2, "bad-setting", "4 MiB"),
+        (&["--reads", "101"][..], 2, "bad-setting", "100"),
+        (&["--layout", "raid5:5+1"][..], 2, "bad-layout", "6"),
+        (&["--versus", "speed=11"][..], 2, "usage", "ordering"),
+        (&["--versus", "ordering=random"][..], 2, "usage", "timestamp"),
+        (&["--versus", "depth=0"][..], 2, "bad-setting", "depth"),
+        (&["--through", "direct", "--versus", "binary=/x"][..], 2, "bad-setting", "nbd"),
+        (&["--through", "direct", "--through", "nbd", "--versus", "through=nbd"][..], 2, "usage", "once"),
+        (&["--seconds", "soon"][..], 2, "usage", "seconds"),
+        (&["--pairs", "0", "--versus", "depth=1"][..], 2, "usage", "0"),
+        (&["--versus", "binary=/nowhere/braid"][..], 3, "no-such-file", "/nowhere/braid"),
+    ];
+    let folder = scratch.text("");
+    for (arguments, status, code, word) in refused {
+        let line = [&["bench", "--json", "--scratch", &folder], arguments].concat();
+        let said = braid(&line).refused(status, code);
+        assert!(said.contains(word), "{arguments:?} is told of {word}: {said}");
+        assert_empty(&scratch);
+    }
+    braid(&["bench", "--json", "--array", &scratch.text("nowhere")]).refused(3, "no-array");
+    assert_empty(&scratch);
+}
+
+#[test]
+fn an_interrupt_ends_it_and_everything_it_has_made() {
+    let scratch = Scratch::new();
+    let (mut bench, pids) = endless(&scratch);
+    signal(bench.id(), Signal::INT);
+    assert!(has_ended_within(bench.id(), END_LIMIT), "it still runs");
+    let output = bench.wait().expect("it can be waited for");
+    assert_eq!(output.code(), Some(1));
+    gone(&pids);
+    assert_empty(&scratch);
+}
+
+#[test]
+fn one_that_is_killed_takes_its_processes_with_it() {
+    let scratch = Scratch::new();
+    let (mut bench, pids) = endless(&scratch);
+    bench.kill().expect("it can be killed");
+    bench.wait().expect("it can be waited for");
+    gone(&pids);
+}
+
+/// A bench in the middle of a long run, and the processes of its array.
+fn endless(scratch: &Scratch) -> (Child, Vec<u32>) {
+    let arguments = ["bench", "--json", "--scratch", &scratch.text(""), "--size", "16MiB", "--seconds", "3600"];
+    let mut command = Command::new(braid_bin());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).env_remove("BRAID_ARRAY");
+    let bench = command.spawn().expect("braid can be started");
+    let array = scratch.text(&format!("braid-bench-{}/array-0", bench.id()));
+    let mut status = Value::Null;
+    wait_until("it drives an array", END_LIMIT, || {
+        let outcome = braid(&["status", "--json", "--array", &array]);
+        status = serde_json::from_str(outcome.stdout.trim()).unwrap_or_default();
+        let hosts = status["hosts"].as_array().into_iter().flatten();
+        let mut operations = hosts.filter(|host| host["what"] == "bench").map(|host| &host["counters"]["operations"]);
+        operations.any(|count| count.as_u64().is_some_and(|count| count > 1000))
+    });
+    let devices = status["devices"].as_array().expect("devices are listed");
+    let pids = devices.iter().map(|device| &device["pid"]).chain([&status["pid"]]);
+    (bench, pids.map(|pid| number(pid) as u32).collect())
+}
