@@ -94,9 +94,15 @@ impl View<'_> {
                 "state": self.volume_state(volume),
             })
         });
-        let hosts = self.hosts.iter().map(
-            |host| json!({"generation": host.generation.0, "pid": host.pid, "what": host.what, "live": host.live, "counters": host.counters}),
-        );
+        let hosts = self.hosts.iter().map(|host| {
+            json!({
+                "generation": host.generation.0,
+                "pid": host.pid,
+                "what": host.what,
+                "live": host.live,
+                "counters": host.counters,
+            })
+        });
         json!({
             "schema": 1,
             "dir": self.folder.absolute(),

@@ -138,12 +138,15 @@ impl Figures {
 
 impl Span {
     fn between(before: &Snapshot, after: &Snapshot) -> Result<Span, Failure> {
-        let since = |after: &Counts, before: &Counts| {
-            after.since(before, |name| COUNTED.contains(&name)).ok_or_else(|| {
-                Failure::failed("restarted", "a part of the array was started again in the middle of a measurement")
-                    .hint("measure again when it is at rest")
-            })
+        let restarted = || {
+            Failure::failed("restarted", "a part of the array was started again in the middle of a measurement")
+                .hint("`braid status` shows which; measure again when it is at rest")
         };
+        if before.restarts != after.restarts {
+            return Err(restarted());
+        }
+        let since =
+            |after: &Counts, before: &Counts| after.since(before, |name| COUNTED.contains(&name)).ok_or_else(restarted);
         let sum = |after: &[Counts], before: &[Counts]| {
             let mut sum: Option<Counts> = None;
             for (after, before) in after.iter().zip(before) {
@@ -199,7 +202,7 @@ mod tests {
         let snapshot = |factor| Snapshot {
             devices: vec![device(factor, devices_cpu), device(factor, devices_cpu)],
             server: counts(&[("cpu_micros", 700 * factor), ("retries", 20 * factor)]),
-            hosts: Vec::new(),
+            ..Snapshot::default()
         };
         Figures::new(&driven(), &snapshot(1), &snapshot(2), 300).unwrap()
     }
@@ -239,5 +242,12 @@ mod tests {
     fn a_device_that_was_started_again_spoils_the_run() {
         let snapshot = |factor| Snapshot { devices: vec![device(factor, None)], ..Snapshot::default() };
         assert_eq!(Figures::new(&driven(), &snapshot(2), &snapshot(1), 0).unwrap_err().code, "restarted");
+        let again = Snapshot { restarts: vec![1], ..snapshot(2) };
+        let before = Snapshot { restarts: vec![0], ..snapshot(1) };
+        assert_eq!(
+            Figures::new(&driven(), &before, &again, 0).unwrap_err().code,
+            "restarted",
+            "though it has counted on"
+        );
     }
 }

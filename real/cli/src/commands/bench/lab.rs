@@ -23,6 +23,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// How long an array may take to come up, and to go down.
@@ -87,6 +88,8 @@ pub struct Ways {
 pub struct Snapshot {
     /// By each device.
     pub devices: Vec<Counts>,
+    /// How often each device had been started again.
+    pub restarts: Vec<u64>,
     /// By the process that keeps the array up, and its host, which serves NBD.
     pub server: Counts,
     /// By each host within the bench.
@@ -149,7 +152,12 @@ impl Lab {
         let (layout, ordering) = (layout.to_string(), ordering_name(*ordering));
         let sizes = [bytes.to_string(), unit.to_string()];
         let create = ["volume", "create", &name, "--size", &sizes[0], "--unit", &sizes[1], "--layout", &layout];
-        let made = array.command(&[&create[..], &["--ordering", ordering]].concat()).await?;
+        let made = array.command(&[&create[..], &["--ordering", ordering]].concat()).await;
+        if made.as_ref().is_err_and(|failure| failure.code == "volume-exists") {
+            // It is not ours, so it is not ours to delete.
+            array.volumes.pop();
+        }
+        let made = made?;
         let uri = made["nbd"].as_str().unwrap_or_default();
         let server = uri.strip_prefix("nbd://").and_then(|rest| rest.split('/').next()).unwrap_or(uri);
         array.volumes[site.volume].server = server
@@ -191,9 +199,16 @@ impl Lab {
     /// Ends what [`Lab::open`] began.
     pub async fn close(&mut self, ways: Ways) {
         drop(ways);
+        self.end_sessions().await;
+    }
+
+    /// All at once: each may have to wait for what it has begun.
+    async fn end_sessions(&mut self) {
+        let mut ending = JoinSet::new();
         for session in self.sessions.drain(..) {
-            session.end().await;
+            ending.spawn_local(session.end());
         }
+        while ending.join_next().await.is_some() {}
     }
 
     /// What has been counted at `site` by now.
@@ -213,6 +228,7 @@ impl Lab {
         let server = list("hosts").into_iter().find(|host| host["pid"] == status["pid"]);
         Ok(Snapshot {
             devices: devices.iter().map(counters).collect(),
+            restarts: devices.iter().filter_map(|device| device["restarts"].as_u64()).collect(),
             server: server.iter().map(counters).next().unwrap_or_default(),
             hosts: self.sessions.iter().map(Session::counters).collect(),
         })
@@ -220,9 +236,7 @@ impl Lab {
 
     /// Puts everything away that the bench has made. What can't be is told.
     pub async fn tidy(mut self) {
-        for session in self.sessions.drain(..) {
-            session.end().await;
-        }
+        self.end_sessions().await;
         for array in self.arrays {
             array.put_away().await;
         }

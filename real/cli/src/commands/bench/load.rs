@@ -139,9 +139,8 @@ async fn run(
             workers.spawn_local(async move {
                 while span.is_none_or(|span| begun.elapsed() < span) {
                     let Some(operation) = course.borrow_mut().next() else { break };
-                    let since = Instant::now();
-                    target.perform(operation, &content).await?;
-                    driven.borrow_mut().note(operation, since.elapsed());
+                    let took = target.perform(operation, &content).await?;
+                    driven.borrow_mut().note(operation, took);
                     progress.inc(operation.length);
                 }
                 Ok::<_, Failure>(())
@@ -177,20 +176,26 @@ impl Driven {
 }
 
 impl Target {
-    /// Does an operation, and holds what it brings against what it must.
-    async fn perform(&self, operation: Operation, content: &Content) -> Result<(), Failure> {
+    /// Does an operation, and holds what it brings against what it must. Returns how long it took; making and checking
+    /// content is not a part of it.
+    async fn perform(&self, operation: Operation, content: &Content) -> Result<Duration, Failure> {
         let Operation { reads, offset, length } = operation;
         if reads {
             let read = content.begin_read(offset, length);
+            let begun = Instant::now();
             let brought = self.read(offset, length as usize).await?;
-            return content.check(offset, &read, &brought).map_err(|wrong| {
+            let took = begun.elapsed();
+            content.check(offset, &read, &brought).map_err(|wrong| {
                 Failure::data_lost("wrong-data", wrong.to_string()).hint("no figures are reported of wrong answers")
-            });
+            })?;
+            return Ok(took);
         }
         let (write, data) = content.begin_write(offset, length);
+        let begun = Instant::now();
         self.write(offset, data).await?;
+        let took = begun.elapsed();
         content.end_write(offset, &write);
-        Ok(())
+        Ok(took)
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<Vec<Bytes>, Failure> {

@@ -25,7 +25,7 @@ use crate::creation;
 use crate::failure::Failure;
 use crate::observed::cpu_micros;
 use crate::output;
-use crate::session::{HEARTBEAT, require_up};
+use crate::session::HEARTBEAT;
 use crate::signals::Signals;
 use crate::volumes::parse_ordering;
 use braid_base::Rng;
@@ -43,8 +43,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Measure an array: operations per second, latency, and what each operation costs
 ///
 /// Brings up a scratch array, drives a volume of it, and removes everything; also after Ctrl-C. With --array it measures a
-/// running array of yours instead, on a volume that it makes for itself and deletes; what is there is not touched. `direct` drives
-/// the array by a host in this process, `nbd` by the NBD server of `braid up`. Every read is checked against what was written.
+/// running array of yours instead (BRAID_ARRAY alone does not), on a volume that it makes for itself and deletes; what is there is not
+/// touched. `direct` drives the array by a host in this process, `nbd` by the NBD server of `braid up`. Every read is checked against
+/// what was written.
 ///
 /// With --versus it compares: A is what the other options say, B differs in what --versus says. They run in turns (A B, B A, …), so
 /// that what the machine does beside hits both; each pair gives one ratio. The same setting again, --versus ordering=timestamp,
@@ -122,7 +123,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SETTING=VALUE", help_heading = "Comparison")]
     versus: Vec<Change>,
     /// How many times each side runs
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Comparison")]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000), help_heading = "Comparison")]
     pairs: u16,
 }
 
@@ -164,10 +165,9 @@ impl Arguments {
             }
             let folder = common.folder();
             let description = folder.describe()?;
-            require_up(&folder)?;
-            let in_process = folder
-                .running()?
-                .is_some_and(|running| running.devices.iter().any(|device| device.pid == Some(running.supervisor)));
+            let running = folder.running()?.filter(|running| running.ready);
+            let running = running.ok_or_else(|| Failure::not_up(&folder).hint("`braid up` brings it up"))?;
+            let in_process = running.devices.iter().any(|device| device.pid == Some(running.supervisor));
             let array = ArraySettings { binary: None, devices: description.devices.len() as u16, in_process };
             let layout = description.creation.layout.parse()?;
             (Place::Given(folder), array, layout, description.creation.unit)

@@ -91,6 +91,8 @@ pub struct Change {
     value: String,
 }
 
+/// Some 24 bytes are kept in memory of each block.
+const SIZE_MAX: u64 = 256 << 30;
 const CLIENTS_MAX: u16 = 64;
 const DEPTH_MAX: u16 = 1024;
 
@@ -107,6 +109,9 @@ impl Settings {
         creation::check_multiple("--block", load.block)?;
         creation::check_multiple("--block-max", load.block_max)?;
         let wrong = |message: String| Err(Failure::usage("bad-setting", message));
+        if volume.bytes > SIZE_MAX {
+            return wrong(format!("the bench can keep no more than {} in mind", format_size(SIZE_MAX)));
+        }
         if load.reads > 100 {
             return wrong(format!("{} of a hundred operations can't be reads: choose 0 to 100", load.reads));
         }
@@ -382,6 +387,7 @@ mod tests {
             ("block=8MiB", "bad-setting"),
             ("block-max=2KiB", "bad-size"),
             ("size=0", "bad-size"),
+            ("size=1TiB", "bad-setting"),
             ("unit=5000", "bad-unit"),
             ("layout=raid5:5+1", "bad-layout"),
             ("depth=0", "bad-setting"),
