@@ -169,9 +169,9 @@ fn what_can_not_be_measured_is_refused_and_nothing_is_made() {
 fn an_interrupt_ends_it_and_everything_it_has_made() {
     let scratch = Scratch::new();
     let (mut bench, pids) = endless(&scratch);
-    signal(bench.id(), Signal::INT);
-    assert!(has_ended_within(bench.id(), END_LIMIT), "it still runs");
-    let output = bench.wait().expect("it can be waited for");
+    signal(bench.0.id(), Signal::INT);
+    assert!(has_ended_within(bench.0.id(), END_LIMIT), "it still runs");
+    let output = bench.0.wait().expect("it can be waited for");
     assert_eq!(output.code(), Some(1));
     gone(&pids);
     assert_empty(&scratch);
@@ -180,19 +180,29 @@ fn an_interrupt_ends_it_and_everything_it_has_made() {
 #[test]
 fn one_that_is_killed_takes_its_processes_with_it() {
     let scratch = Scratch::new();
-    let (mut bench, pids) = endless(&scratch);
-    bench.kill().expect("it can be killed");
-    bench.wait().expect("it can be waited for");
+    let (bench, pids) = endless(&scratch);
+    drop(bench);
     gone(&pids);
 }
 
+/// A bench that goes on running. Killed when it is dropped.
+struct Endless(Child);
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A bench in the middle of a long run, and the processes of its array.
-fn endless(scratch: &Scratch) -> (Child, Vec<u32>) {
-    let arguments = ["bench", "--json", "--scratch", &scratch.text(""), "--size", "16MiB", "--seconds", "3600"];
+fn endless(scratch: &Scratch) -> (Endless, Vec<u32>) {
+    // Much longer than the test, but not for ever, should the test itself be killed.
+    let arguments = ["bench", "--json", "--scratch", &scratch.text(""), "--size", "16MiB", "--seconds", "150"];
     let mut command = Command::new(braid_bin());
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).env_remove("BRAID_ARRAY");
-    let bench = command.spawn().expect("braid can be started");
-    let array = scratch.text(&format!("braid-bench-{}/array-0", bench.id()));
+    let bench = Endless(command.spawn().expect("braid can be started"));
+    let array = scratch.text(&format!("braid-bench-{}/array-0", bench.0.id()));
     let mut status = Value::Null;
     wait_until("it drives an array", END_LIMIT, || {
         let outcome = braid(&["status", "--json", "--array", &array]);
