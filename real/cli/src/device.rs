@@ -87,7 +87,7 @@ impl DeviceFile {
     }
 
     /// Serves the device at `listen` until `stop` ends. Calls `serving` with the address once its store has recovered.
-    /// `own_process` says that this process does nothing else.
+    /// `own_process` says that this process does nothing else; otherwise hosts in it need no network to get here.
     pub async fn serve(
         self,
         listen: &Address,
@@ -95,9 +95,12 @@ impl DeviceFile {
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
-        let listener = Listener::bind(listen)
+        let mut listener = Listener::bind(listen)
             .await
             .map_err(|error| Failure::from(error).of(format!("can't listen on {listen}")))?;
+        if !own_process {
+            listener.open_to_this_process();
+        }
         let address = listener.address().clone();
         let path = self.disk.path().display().to_string();
         let us = Node { array: self.superblock.array, id: NodeId::Device(self.superblock.device) };

@@ -3,7 +3,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | `commands` | one file for each command: its arguments, its help, what it does |
-//! | `supervisor` | keeps devices running for `braid up`, each in a process or a thread |
+//! | `supervisor` | keeps devices running for `braid up`, each in a process or a task |
 //! | `device` | one device: making, opening and serving it |
 //! | `front` | an NBD server and its host |
 //! | `observed` | machines that can be looked at while they run |

@@ -28,7 +28,7 @@ const DEVICE_SILENCE_MAX: Duration = Duration::from_secs(5);
 pub type DeviceAddresses = BTreeMap<DeviceId, Address>;
 
 /// Takes connections from whoever comes.
-pub(crate) async fn accept(listener: Listener, arrivals: mpsc::Sender<Arrival>, warning: Arc<Warning>) {
+pub(crate) async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Arrival>, warning: Arc<Warning>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let permit = room.clone().acquire_owned().await.expect("nobody closes it");

@@ -19,6 +19,7 @@ mod driver;
 mod host;
 mod inbox;
 mod outbox;
+mod pipe;
 mod stream;
 mod transport;
 mod warning;

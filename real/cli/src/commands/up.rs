@@ -62,7 +62,7 @@ pub struct Arguments {
     /// Run each device in a process of its own (the default)
     #[arg(long, conflicts_with = "in_process")]
     processes: bool,
-    /// Run the devices in threads of this process
+    /// Run the devices in this process, in one thread with the host: less to pay for each request, one core for all
     #[arg(long)]
     in_process: bool,
     /// Die with this process, which must be the parent
@@ -91,7 +91,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         Some(dir) => ArrayFolder::at(dir),
         None => common.folder(),
     };
-    let placement = if arguments.in_process { Placement::Thread } else { Placement::Process };
+    let placement = if arguments.in_process { Placement::Task } else { Placement::Process };
     let asked = Asked {
         devices: arguments.devices,
         size: arguments.size,

@@ -1,11 +1,11 @@
 //! Keeps the devices of an array running: each has a keeper, which starts it, notices its end, and starts it again.
 //!
-//! A device runs in a process of its own, or in a thread of this one ([`Placement`]). Its address stays the same from start
+//! A device runs in a process of its own, or in a task of this one ([`Placement`]). Its address stays the same from start
 //! to start wherever the port can be had again.
 
 mod fence;
 mod process;
-mod thread;
+mod task;
 
 pub use fence::keep_fenced;
 
@@ -33,8 +33,8 @@ const STEADY: Duration = Duration::from_secs(10);
 pub enum Placement {
     /// In a process of its own, that can be killed without the others.
     Process,
-    /// In a thread of this process.
-    Thread,
+    /// In a task of this process, in the thread of the host: messages between them cost no system calls.
+    Task,
 }
 
 /// What a keeper says of its device.
@@ -78,7 +78,7 @@ impl Keepers {
         let mut tasks = JoinSet::new();
         for DeviceEntry { id, file, .. } in &description.devices {
             let assignment = Assignment { array: description.array, id: DeviceId(*id), file: folder.join(file) };
-            tasks.spawn(keep(assignment, placement, stopped.clone(), reporter.clone()));
+            tasks.spawn_local(keep(assignment, placement, stopped.clone(), reporter.clone()));
         }
         Keepers { stop, tasks, reports }
     }
@@ -99,7 +99,7 @@ impl Keepers {
 /// One start of a device, wherever it runs.
 enum Started {
     Process(process::DeviceProcess),
-    Thread(thread::DeviceThread),
+    Task(task::DeviceTask),
 }
 
 impl Started {
@@ -113,9 +113,9 @@ impl Started {
                 let (process, running) = process::DeviceProcess::start(assignment, listen).await?;
                 Ok((Started::Process(process), running))
             }
-            Placement::Thread => {
-                let (thread, running) = thread::DeviceThread::start(assignment, listen).await?;
-                Ok((Started::Thread(thread), running))
+            Placement::Task => {
+                let (task, running) = task::DeviceTask::start(assignment, listen).await?;
+                Ok((Started::Task(task), running))
             }
         }
     }
@@ -124,14 +124,14 @@ impl Started {
     async fn ended(&mut self) -> Failure {
         match self {
             Started::Process(process) => process.ended().await,
-            Started::Thread(thread) => thread.ended().await,
+            Started::Task(task) => task.ended().await,
         }
     }
 
     async fn stop(self) {
         match self {
             Started::Process(process) => process.stop().await,
-            Started::Thread(thread) => thread.stop().await,
+            Started::Task(task) => task.stop().await,
         }
     }
 }
@@ -158,7 +158,7 @@ async fn keep(
                 let message = format!("device {id} did not begin to serve within {START_WAIT:?}");
                 Err(Failure::unreachable("device-slow", message))
             }),
-            // A start that is cut short takes its process or thread with it.
+            // A start that is cut short takes its process or task with it.
             () = &mut stopped => return,
         };
         let failure = match started {

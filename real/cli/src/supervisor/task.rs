@@ -1,0 +1,78 @@
+//! A device in a task of this process, in the same thread as the host.
+
+use super::{Assignment, Running, STOP_WAIT};
+use crate::device::{DeviceFile, Expected};
+use crate::failure::Failure;
+use braid_shell::Address;
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinError, JoinHandle, spawn_local};
+
+/// The task of a device. Dropped, it ends at once.
+pub struct DeviceTask {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Failure>,
+    name: String,
+    _end: AbortOnDrop,
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl DeviceTask {
+    /// Starts it, and waits until it serves.
+    pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(DeviceTask, Running), Failure> {
+        let name = format!("device {}", assignment.id);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (serving, served) = oneshot::channel();
+        let (assignment, listen) = (assignment.clone(), listen.clone());
+        let mut task = spawn_local(async move {
+            let expected = Expected { array: Some(assignment.array), id: Some(assignment.id) };
+            let told = |address: &Address| {
+                let _ = serving.send(address.clone());
+            };
+            let stopped = async {
+                // Dropped: whoever started us has gone.
+                let _ = stopped.await;
+            };
+            let outcome = match DeviceFile::open(&assignment.file, expected) {
+                Ok(file) => file.serve(&listen, false, told, stopped).await,
+                Err(failure) => Err(failure),
+            };
+            outcome.err().unwrap_or_else(|| Failure::failed("device-ended", "it was stopped"))
+        });
+        let end = AbortOnDrop(task.abort_handle());
+        match served.await {
+            Ok(address) => {
+                let running = Running { address, pid: std::process::id() };
+                Ok((DeviceTask { stop, task, name, _end: end }, running))
+            }
+            Err(_) => Err(how_it_ended(&name, (&mut task).await)),
+        }
+    }
+
+    /// Ends when the task does.
+    pub async fn ended(&mut self) -> Failure {
+        how_it_ended(&self.name, (&mut self.task).await)
+    }
+
+    /// Asks the task to end.
+    pub async fn stop(self) {
+        let DeviceTask { stop, task, name, _end } = self;
+        drop(stop);
+        if tokio::time::timeout(STOP_WAIT, task).await.is_err() {
+            tracing::warn!("{name} did not end within {STOP_WAIT:?}");
+        }
+    }
+}
+
+fn how_it_ended(name: &str, ended: Result<Failure, JoinError>) -> Failure {
+    match ended {
+        Ok(failure) => failure.of(name),
+        Err(_) => Failure::failed("device-ended", format!("{name} panicked")),
+    }
+}
