@@ -117,6 +117,11 @@ impl Stream {
         Ok(Stream::Tcp(stream))
     }
 
+    /// True if the other end is in this process.
+    pub fn is_pipe(&self) -> bool {
+        matches!(self, Stream::Pipe(_))
+    }
+
     /// Reads what there is, once there is something, into the room that `buffer` has; zero at the end.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
         match self {

@@ -34,6 +34,7 @@ pub(crate) struct Transport {
     ended: Vec<(u64, Ended)>,
     arrivals: mpsc::Receiver<Arrival>,
     next_patrol: Instant,
+    within_process: bool,
     warning: Arc<Warning>,
     counters: Arc<Counters>,
     /// Ends when this is dropped.
@@ -73,6 +74,7 @@ impl Transport {
             ended: Vec::new(),
             arrivals,
             next_patrol: Instant::now() + PATROL_EVERY,
+            within_process: false,
             warning,
             counters,
             _connector: tasks,
@@ -95,6 +97,11 @@ impl Transport {
             Pushed::First | Pushed::Behind => add(&self.counters.frames_sent, 1),
             Pushed::Full => add(&self.counters.dropped_full, 1),
         }
+    }
+
+    /// True if a peer is in this very process.
+    pub fn is_within_process(&self) -> bool {
+        self.within_process
     }
 
     /// Writes what was sent. What a socket does not take at once is written by a later call: it wakes `cx`.
@@ -153,6 +160,7 @@ impl Transport {
         if let Some(peer) = arrival.peer {
             self.routes.insert(peer, number);
         }
+        self.within_process |= arrival.stream.is_pipe();
         let inbox = Inbox::new(self.us, arrival.peer);
         self.connections.insert(number, Connection::new(arrival, inbox, now));
     }

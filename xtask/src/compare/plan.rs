@@ -15,7 +15,7 @@ pub enum Part {
     /// 1 MiB sequential reads
     #[value(name = "read-1m")]
     Read1m,
-    /// Devices as threads against devices as processes
+    /// Devices in the host's process against devices in their own
     InProcess,
     /// Memory of a device process
     Memory,
