@@ -28,7 +28,7 @@ const SETTLED_BYTES: u64 = 256 << 10;
 pub enum Placement {
     /// Each in a process of its own.
     Processes,
-    /// In threads of one process.
+    /// In the process of the host.
     InProcess,
 }
 
