@@ -68,7 +68,7 @@ pub struct Arguments {
     /// Devices of a scratch array [default: 5]
     #[arg(long, value_name = "N", help_heading = "Array")]
     devices: Option<u16>,
-    /// Run the devices of a scratch array in threads of one process
+    /// Run the devices of a scratch array in the process of `braid up`
     #[arg(long, help_heading = "Array")]
     in_process: bool,
     /// raid5:4+1, raid1:2, raid0:5, … [default: as `braid up` would, or as your array was created]

@@ -30,7 +30,7 @@ pub struct ArraySettings {
     pub binary: Option<PathBuf>,
     /// How many devices.
     pub devices: u16,
-    /// Whether the devices run in threads of one process.
+    /// Whether the devices run in the process of `braid up`.
     pub in_process: bool,
 }
 
@@ -157,7 +157,7 @@ impl Settings {
 impl std::fmt::Display for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Settings { array, volume, load } = self;
-        let place = if array.in_process { "threads of one process" } else { "processes" };
+        let place = if array.in_process { "one process" } else { "processes" };
         writeln!(
             f,
             "{} devices in {place}; volume of {}: {}, stripe unit {}, ordering {}",
