@@ -12,7 +12,7 @@ use std::ops::{Deref, DerefMut};
 /// What a thread keeps at most: about what a journal half full refers to.
 const POOL_BYTES_MAX: usize = 16 << 20;
 /// Larger buffers are not kept.
-const POOLED_BYTES_MAX: usize = 1 << 20;
+const POOLED_BYTES_MAX: usize = 2 << 20;
 
 /// Bytes that begin at a multiple of [`AlignedBuffer::ALIGNMENT`] in memory.
 pub struct AlignedBuffer {
@@ -36,7 +36,12 @@ impl AlignedBuffer {
     pub fn recycled(len: usize) -> AlignedBuffer {
         let memory = Memory::at_least(len + Self::ALIGNMENT);
         let skip = memory.0.as_ptr().align_offset(Self::ALIGNMENT);
-        AlignedBuffer { memory, skip, len }
+        let mut buffer = AlignedBuffer { memory, skip, len };
+        if cfg!(debug_assertions) {
+            // Who leaves a byte out is found by the first checksum, and the same way each time.
+            buffer.fill(0xa5);
+        }
+        buffer
     }
 
     /// The same bytes, shared and unchangeable; still aligned.
@@ -83,7 +88,7 @@ impl Drop for Memory {
     }
 }
 
-/// Sizes are rounded up by an eighth at most, so that few of them serve all.
+/// Sizes are rounded up, large ones by an eighth at most, so that few of them serve all.
 fn class_of(bytes: usize) -> usize {
     bytes.next_multiple_of((bytes.next_power_of_two() / 16).max(AlignedBuffer::ALIGNMENT))
 }
@@ -108,9 +113,19 @@ impl Pool {
 
     fn keep(&mut self, memory: Vec<u8>) {
         let class = memory.len();
-        if class <= POOLED_BYTES_MAX && self.bytes + class <= POOL_BYTES_MAX {
-            self.bytes += class;
-            self.free.entry(class).or_default().push(memory);
+        if class > POOLED_BYTES_MAX {
+            return;
+        }
+        self.bytes += class;
+        self.free.entry(class).or_default().push(memory);
+        // What an earlier load left must not keep out what this one needs: the largest go first.
+        while self.bytes > POOL_BYTES_MAX
+            && let Some(mut largest) = self.free.last_entry()
+        {
+            match largest.get_mut().pop() {
+                Some(memory) => self.bytes -= memory.len(),
+                None => drop(largest.remove()),
+            }
         }
     }
 }

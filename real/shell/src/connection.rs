@@ -98,7 +98,7 @@ impl Connection {
         let flushed = outbox.poll_flush(|slices| {
             let written = stream.poll_write(cx, slices);
             if let Poll::Ready(Ok(count)) = &written {
-                add(&counters.socket_writes, 1);
+                add(&counters.socket_writes, usize::from(!stream.is_pipe()));
                 add(&counters.bytes_sent, *count);
             }
             written
@@ -119,7 +119,7 @@ impl Connection {
             _ => return Poll::Ready(Err(Ended::Quietly)),
         };
         self.last_read = now;
-        add(&counters.socket_reads, 1);
+        add(&counters.socket_reads, usize::from(!self.stream.is_pipe()));
         add(&counters.bytes_received, count);
         loop {
             match self.inbox.next() {

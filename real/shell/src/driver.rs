@@ -189,6 +189,7 @@ impl<M: Machine> Driver<M> {
             self.step(now, Input::Wake);
         }
         more |= self.inputs != before;
+        add(&self.counters.inputs, (self.inputs - before) as usize);
         add(&self.counters.rounds, usize::from(more));
         // The disk first: it works while the messages are written.
         if let Some(disk) = &mut self.disk {

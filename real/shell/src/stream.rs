@@ -13,9 +13,10 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 /// Where connections come in. A Unix socket's file goes away with it.
 #[derive(Debug)]
 pub struct Listener {
+    /// Closed before the address is free for another.
+    within: Option<PipeListener>,
     socket: ListenerSocket,
     address: Address,
-    within: Option<PipeListener>,
 }
 
 #[derive(Debug)]

@@ -39,7 +39,7 @@ impl Part {
 pub enum Subject {
     /// The volume, with the devices in processes.
     Braid,
-    /// The same volume, with the devices in threads.
+    /// The same volume, with the devices in the process of the host.
     InProcess,
     /// The raw file, O_DIRECT. Writes may still be in the disk's own cache when they are acknowledged.
     Raw,
@@ -167,7 +167,7 @@ const JOBS: [Job; 5] = [
     },
     Job {
         part: Part::InProcess,
-        what: "4 KiB random read, devices in threads",
+        what: "4 KiB random read, --in-process",
         load: Load { rw: "randread", block: 4 << 10 },
         comparisons: &[Comparison {
             subject: Subject::InProcess,

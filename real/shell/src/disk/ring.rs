@@ -132,11 +132,16 @@ impl Ring {
     }
 
     fn take(&mut self, done: &mut Vec<(DiskTag, DiskResult)>) -> io::Result<()> {
-        if self.ring.submission().taskrun() {
-            self.enter(0)?;
-        }
         loop {
-            let Some(completion) = self.ring.completion().next() else { break };
+            let Some(completion) = self.ring.completion().next() else {
+                // One call finishes only so many.
+                let more = self.ring.submission().taskrun();
+                if !more {
+                    break;
+                }
+                self.enter(0)?;
+                continue;
+            };
             let number = completion.user_data() as usize;
             let mut operation = self.operations[number].take().expect("the kernel completes what it was given, once");
             self.vacant.push(number);

@@ -2,6 +2,7 @@
 
 use super::Disk;
 use braid_machine::{DiskCommand, DiskResult, DiskTag};
+use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use std::collections::VecDeque;
 use std::io;
@@ -22,7 +23,8 @@ struct Shared {
     disk: Arc<Disk>,
     queue: Mutex<Queue>,
     work: Condvar,
-    done: Mutex<Vec<(DiskTag, DiskResult)>>,
+    /// With what was written: memory goes back to the thread that made it, which uses it again.
+    done: Mutex<Vec<(DiskTag, DiskResult, Vec<Bytes>)>>,
     driver: AtomicWaker,
 }
 
@@ -65,7 +67,7 @@ impl Threads {
     pub fn poll_take(&mut self, cx: &mut Context<'_>, done: &mut Vec<(DiskTag, DiskResult)>) {
         // Known before looking, so that nothing falls in between.
         self.shared.driver.register(cx.waker());
-        done.append(&mut held(&self.shared.done));
+        done.extend(held(&self.shared.done).drain(..).map(|(tag, result, _)| (tag, result)));
     }
 }
 
@@ -84,8 +86,12 @@ impl Drop for Threads {
 impl Shared {
     fn work(&self) {
         while let Some((tag, command)) = self.next() {
+            let written = match &command {
+                DiskCommand::Write { data, .. } => data.clone(),
+                _ => Vec::new(),
+            };
             let result = self.disk.perform(command);
-            held(&self.done).push((tag, result));
+            held(&self.done).push((tag, result, written));
             self.driver.wake();
         }
     }

@@ -107,7 +107,7 @@ fn other_programs_and_placements_are_compared_on_arrays_of_their_own() {
     assert_eq!(series["settings"]["b"]["through"], "nbd");
     for run in runs(series) {
         let of_devices = &run["figures"]["cpu_us_per_operation_devices"];
-        assert_eq!(of_devices.is_null(), run["side"] == "b", "threads are counted with their process: {run}");
+        assert_eq!(of_devices.is_null(), run["side"] == "b", "devices inside are counted with their process: {run}");
         assert!(real(&run["figures"]["cpu_us_per_operation"]) > 0.0, "{run}");
     }
     let summary = &series["summary"]["operations_per_second"];

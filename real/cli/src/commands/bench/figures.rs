@@ -18,6 +18,7 @@ pub const METRICS: &[Metric] = &[
     metric("disk_reads_per_operation", "disk reads/operation"),
     metric("disk_writes_per_operation", "disk writes/operation"),
     metric("syncs_per_operation", "syncs/operation"),
+    metric("device_calls_per_operation", "system calls of devices/operation"),
     metric("write_amplification", "bytes to disks/byte written"),
     metric("waits_per_operation", "waits/operation"),
     metric("refusals_per_operation", "refusals/operation"),
@@ -56,7 +57,7 @@ struct Span {
 }
 
 /// Events. Sizes, such as memory, may fall in a span.
-const COUNTED: [&str; 13] = [
+const COUNTED: [&str; 16] = [
     "messages_received",
     "messages_sent",
     "journal_batches",
@@ -70,6 +71,9 @@ const COUNTED: [&str; 13] = [
     "refused_other",
     "cpu_micros",
     "retries",
+    "socket_reads",
+    "socket_writes",
+    "ring_enters",
 ];
 
 impl Figures {
@@ -85,9 +89,9 @@ impl Figures {
             server.per(&["cpu_micros"], operations),
             ratio(client_cpu, driven.operations),
         ];
-        // Devices that are threads have no figure of their own: the server's is theirs, too.
-        let devices_are_threads = server.get("cpu_micros").is_some() && cpu[0].is_none();
-        let all = if devices_are_threads { cpu[1..].iter().copied().sum() } else { cpu.iter().copied().sum() };
+        // Devices in the server's process have no figure of their own: the server's is theirs, too.
+        let devices_are_inside = server.get("cpu_micros").is_some() && cpu[0].is_none();
+        let all = if devices_are_inside { cpu[1..].iter().copied().sum() } else { cpu.iter().copied().sum() };
         let resident = after.devices.iter().filter_map(|device| device.get("resident_bytes")).max();
         let value = |name: &str| match name {
             "operations_per_second" => Some(driven.operations as f64 / seconds),
@@ -100,6 +104,7 @@ impl Figures {
             "disk_reads_per_operation" => devices.per(&["disk_reads"], operations),
             "disk_writes_per_operation" => devices.per(&["disk_writes"], operations),
             "syncs_per_operation" => devices.per(&["disk_durable_writes", "disk_syncs"], operations),
+            "device_calls_per_operation" => devices.per(&["socket_reads", "socket_writes", "ring_enters"], operations),
             "write_amplification" => devices.per(&["disk_write_bytes"], Some(driven.bytes_written)),
             "waits_per_operation" => devices.per(&["waits"], operations),
             "refusals_per_operation" => devices.per(&["refused_too_late", "refused_other"], operations),
@@ -232,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_in_threads_are_part_of_their_process() {
+    fn devices_inside_are_part_of_their_process() {
         let figures = figures(None);
         assert_eq!(figure(&figures, "cpu_us_per_operation_devices"), None);
         assert_eq!(figure(&figures, "cpu_us_per_operation"), Some(10.0));
