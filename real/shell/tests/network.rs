@@ -4,7 +4,7 @@ mod toy;
 
 use braid_base::{ArrayId, DeviceId, Generation, NodeId};
 use braid_machine::HostError;
-use braid_shell::{Address, EngineChoice};
+use braid_shell::{Address, EngineChoice, Listener};
 use braid_wire::frame::HEADER_BYTES;
 use braid_wire::{Command, Frame, Message, Request, Task};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use toy::{ARRAY, Folder, Running, echo, read, start_device, start_host, write};
+use toy::{ARRAY, Folder, Running, echo, read, start_device, start_device_behind, start_host, write};
 
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
@@ -53,6 +53,30 @@ async fn written_is_read_back(address: Address, name: &str) {
     host.stop().await;
     assert_eq!(echo(&client, 3).await, Err(HostError::Stopped));
     device.stop().await;
+}
+
+/// Large writes are many times what a pipe holds.
+#[tokio::test]
+async fn what_is_written_within_the_process_is_read_back_without_a_socket() {
+    let folder = Folder::new("read-back-pipe");
+    let file = folder.file("disk", 16 * MIB);
+    let mut address = Address::loopback(0);
+    let mut host = None;
+    for round in 1..=2 {
+        // The second time at the same address: the host finds its way there again.
+        let mut listener = Listener::bind(&address).await.expect("a place to listen at");
+        listener.open_to_this_process();
+        let (at, device) = start_device_behind(listener, 3, &file, EngineChoice::Automatic);
+        let (client, _, _) = host.get_or_insert_with(|| start_host(ARRAY, 1, [(3, at.clone())]));
+        address = at;
+        let data = Bytes::from(vec![round; 3 * MIB as usize]);
+        timeout(LONG, write(client, 3, 0, data.clone())).await.expect("in time").expect("written");
+        assert_eq!(timeout(LONG, read(client, 3, 0, data.len())).await.expect("in time"), Ok(data));
+        assert_eq!(device.counters.value("socket_reads") + device.counters.value("socket_writes"), 0);
+        assert!(device.counters.value("bytes_received") > 3 * MIB);
+        device.stop().await;
+    }
+    host.expect("started").2.stop().await;
 }
 
 #[tokio::test]

@@ -207,8 +207,13 @@ impl Running {
 
 /// Starts a toy device; answers where it listens.
 pub async fn start_device(id: u16, file: &Path, address: &Address, engine: EngineChoice) -> (Address, Running) {
-    let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
     let listener = Listener::bind(address).await.expect("a place to listen at");
+    start_device_behind(listener, id, file, engine)
+}
+
+/// The same, with the listener already there.
+pub fn start_device_behind(listener: Listener, id: u16, file: &Path, engine: EngineChoice) -> (Address, Running) {
+    let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
     let address = listener.address().clone();
     let (stop, stopped) = oneshot::channel::<()>();
     let counters = Arc::new(Counters::default());
