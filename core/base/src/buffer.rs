@@ -2,7 +2,7 @@
 //! begins at an even address is used.
 //!
 //! Buffers of blocks come and go by the ten thousand each second. Fresh memory has to be zeroed by the system, page after
-//! page; so each thread keeps some of what was given back ([`POOL_BYTES_MAX`]), and uses it again.
+//! page; so each thread keeps some of what was given back, up to a bound, and uses it again.
 
 use bytes::Bytes;
 use std::cell::RefCell;
