@@ -100,7 +100,17 @@ impl Bench {
         let Transaction { id, stamp, range } = self.begin(1);
         self.open.remove(&id.sequence);
         let extents = vec![range];
-        self.request(Vec::new(), Command::Read { transaction: id, stamp, object: OBJECT, extents, want: Want::Data })
+        self.request(
+            Vec::new(),
+            Command::Read {
+                transaction: id,
+                stamp,
+                object: OBJECT,
+                ordering: Ordering::Timestamp,
+                extents,
+                want: Want::Data,
+            },
+        )
     }
 
     fn prewriting(&mut self) -> Input {
@@ -121,7 +131,7 @@ impl Bench {
     fn committing(&mut self) -> Input {
         let write = self.writing(1);
         self.take(write);
-        let [Reply::Written { transaction }] = self.hear()[..] else { panic!("the disk has room") };
+        let [Reply::Written { transaction, .. }] = self.hear()[..] else { panic!("the disk has room") };
         self.request(vec![transaction.sequence], Command::Heartbeat)
     }
 
@@ -154,7 +164,7 @@ impl Bench {
                 // It only read.
                 None => return,
             },
-            Reply::Written { transaction } => self.request(vec![transaction.sequence], Command::Heartbeat),
+            Reply::Written { transaction, .. } => self.request(vec![transaction.sequence], Command::Heartbeat),
             Reply::Heartbeat { .. } => return,
             other => panic!("there is no cause for this: {other:?}"),
         };
@@ -163,7 +173,17 @@ impl Bench {
 
     fn prewrite(&self, Transaction { id, stamp, range }: Transaction) -> Input {
         let (prewrites, reads) = (vec![range], vec![range]);
-        self.request(Vec::new(), Command::Prewrite { transaction: id, stamp, object: OBJECT, prewrites, reads })
+        self.request(
+            Vec::new(),
+            Command::Prewrite {
+                transaction: id,
+                stamp,
+                object: OBJECT,
+                ordering: Ordering::Timestamp,
+                prewrites,
+                reads,
+            },
+        )
     }
 
     fn write(&self, Transaction { id, stamp, range }: Transaction) -> Input {
@@ -172,6 +192,7 @@ impl Bench {
             transaction: id,
             stamp,
             object: OBJECT,
+            ordering: Ordering::Timestamp,
             participants: vec![DeviceId(0), DeviceId(1)],
             linkage: Linkage { first: range.start, last: range.end() - 1 },
             mode: WriteMode::Intent,

@@ -4,7 +4,7 @@ use crate::{Workload, pattern};
 use braid_base::limits::Settings;
 use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, NodeId, Now, Time, VolumeId};
 use braid_host::{Host, HostConfig};
-use braid_layout::{Layout, VolumeDescription};
+use braid_layout::{Atomicity, Layout, VolumeDescription};
 use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId};
 use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Reply, Request};
 use bytes::Bytes;
@@ -54,6 +54,7 @@ impl Stage {
             layout: Layout::new(scheme, devices.len(), Layout::UNIT_BLOCKS_DEFAULT).expect("it has its devices"),
             devices: devices.clone(),
             ordering: Ordering::Timestamp,
+            atomicity: Atomicity::Implied,
         };
         let config = HostConfig {
             generation: Generation(7),
@@ -156,9 +157,9 @@ fn answer(device: DeviceId, request: Request) -> Input {
     let reply = match request.command {
         Command::Heartbeat => Reply::Heartbeat { orphans: Vec::new() },
         Command::Prewrite { transaction, reads: extents, .. } | Command::Read { transaction, extents, .. } => {
-            Reply::Data { transaction, pieces: extents.into_iter().map(old).collect() }
+            Reply::Data { transaction, waited: false, pieces: extents.into_iter().map(old).collect() }
         }
-        Command::Write { transaction, .. } => Reply::Written { transaction },
+        Command::Write { transaction, .. } => Reply::Written { transaction, waited: false },
         other => panic!("there is no cause for this: {other:?}"),
     };
     let answer = Answer { epoch: EPOCH, confirmed: request.commits, reply };

@@ -6,7 +6,7 @@ use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Now, ObjectId, Stamp, Time, TransactionId,
 };
 use braid_machine::{Effect, Effects};
-use braid_store::{Intent, Store, StoreConfig, StoreEvent};
+use braid_store::{Intent, Storage, Store, StoreConfig, StoreEvent};
 use braid_wire::{Content, Linkage, ObjectDescription, Ordering, Piece};
 use bytes::Bytes;
 

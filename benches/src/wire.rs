@@ -4,7 +4,7 @@ use crate::{Workload, pattern};
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, NodeId, ObjectId, Stamp, TransactionId,
 };
-use braid_wire::{Answer, Command, Content, Frame, Linkage, Message, Piece, Reply, Request, WriteMode};
+use braid_wire::{Answer, Command, Content, Frame, Linkage, Message, Ordering, Piece, Reply, Request, WriteMode};
 
 const HOST: Generation = Generation(7);
 const DEVICE: DeviceId = DeviceId(3);
@@ -42,6 +42,7 @@ fn prewrite() -> Frame {
         transaction: TRANSACTION,
         stamp: STAMP,
         object: OBJECT,
+        ordering: Ordering::Timestamp,
         prewrites: vec![BLOCK],
         reads: vec![BLOCK],
     })
@@ -52,6 +53,7 @@ fn write() -> Frame {
         transaction: TRANSACTION,
         stamp: STAMP,
         object: OBJECT,
+        ordering: Ordering::Timestamp,
         participants: vec![DEVICE, DeviceId(4)],
         linkage: Linkage { first: BLOCK.start, last: BLOCK.start },
         mode: WriteMode::Intent,
@@ -60,7 +62,7 @@ fn write() -> Frame {
 }
 
 fn data(range: BlockRange) -> Frame {
-    let reply = Reply::Data { transaction: TRANSACTION, pieces: vec![piece(range)] };
+    let reply = Reply::Data { transaction: TRANSACTION, waited: false, pieces: vec![piece(range)] };
     let message = Message::Answer(Answer { epoch: Epoch(1), confirmed: vec![TRANSACTION.sequence - 1], reply });
     Frame { array: ArrayId([7; 16]), from: NodeId::Device(DEVICE), to: NodeId::Host(HOST), message }
 }

@@ -35,6 +35,16 @@ impl fmt::Display for DeviceId {
     }
 }
 
+/// The small number of a lock server inside its array.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LockServerId(pub u16);
+
+impl fmt::Display for LockServerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "l{}", self.0)
+    }
+}
+
 /// One start of one host process. Taken fresh from the control plane and never used again, so it
 /// also names the host in stamps, requests and linkage records.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -53,6 +63,8 @@ pub enum NodeId {
     Host(Generation),
     /// A storage device.
     Device(DeviceId),
+    /// A lock server.
+    LockServer(LockServerId),
 }
 
 impl fmt::Display for NodeId {
@@ -60,6 +72,7 @@ impl fmt::Display for NodeId {
         match self {
             NodeId::Host(generation) => fmt::Display::fmt(generation, f),
             NodeId::Device(device) => fmt::Display::fmt(device, f),
+            NodeId::LockServer(server) => fmt::Display::fmt(server, f),
         }
     }
 }

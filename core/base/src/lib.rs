@@ -15,7 +15,7 @@ pub mod timers;
 pub mod units;
 
 pub use buffer::AlignedBuffer;
-pub use id::{ArrayId, DeviceId, Epoch, Generation, NodeId, ObjectId, TransactionId, VolumeId};
+pub use id::{ArrayId, DeviceId, Epoch, Generation, LockServerId, NodeId, ObjectId, TransactionId, VolumeId};
 pub use range::BlockRange;
 pub use range_table::RangeTable;
 pub use rng::Rng;

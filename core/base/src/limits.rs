@@ -33,6 +33,11 @@ pub const ORPHANS_PER_ANSWER_MAX: usize = 64;
 /// The most fenced generations in one request, and the most that a device remembers one by one.
 pub const FENCED_MAX: usize = 4096;
 
+/// The most lock servers in an array.
+pub const LOCK_SERVERS_MAX: usize = 16;
+/// The most claims that a lock table keeps in mind, held or waiting, over all hosts.
+pub const CLAIMS_MAX: usize = 1 << 20;
+
 /// Waits and spans. Settings: an array may change them, tests do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
@@ -60,6 +65,11 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// A reader refused so often in a row reads with pre-writes.
     pub reader_patience: u32,
+    /// A lock that can't be had for so long is refused by a device, or by one of several lock servers that are asked at once:
+    /// that may be a deadlock.
+    pub lock_timeout: Duration,
+    /// How long a host keeps a lock that it does not use (callback locking). Zero: until it is called back.
+    pub lock_lease: Duration,
 }
 
 impl Default for Settings {
@@ -77,6 +87,8 @@ impl Default for Settings {
             resend_max: Duration::from_secs(4),
             request_timeout: Duration::from_secs(30),
             reader_patience: 4,
+            lock_timeout: Duration::from_millis(50),
+            lock_lease: Duration::from_secs(4),
         }
     }
 }

@@ -188,7 +188,7 @@ impl Device {
                 if abort {
                     return self.abort(now, id, out);
                 }
-                self.answer(id.host, Reply::Written { transaction: id }, out);
+                self.answer(id.host, Reply::Written { transaction: id, waited: false }, out);
                 if wanted {
                     self.answer(id.host, Reply::Blocked { transaction: id }, out);
                 }
@@ -199,7 +199,7 @@ impl Device {
     pub(crate) fn on_applied(&mut self, id: TransactionId, result: Result<(), Failure>, out: &mut Effects) {
         match result {
             Ok(()) => {
-                self.answer(id.host, Reply::Written { transaction: id }, out);
+                self.answer(id.host, Reply::Written { transaction: id, waited: false }, out);
                 return self.advance(id, State::Applied, out);
             }
             Err(Failure::Busy) => self.refuse(id, Step::Write, Refusal::Busy, out),

@@ -7,7 +7,7 @@ use crate::waiting::{ReadRequest, WaitingQueue};
 use braid_base::limits::{self, Settings};
 use braid_base::{Clock, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time, TransactionId};
 use braid_machine::{Effects, Ignored, Input, Machine};
-use braid_store::{FenceTable, Intent, Recovered, Store, StoreConfig, StoreError, StoreEvent};
+use braid_store::{FenceTable, Intent, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{Answer, Command, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Want};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -27,7 +27,7 @@ pub struct DeviceConfig {
 pub struct Device {
     pub(crate) config: DeviceConfig,
     pub(crate) service: Service,
-    pub(crate) store: Store,
+    pub(crate) store: Box<dyn Storage>,
     pub(crate) stamps: Stamps,
     pub(crate) reservation: Reservation,
     pub(crate) transactions: Transactions,
@@ -114,11 +114,17 @@ const DEFERRED_MAX: usize = 1024;
 const PATROLS_PER_LEASE: u32 = 4;
 
 impl Device {
-    /// A device that is off.
+    /// A device that is off, over a store on its disk.
     pub fn new(config: DeviceConfig) -> Device {
+        let store = Box::new(Store::new(config.store));
+        Device::over(config, store)
+    }
+
+    /// A device that is off, over some other storage.
+    pub fn over(config: DeviceConfig, store: Box<dyn Storage>) -> Device {
         Device {
             service: Service::Off,
-            store: Store::new(config.store),
+            store,
             stamps: Stamps::new(Stamp::ZERO, config.settings.stamps_kept, Time(0)),
             reservation: Reservation::default(),
             transactions: Transactions::default(),
@@ -143,8 +149,8 @@ impl Device {
     }
 
     /// Its store, to look at.
-    pub fn store(&self) -> &Store {
-        &self.store
+    pub fn store(&self) -> &dyn Storage {
+        &*self.store
     }
 
     /// Its transactions, to look at.
@@ -206,17 +212,18 @@ impl Device {
         }
         match command {
             Command::Heartbeat => self.on_heartbeat(host, out),
-            Command::Read { transaction, stamp, object, extents, want } => {
-                self.on_read(now, transaction, stamp, ReadRequest { object, extents, want }, out);
+            Command::Read { transaction, stamp, object, ordering, extents, want } => {
+                let read = ReadRequest { object, extents, want, waited: false };
+                self.on_read(now, transaction, stamp, ordering, read, out);
             }
-            Command::Prewrite { transaction, stamp, object, prewrites, reads } => {
-                let reads = ReadRequest { object, extents: reads, want: Want::Data };
-                self.on_prewrite(now, transaction, stamp, prewrites, reads, out);
+            Command::Prewrite { transaction, stamp, object, ordering, prewrites, reads } => {
+                let reads = ReadRequest { object, extents: reads, want: Want::Data, waited: false };
+                self.on_prewrite(now, transaction, stamp, ordering, prewrites, reads, out);
             }
-            Command::Write { transaction, stamp, object, participants, linkage, mode, pieces } => {
+            Command::Write { transaction, stamp, object, ordering, participants, linkage, mode, pieces } => {
                 let epoch = self.config.epoch;
                 let intent = Intent { transaction, stamp, epoch, participants, linkage, object, pieces };
-                self.on_write(now, intent, mode, out);
+                self.on_write(now, intent, ordering, mode, out);
             }
             Command::Decide { transaction, stamp, outcome } => {
                 self.on_decide(now, host, transaction, stamp, outcome, out);

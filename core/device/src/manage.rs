@@ -31,6 +31,18 @@ impl Device {
                     }
                 }
             }
+            Task::SetOrdering { object, ordering } => match self.store.object(object) {
+                None => Err(Failure::NoSuchObject),
+                Some(existing) if existing.ordering == ordering => {
+                    let own = self.ticket(Ticket::Manage { host, ticket });
+                    return self.store.flush(own, out);
+                }
+                Some(_) if self.transactions.touch(object) => Err(Failure::InUse),
+                Some(_) => {
+                    let own = self.ticket(Ticket::Manage { host, ticket });
+                    return self.store.set_ordering(own, object, ordering, out);
+                }
+            },
             Task::RemoveObject { object } => match self.store.object(object) {
                 None => {
                     let own = self.ticket(Ticket::Manage { host, ticket });
@@ -42,7 +54,7 @@ impl Device {
                     return self.store.remove_object(own, object, out);
                 }
             },
-            Task::ListObjects => Ok(Managed::Objects(self.store.objects().copied().collect())),
+            Task::ListObjects => Ok(Managed::Objects(self.store.objects())),
             Task::Flush => {
                 let own = self.ticket(Ticket::Manage { host, ticket });
                 return self.store.flush(own, out);

@@ -22,7 +22,15 @@ use braid_store::Intent;
 use braid_wire::{Content, Failure, Ordering, Outcome, Piece, Refusal, Reply, Step, Vote, Want, WriteMode};
 
 impl Device {
-    pub(crate) fn on_read(&mut self, now: Now, id: TransactionId, stamp: Stamp, read: ReadRequest, out: &mut Effects) {
+    pub(crate) fn on_read(
+        &mut self,
+        now: Now,
+        id: TransactionId,
+        stamp: Stamp,
+        ordering: Ordering,
+        read: ReadRequest,
+        out: &mut Effects,
+    ) {
         if self.is_being_read(id) {
             return self.ignore(Ignored::InProgress, out);
         }
@@ -32,8 +40,10 @@ impl Device {
         }
         match self.check_read(&read) {
             Err(failure) => self.fail(id, Step::Read, failure, out),
+            Ok(own) if own != ordering => self.fail(id, Step::Read, Failure::WrongOrdering, out),
             Ok(Ordering::None) => self.serve(id, Step::Read, read, out),
             Ok(Ordering::Timestamp) => self.read_in_order(now, id, stamp, Step::Read, read, out),
+            Ok(_) => self.fail(id, Step::Read, Failure::WrongOrdering, out),
         }
     }
 
@@ -42,6 +52,7 @@ impl Device {
         now: Now,
         id: TransactionId,
         stamp: Stamp,
+        ordering: Ordering,
         prewrites: Vec<BlockRange>,
         reads: ReadRequest,
         out: &mut Effects,
@@ -49,15 +60,15 @@ impl Device {
         let object = reads.object;
         match self.check_prewrite(&prewrites, &reads) {
             Err(failure) => return self.fail(id, Step::Prewrite, failure, out),
-            Ok(Ordering::None) => return self.fail(id, Step::Prewrite, Failure::WrongOrdering, out),
-            Ok(Ordering::Timestamp) => {}
+            Ok(Ordering::Timestamp) if ordering == Ordering::Timestamp => {}
+            Ok(_) => return self.fail(id, Step::Prewrite, Failure::WrongOrdering, out),
         }
         if let Some(transaction) = self.transactions.get(id) {
             // Sent again: answered again, unless that is under way, or the transaction has gone on since.
             return match transaction.state {
                 State::Prewritten if self.is_being_read(id) => self.ignore(Ignored::InProgress, out),
                 State::Prewritten if reads.extents.is_empty() => {
-                    self.answer(id.host, Reply::Accepted { transaction: id }, out);
+                    self.answer(id.host, Reply::Accepted { transaction: id, waited: false }, out);
                 }
                 State::Prewritten => self.read_in_order(now, id, stamp, Step::Prewrite, reads, out),
                 State::Aborted => self.refuse(id, Step::Prewrite, Refusal::NoPrewrite, out),
@@ -74,13 +85,20 @@ impl Device {
         self.counters.prewrites += 1;
         self.transactions.insert(id, Transaction::new(stamp, object, prewrites, State::Prewritten));
         if reads.extents.is_empty() {
-            self.answer(id.host, Reply::Accepted { transaction: id }, out);
+            self.answer(id.host, Reply::Accepted { transaction: id, waited: false }, out);
         } else {
             self.read_in_order(now, id, stamp, Step::Prewrite, reads, out);
         }
     }
 
-    pub(crate) fn on_write(&mut self, now: Now, intent: Intent, mode: WriteMode, out: &mut Effects) {
+    pub(crate) fn on_write(
+        &mut self,
+        now: Now,
+        intent: Intent,
+        _ordering: Ordering,
+        mode: WriteMode,
+        out: &mut Effects,
+    ) {
         let id = intent.transaction;
         let Some(transaction) = self.transactions.get(id) else {
             return match mode {
@@ -99,7 +117,7 @@ impl Device {
                 self.write_in_order(now, intent, out);
             }
             State::Prepared | State::Committing | State::Committed | State::Applied => {
-                self.answer(id.host, Reply::Written { transaction: id }, out);
+                self.answer(id.host, Reply::Written { transaction: id, waited: false }, out);
             }
             State::Aborting | State::Aborted => self.refuse(id, Step::Write, Refusal::NoPrewrite, out),
             State::Preparing { .. } | State::Applying => self.ignore(Ignored::InProgress, out),
@@ -213,7 +231,7 @@ impl Device {
                 let mut pieces = self.store.allocation(read.object, &read.extents);
                 // What does not fit into one answer is asked for again.
                 pieces.truncate(limits::EXTENTS_MAX);
-                self.answer(id.host, Reply::Data { transaction: id, pieces }, out);
+                self.answer(id.host, Reply::Data { transaction: id, waited: false, pieces }, out);
             }
             Want::Data => {
                 self.reading.insert(id);
@@ -230,7 +248,7 @@ impl Device {
         };
         self.reading.remove(&transaction);
         match result {
-            Ok(pieces) => self.answer(transaction.host, Reply::Data { transaction, pieces }, out),
+            Ok(pieces) => self.answer(transaction.host, Reply::Data { transaction, waited: false, pieces }, out),
             Err(failure) => self.fail(transaction, step, failure, out),
         }
     }
@@ -242,7 +260,7 @@ impl Device {
         match self.check_ranges(intent.object, &ranges, false) {
             Ok(Ordering::None) if has_content(&intent.pieces) && are_disjoint(&ranges) => {}
             Ok(Ordering::None) => return self.fail(id, Step::Write, Failure::Malformed, out),
-            Ok(Ordering::Timestamp) => return self.fail(id, Step::Write, Failure::WrongOrdering, out),
+            Ok(_) => return self.fail(id, Step::Write, Failure::WrongOrdering, out),
             Err(failure) => return self.fail(id, Step::Write, failure, out),
         }
         if self.transactions.is_full() {

@@ -42,6 +42,8 @@ pub struct ReadRequest {
     pub extents: Vec<BlockRange>,
     /// What of them.
     pub want: Want,
+    /// Whether somebody was in the way.
+    pub waited: bool,
 }
 
 /// The queue. A transaction waits with one request at a time.

@@ -186,9 +186,9 @@ impl Host {
         }
         match reply {
             Reply::Heartbeat { orphans } => self.on_orphans(now, orphans, out),
-            Reply::Data { transaction, pieces } => self.on_data(now, device, transaction, pieces, out),
-            Reply::Accepted { transaction } => self.on_data(now, device, transaction, Vec::new(), out),
-            Reply::Written { transaction } => self.on_written(now, device, transaction, out),
+            Reply::Data { transaction, pieces, .. } => self.on_data(now, device, transaction, pieces, out),
+            Reply::Accepted { transaction, .. } => self.on_data(now, device, transaction, Vec::new(), out),
+            Reply::Written { transaction, .. } => self.on_written(now, device, transaction, out),
             Reply::Refused { transaction, step, refusal } => {
                 self.on_refused(now, device, transaction, step, refusal, out);
             }

@@ -163,7 +163,7 @@ impl Host {
     fn command(&self, sequence: u64, transaction: &Transaction, device: DeviceId) -> Command {
         let id = self.id(sequence);
         let (volume, stamp) = (&transaction.volume, transaction.stamp);
-        let object = volume.id.object();
+        let (object, ordering) = (volume.id.object(), volume.ordering);
         let share = || {
             let own = |share: &&Share| volume.device_at(share.position) == device;
             transaction.work.shares().iter().find(own).expect("only devices with a share are asked")
@@ -173,16 +173,17 @@ impl Host {
                 let share = share();
                 let insists = !transaction.work.writes();
                 let prewrites = if insists { share.reads.clone() } else { share.prewrites.clone() };
-                Command::Prewrite { transaction: id, stamp, object, prewrites, reads: share.reads.clone() }
+                Command::Prewrite { transaction: id, stamp, object, ordering, prewrites, reads: share.reads.clone() }
             }
             Phase::Reading { .. } => {
                 let (extents, want) = (share().reads.clone(), transaction.work.want());
-                Command::Read { transaction: id, stamp, object, extents, want }
+                Command::Read { transaction: id, stamp, object, ordering, extents, want }
             }
             Phase::Writing { pieces, .. } => Command::Write {
                 transaction: id,
                 stamp,
                 object,
+                ordering,
                 participants: transaction.participants.iter().copied().collect(),
                 linkage: transaction.work.linkage(),
                 mode: if transaction.is_ordered() { WriteMode::Intent } else { WriteMode::Immediate },

@@ -19,4 +19,4 @@ pub use plan::{
     CheckPlan, Method, Methods, New, Old, Part, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan,
 };
 pub use scheme::{Scheme, SchemeError};
-pub use volume::{RingError, VolumeDescription, VolumeError, ring_of};
+pub use volume::{Atomicity, RingError, VolumeDescription, VolumeError, ring_of};

@@ -19,6 +19,19 @@ pub struct VolumeDescription {
     pub devices: Vec<DeviceId>,
     /// How requests of several hosts are kept apart.
     pub ordering: Ordering,
+    /// What becomes of a hostwrite that is cut short.
+    pub atomicity: Atomicity,
+}
+
+/// What a volume promises of hostwrites that a failure cuts short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Atomicity {
+    /// They happen whole or not at all: each devwrite is an intent until all are durable.
+    #[default]
+    Implied,
+    /// Devwrites take effect on arrival, as in the shared-array paper (section 4.5.2). After a failure parity may not match its
+    /// data; the linkage records in the blocks' headers tell where, but nothing acts on them yet: for the simulator only.
+    Consistent,
 }
 
 impl VolumeDescription {
@@ -162,6 +175,7 @@ mod tests {
             layout: Layout::new(Scheme::Raid5 { data: 2 }, 3, 16).unwrap(),
             devices: (0..3).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
+            atomicity: Atomicity::Implied,
         }
     }
 

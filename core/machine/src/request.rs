@@ -1,6 +1,6 @@
 //! What front ends and workloads ask of a host, and how it ends.
 
-use braid_base::{BlockRange, DeviceId, VolumeId};
+use braid_base::{BlockRange, DeviceId, LockServerId, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_wire::{Failure, Managed, Rejection, Task};
 use bytes::Bytes;
@@ -138,6 +138,17 @@ pub enum HostError {
         /// How long was tried.
         waited: Duration,
     },
+    /// A lock server did not answer in time. Nothing was written.
+    #[error("lock server {server} did not answer within {}: is it running?", seconds(*waited))]
+    LockServerSilent {
+        /// The silent one.
+        server: LockServerId,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The volume's ordering needs a lock server, and the array has none.
+    #[error("the volume is ordered by locks of a lock server, and the array has none: start one with `braid lockd`")]
+    NoLockServer,
     /// A device can't do it.
     #[error("device {device}: {failure}")]
     Device {

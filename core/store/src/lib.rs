@@ -20,7 +20,7 @@
 //!
 //! | file | what it knows |
 //! | --- | --- |
-//! | `store`, `api` | what the device calls and hears |
+//! | `storage`, `api`, `store` | what the device calls and hears; behind it |
 //! | `serving` | the store at work: commands in flight, events, decisions |
 //! | `reading`, `writing` | the way out and the way in |
 //! | `journal`, `batch`, `record` | group commit and the ring; one write of it; what it says |
@@ -45,10 +45,12 @@ mod recovery;
 mod serving;
 mod slots;
 mod state;
+mod storage;
 mod store;
 mod superblock;
 mod writing;
 
 pub use api::*;
+pub use storage::Storage;
 pub use store::Store;
 pub use superblock::{FORMAT, Geometry, SIZE_MIN, Superblock};

@@ -3,7 +3,7 @@
 use crate::block::CHUNK_BLOCKS;
 use crate::record::{MapExtent, ObjectRecord};
 use braid_base::{BlockRange, ObjectId, limits};
-use braid_wire::{Failure, ObjectDescription};
+use braid_wire::{Failure, ObjectDescription, Ordering};
 use std::collections::BTreeMap;
 
 /// The object table.
@@ -103,6 +103,12 @@ impl Objects {
         true
     }
 
+    /// Orders an object otherwise; false if there is none of that name.
+    pub fn set_ordering(&mut self, object: ObjectId, ordering: Ordering) -> bool {
+        let known = self.objects.get_mut(&object);
+        known.map(|object| object.record.description.ordering = ordering).is_some()
+    }
+
     /// Takes out an object.
     pub fn remove(&mut self, object: ObjectId) -> Option<ObjectRecord> {
         let record = self.objects.remove(&object)?.record;
@@ -151,7 +157,6 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_wire::Ordering;
 
     fn description(object: u64, chunks: u64) -> ObjectDescription {
         let blocks = chunks * CHUNK_BLOCKS - 1;

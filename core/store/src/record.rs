@@ -96,6 +96,10 @@ pub(crate) enum Record {
     /// An object carried along: its map entries are on the disk.
     Object(ObjectRecord),
     Removed(ObjectId),
+    Reordered {
+        object: ObjectId,
+        ordering: Ordering,
+    },
 }
 
 /// A record or batch that makes no sense.
@@ -120,6 +124,7 @@ const FENCE: u8 = 9;
 const CREATED: u8 = 10;
 const OBJECT: u8 = 11;
 const REMOVED: u8 = 12;
+const REORDERED: u8 = 13;
 
 const PART_HOLE: u8 = 0;
 const PART_INLINE: u8 = 1;
@@ -290,6 +295,11 @@ impl Record {
                 to.put_u8(REMOVED);
                 to.put_u64_le(object.0);
             }
+            Record::Reordered { object, ordering } => {
+                to.put_u8(REORDERED);
+                to.put_u64_le(object.0);
+                put_ordering(to, *ordering);
+            }
         }
     }
 
@@ -325,6 +335,7 @@ impl Record {
             CREATED => Record::Created(take_object(from)?),
             OBJECT => Record::Object(take_object(from)?),
             REMOVED => Record::Removed(ObjectId(from.try_get_u64_le()?)),
+            REORDERED => Record::Reordered { object: ObjectId(from.try_get_u64_le()?), ordering: take_ordering(from)? },
             _ => return Err(Nonsense),
         })
     }
@@ -375,14 +386,32 @@ fn take_generations(from: &mut &[u8]) -> Result<BTreeSet<Generation>, Nonsense> 
     (0..from.try_get_u32_le()?).map(|_| Ok(Generation(from.try_get_u32_le()?))).collect()
 }
 
+fn put_ordering(to: &mut Vec<u8>, ordering: Ordering) {
+    to.put_u8(match ordering {
+        Ordering::Timestamp => 0,
+        Ordering::None => 1,
+        Ordering::ServerLock => 2,
+        Ordering::CallbackLock => 3,
+        Ordering::DeviceLock => 4,
+    });
+}
+
+fn take_ordering(from: &mut &[u8]) -> Result<Ordering, Nonsense> {
+    Ok(match from.try_get_u8()? {
+        0 => Ordering::Timestamp,
+        1 => Ordering::None,
+        2 => Ordering::ServerLock,
+        3 => Ordering::CallbackLock,
+        4 => Ordering::DeviceLock,
+        _ => return Err(Nonsense),
+    })
+}
+
 fn put_object(to: &mut Vec<u8>, kind: u8, object: &ObjectRecord) {
     to.put_u8(kind);
     to.put_u64_le(object.description.object.0);
     to.put_u64_le(object.description.blocks);
-    to.put_u8(match object.description.ordering {
-        Ordering::Timestamp => 0,
-        Ordering::None => 1,
-    });
+    put_ordering(to, object.description.ordering);
     to.put_u32_le(object.extents.len() as u32);
     for extent in &object.extents {
         to.put_u32_le(extent.start);
@@ -394,11 +423,7 @@ fn take_object(from: &mut &[u8]) -> Result<ObjectRecord, Nonsense> {
     let description = ObjectDescription {
         object: ObjectId(from.try_get_u64_le()?),
         blocks: from.try_get_u64_le()?,
-        ordering: match from.try_get_u8()? {
-            0 => Ordering::Timestamp,
-            1 => Ordering::None,
-            _ => return Err(Nonsense),
-        },
+        ordering: take_ordering(from)?,
     };
     let extents = (0..from.try_get_u32_le()?)
         .map(|_| Ok(MapExtent { start: from.try_get_u32_le()?, count: from.try_get_u32_le()? }))

@@ -13,7 +13,7 @@ use crate::writing::{Preparing, Waiting};
 use crate::{FenceTable, StoreError, StoreEvent};
 use braid_base::{BlockRange, Clock, Generation, Now, ObjectId, RangeTable, Time, TransactionId};
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
-use braid_wire::{Failure, ObjectDescription};
+use braid_wire::{Failure, ObjectDescription, Ordering};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -187,6 +187,14 @@ impl Serving {
             }),
         };
         self.tell_when_durable(ticket, result);
+    }
+
+    pub fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering) {
+        let known = self.state.objects.set_ordering(object, ordering);
+        if known {
+            self.journal.note(&Record::Reordered { object, ordering });
+        }
+        self.tell_when_durable(ticket, if known { Ok(()) } else { Err(Failure::NoSuchObject) });
     }
 
     pub fn remove_object(&mut self, ticket: u64, object: ObjectId) {

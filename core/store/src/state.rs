@@ -354,6 +354,9 @@ impl State {
             Record::Removed(object) => {
                 self.remove(object, &mut released);
             }
+            Record::Reordered { object, ordering } => {
+                self.objects.set_ordering(object, ordering);
+            }
         }
     }
 

@@ -3,11 +3,12 @@
 use crate::batch::{BatchHeader, seal_of};
 use crate::recovery::{Progress, Recovery};
 use crate::serving::Serving;
+use crate::storage::Storage;
 use crate::superblock::{Geometry, PAGE, Superblock};
 use crate::{FenceTable, Intent, StoreConfig, StoreError, StoreEvent};
 use braid_base::{AlignedBuffer, BlockRange, Clock, Generation, Now, ObjectId, Time, TransactionId};
 use braid_machine::{DiskResult, DiskTag, Effects};
-use braid_wire::{ObjectDescription, Piece};
+use braid_wire::{ObjectDescription, Ordering, Piece};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -87,171 +88,9 @@ impl Store {
         Store { config, phase: Phase::New, events: VecDeque::new() }
     }
 
-    /// Reads what is on the disk; ends with [`StoreEvent::Ready`] or [`StoreEvent::Unusable`].
-    pub fn start(&mut self, out: &mut Effects) {
-        assert!(matches!(self.phase, Phase::New), "a store starts once");
-        self.phase = Phase::Recovering(Box::new(Recovery::start(self.config, out)));
-    }
-
-    /// A disk command has ended.
-    pub fn on_disk_done(&mut self, now: Now, tag: DiskTag, result: DiskResult, out: &mut Effects) {
-        match &mut self.phase {
-            Phase::Serving(serving) => serving.on_disk_done(now, tag, result, out),
-            Phase::Recovering(recovery) => match recovery.on_disk_done(tag, result, out) {
-                Progress::Goes => {}
-                Progress::Ready(mut serving) => {
-                    self.events.push_back(StoreEvent::Ready(serving.state.recovered()));
-                    serving.advance(Some(now), out);
-                    self.phase = Phase::Serving(serving);
-                }
-                Progress::Failed(error) => {
-                    self.events.push_back(StoreEvent::Unusable(error));
-                    self.phase = Phase::Unusable;
-                }
-            },
-            Phase::New | Phase::Unusable => {}
-        }
-    }
-
-    /// The time of [`Store::deadline`] has come.
-    pub fn wake(&mut self, now: Now, out: &mut Effects) {
-        self.with(|serving| serving.advance(Some(now), out));
-    }
-
-    /// When to wake the store, if nothing else happens.
-    pub fn deadline(&self) -> Option<Time> {
-        self.serving().and_then(Serving::deadline)
-    }
-
-    /// What the store has to say.
-    pub fn pop_event(&mut self) -> Option<StoreEvent> {
-        self.events.pop_front().or_else(|| match &mut self.phase {
-            Phase::Serving(serving) => serving.events.pop_front(),
-            _ => None,
-        })
-    }
-
-    /// An object, if there is one of that name.
-    pub fn object(&self, object: ObjectId) -> Option<&ObjectDescription> {
-        self.serving()?.state.objects.get(object).map(|record| &record.description)
-    }
-
-    /// All objects, by name.
-    pub fn objects(&self) -> impl Iterator<Item = &ObjectDescription> {
-        self.serving().into_iter().flat_map(|serving| serving.state.objects.iter()).map(|record| &record.description)
-    }
-
     /// Blocks that more objects may have.
     pub fn free_blocks(&self) -> u64 {
         self.serving().map_or(0, |serving| serving.state.objects.room() * crate::block::CHUNK_BLOCKS)
-    }
-
-    /// Reads the committed content, as of this call, of the blocks of `extents`, in that order. Event: `Read`.
-    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.with(|serving| serving.read(ticket, object, extents, out));
-    }
-
-    /// Which blocks hold anything; those of an object that does not exist don't.
-    pub fn allocation(&self, object: ObjectId, extents: &[BlockRange]) -> Vec<Piece> {
-        self.serving().map_or(Vec::new(), |serving| serving.allocation(object, extents))
-    }
-
-    /// Makes an intent durable; the old content stays until it is decided. Event: `Prepared`.
-    pub fn prepare(&mut self, now: Now, intent: Intent, out: &mut Effects) {
-        self.then_advance(now, out, |serving| serving.write(intent, false));
-    }
-
-    /// Writes at once, without a decision: atomic on this device. Event: `Applied`.
-    pub fn apply(&mut self, now: Now, intent: Intent, out: &mut Effects) {
-        self.then_advance(now, out, |serving| serving.write(intent, true));
-    }
-
-    /// Decides a prepared intent: its content is there for reads from now on. Event, not at once: `Committed`.
-    pub fn commit(&mut self, now: Now, transaction: TransactionId, out: &mut Effects) {
-        self.then_advance(now, out, |serving| serving.commit(transaction));
-    }
-
-    /// Decides a prepared intent: it never was. Event: `Aborted`.
-    pub fn abort(&mut self, now: Now, transaction: TransactionId, out: &mut Effects) {
-        self.then_advance(now, out, |serving| serving.abort(transaction));
-    }
-
-    /// A durable commit need not be remembered any longer.
-    pub fn forget(&mut self, transaction: TransactionId) {
-        self.with(|serving| serving.forget(transaction));
-    }
-
-    /// No commit of `host` below `sequence` need be remembered any longer.
-    pub fn settle(&mut self, host: Generation, sequence: u64) {
-        self.with(|serving| serving.settle(host, sequence));
-    }
-
-    /// Makes an object, all holes; again with the same description, changes nothing. Event: `Done`.
-    pub fn create_object(&mut self, ticket: u64, description: ObjectDescription, out: &mut Effects) {
-        self.with(|serving| {
-            serving.create_object(ticket, description);
-            serving.advance(None, out);
-        });
-    }
-
-    /// Removes an object and what is undecided about it. Event: `Done`.
-    pub fn remove_object(&mut self, ticket: u64, object: ObjectId, out: &mut Effects) {
-        self.with(|serving| {
-            serving.remove_object(ticket, object);
-            serving.advance(None, out);
-        });
-    }
-
-    /// Puts on record that stamps up to `until` may have been accepted. Event: `Done`.
-    pub fn reserve_stamps(&mut self, ticket: u64, until: Clock, out: &mut Effects) {
-        self.with(|serving| {
-            serving.reserve_stamps(ticket, until);
-            serving.advance(None, out);
-        });
-    }
-
-    /// Replaces the table of hosts that are kept out. Event: `Done`.
-    pub fn set_fence(&mut self, ticket: u64, fence: FenceTable, out: &mut Effects) {
-        self.with(|serving| {
-            serving.set_fence(ticket, fence);
-            serving.advance(None, out);
-        });
-    }
-
-    /// Ends when everything asked for before, lazy commits included, is durable. Event: `Done`.
-    pub fn flush(&mut self, ticket: u64, out: &mut Effects) {
-        self.with(|serving| {
-            serving.flush(ticket);
-            serving.advance(None, out);
-        });
-    }
-
-    /// What the store has done since it started, and what it holds: names and values, in a fixed order.
-    pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.serving().map_or(Vec::new(), |serving| {
-            let mut counters = serving.counters.list();
-            let slots = &serving.slots;
-            counters.extend([
-                ("journal_bytes_used", serving.journal.used()),
-                ("intents_undecided", serving.state.intents.len() as u64),
-                ("commits_remembered", serving.state.decisions.len() as u64),
-                ("blocks_in_journal", serving.state.resident.len() as u64),
-                ("writes_waiting", serving.queue.len() as u64),
-                ("slots", u64::from(slots.total())),
-                ("slots_set_aside", u64::from(slots.frontier())),
-                ("slots_free", u64::from(slots.free())),
-                ("slots_mapped", u64::from(serving.state.map.mapped())),
-                ("blocks_unclaimed", self.free_blocks()),
-            ]);
-            counters
-        })
-    }
-
-    /// Asserts what must hold between steps.
-    pub fn invariants(&self) {
-        if let Some(serving) = self.serving() {
-            serving.invariants();
-        }
     }
 
     /// Asserts that every slot has exactly one owner. Takes as long as the device is large.
@@ -280,5 +119,155 @@ impl Store {
             act(serving);
             serving.advance(None, out);
         });
+    }
+}
+
+impl Storage for Store {
+    fn start(&mut self, out: &mut Effects) {
+        assert!(matches!(self.phase, Phase::New), "a store starts once");
+        self.phase = Phase::Recovering(Box::new(Recovery::start(self.config, out)));
+    }
+
+    fn on_disk_done(&mut self, now: Now, tag: DiskTag, result: DiskResult, out: &mut Effects) {
+        match &mut self.phase {
+            Phase::Serving(serving) => serving.on_disk_done(now, tag, result, out),
+            Phase::Recovering(recovery) => match recovery.on_disk_done(tag, result, out) {
+                Progress::Goes => {}
+                Progress::Ready(mut serving) => {
+                    self.events.push_back(StoreEvent::Ready(serving.state.recovered()));
+                    serving.advance(Some(now), out);
+                    self.phase = Phase::Serving(serving);
+                }
+                Progress::Failed(error) => {
+                    self.events.push_back(StoreEvent::Unusable(error));
+                    self.phase = Phase::Unusable;
+                }
+            },
+            Phase::New | Phase::Unusable => {}
+        }
+    }
+
+    fn wake(&mut self, now: Now, out: &mut Effects) {
+        self.with(|serving| serving.advance(Some(now), out));
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.serving().and_then(Serving::deadline)
+    }
+
+    fn pop_event(&mut self) -> Option<StoreEvent> {
+        self.events.pop_front().or_else(|| match &mut self.phase {
+            Phase::Serving(serving) => serving.events.pop_front(),
+            _ => None,
+        })
+    }
+
+    fn object(&self, object: ObjectId) -> Option<&ObjectDescription> {
+        self.serving()?.state.objects.get(object).map(|record| &record.description)
+    }
+
+    fn objects(&self) -> Vec<ObjectDescription> {
+        let objects = self.serving().into_iter().flat_map(|serving| serving.state.objects.iter());
+        objects.map(|record| record.description).collect()
+    }
+
+    fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+        self.with(|serving| serving.read(ticket, object, extents, out));
+    }
+
+    fn allocation(&self, object: ObjectId, extents: &[BlockRange]) -> Vec<Piece> {
+        self.serving().map_or(Vec::new(), |serving| serving.allocation(object, extents))
+    }
+
+    fn prepare(&mut self, now: Now, intent: Intent, out: &mut Effects) {
+        self.then_advance(now, out, |serving| serving.write(intent, false));
+    }
+
+    fn apply(&mut self, now: Now, intent: Intent, out: &mut Effects) {
+        self.then_advance(now, out, |serving| serving.write(intent, true));
+    }
+
+    fn commit(&mut self, now: Now, transaction: TransactionId, out: &mut Effects) {
+        self.then_advance(now, out, |serving| serving.commit(transaction));
+    }
+
+    fn abort(&mut self, now: Now, transaction: TransactionId, out: &mut Effects) {
+        self.then_advance(now, out, |serving| serving.abort(transaction));
+    }
+
+    fn forget(&mut self, transaction: TransactionId) {
+        self.with(|serving| serving.forget(transaction));
+    }
+
+    fn settle(&mut self, host: Generation, sequence: u64) {
+        self.with(|serving| serving.settle(host, sequence));
+    }
+
+    fn create_object(&mut self, ticket: u64, description: ObjectDescription, out: &mut Effects) {
+        self.with(|serving| {
+            serving.create_object(ticket, description);
+            serving.advance(None, out);
+        });
+    }
+
+    fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering, out: &mut Effects) {
+        self.with(|serving| {
+            serving.set_ordering(ticket, object, ordering);
+            serving.advance(None, out);
+        });
+    }
+
+    fn remove_object(&mut self, ticket: u64, object: ObjectId, out: &mut Effects) {
+        self.with(|serving| {
+            serving.remove_object(ticket, object);
+            serving.advance(None, out);
+        });
+    }
+
+    fn reserve_stamps(&mut self, ticket: u64, until: Clock, out: &mut Effects) {
+        self.with(|serving| {
+            serving.reserve_stamps(ticket, until);
+            serving.advance(None, out);
+        });
+    }
+
+    fn set_fence(&mut self, ticket: u64, fence: FenceTable, out: &mut Effects) {
+        self.with(|serving| {
+            serving.set_fence(ticket, fence);
+            serving.advance(None, out);
+        });
+    }
+
+    fn flush(&mut self, ticket: u64, out: &mut Effects) {
+        self.with(|serving| {
+            serving.flush(ticket);
+            serving.advance(None, out);
+        });
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.serving().map_or(Vec::new(), |serving| {
+            let mut counters = serving.counters.list();
+            let slots = &serving.slots;
+            counters.extend([
+                ("journal_bytes_used", serving.journal.used()),
+                ("intents_undecided", serving.state.intents.len() as u64),
+                ("commits_remembered", serving.state.decisions.len() as u64),
+                ("blocks_in_journal", serving.state.resident.len() as u64),
+                ("writes_waiting", serving.queue.len() as u64),
+                ("slots", u64::from(slots.total())),
+                ("slots_set_aside", u64::from(slots.frontier())),
+                ("slots_free", u64::from(slots.free())),
+                ("slots_mapped", u64::from(serving.state.map.mapped())),
+                ("blocks_unclaimed", self.free_blocks()),
+            ]);
+            counters
+        })
+    }
+
+    fn invariants(&self) {
+        if let Some(serving) = self.serving() {
+            serving.invariants();
+        }
     }
 }

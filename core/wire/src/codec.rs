@@ -80,6 +80,19 @@ macro_rules! wire_numbers {
 }
 wire_numbers!(u8, u16, u32, u64);
 
+impl Wire for bool {
+    fn put(&self, to: &mut Writer) {
+        u8::from(*self).put(to);
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        match u8::take(from)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(WireError::BadValue { what: "flag" }),
+        }
+    }
+}
+
 impl Wire for String {
     fn put(&self, to: &mut Writer) {
         to.put_list(self.as_bytes());

@@ -1,7 +1,7 @@
 //! Frames: a message between two nodes of one array, with a checksum over all of it.
 //!
 //! ```text
-//!   0  magic "BRAD"            4      32  from: kind (1 host, 2 device), 3 zeros, number   8
+//!   0  magic "BRAD"            4      32  from: kind, 3 zeros, number                  8
 //!   4  version                 2      40  to: likewise                                     8
 //!   6  features (none yet)     2      48  zeros: room for authentication                   8
 //!   8  description bytes       4      56  CRC32C over the frame, this field as zeros       4
@@ -9,17 +9,17 @@
 //!  16  array id               16      64  description, then payload
 //! ```
 //!
-//! All numbers are little endian. The payload is the bulk data of the description's pieces, joined in order.
+//! Kinds of nodes: 1 host, 2 device, 3 lock server. All numbers are little endian. The payload is the bulk data of the description's pieces, joined in order.
 
 use crate::codec::{Reader, Wire, Writer};
 use crate::message::Message;
-use braid_base::{ArrayId, DeviceId, Generation, NodeId, limits};
+use braid_base::{ArrayId, DeviceId, Generation, LockServerId, NodeId, limits};
 use bytes::Bytes;
 
 /// Begins every frame.
 pub const MAGIC: [u8; 4] = *b"BRAD";
 /// The version this code speaks. See the history in the crate's own page.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Bytes of a frame before its description.
 pub const HEADER_BYTES: usize = 64;
 const CRC_AT: usize = 56;
@@ -208,6 +208,7 @@ fn node_bytes(node: NodeId) -> [u8; 8] {
     let (kind, number) = match node {
         NodeId::Host(generation) => (1, generation.0),
         NodeId::Device(device) => (2, u32::from(device.0)),
+        NodeId::LockServer(server) => (3, u32::from(server.0)),
     };
     let mut bytes = [kind, 0, 0, 0, 0, 0, 0, 0];
     bytes[4..].copy_from_slice(&number.to_le_bytes());
@@ -218,6 +219,7 @@ fn node(bytes: &[u8]) -> Result<NodeId, WireError> {
     match (bytes[0], number(bytes, 4)) {
         (1, number) => Ok(NodeId::Host(Generation(number))),
         (2, number) if number <= u32::from(u16::MAX) => Ok(NodeId::Device(DeviceId(number as u16))),
+        (3, number) if number <= u32::from(u16::MAX) => Ok(NodeId::LockServer(LockServerId(number as u16))),
         _ => Err(WireError::BadValue { what: "node" }),
     }
 }

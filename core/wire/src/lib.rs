@@ -7,14 +7,17 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
+//! | 2 | requests name the ordering that they assume, answers say whether somebody was in the way, devices change orderings; lock servers: the locking orderings |
 //! | 1 | the first: timestamp ordering with implied atomicity over blocks |
 
 mod codec;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod locking;
 pub mod message;
 mod message_codec;
 
 pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
+pub use locking::*;
 pub use message::*;

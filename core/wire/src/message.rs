@@ -1,4 +1,5 @@
-//! Every message that hosts and devices exchange (`docs/messages.md` has them in one table).
+//! Every message that hosts and devices exchange (`docs/messages.md` has them in one table). Those of lock servers are in
+//! [`crate::locking`].
 //!
 //! Messages are datagrams: they may be lost, doubled, late and reordered. A host sends a request again until it
 //! is answered; a device answers a repeated request as it answered the first.
@@ -16,8 +17,11 @@
 //!    │◄──── …any answer, confirmed [17]│   once durable
 //! ```
 
+use crate::locking::{LockAnswer, LockRequest};
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
 use bytes::Bytes;
+use std::fmt;
+use std::str::FromStr;
 
 /// What one node says to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +30,10 @@ pub enum Message {
     Request(Request),
     /// From a device to a host.
     Answer(Answer),
+    /// From a host to a lock server.
+    LockRequest(LockRequest),
+    /// From a lock server to a host.
+    LockAnswer(LockAnswer),
 }
 
 /// From a host to a device: a command, and what rides on it.
@@ -41,7 +49,8 @@ pub struct Request {
     /// Sequences of further such transactions, above that mark: told once, so that one participant that is away does not
     /// make the others remember everything since.
     pub over: Vec<u64>,
-    /// Sequences of this host's own transactions that have committed. They take effect before the command.
+    /// Sequences of this host's own transactions that have committed. They take effect before the command. Of a transaction
+    /// that only holds locks on this device (ordering `device-lock`), the unlock.
     pub commits: Vec<u64>,
     /// What the host wants.
     pub command: Command,
@@ -60,6 +69,8 @@ pub enum Command {
         stamp: Stamp,
         /// Which object.
         object: ObjectId,
+        /// How the host takes it to be ordered; a device that has it otherwise refuses.
+        ordering: Ordering,
         /// Which of its blocks.
         extents: Vec<BlockRange>,
         /// The bytes, or only where there are any.
@@ -73,6 +84,8 @@ pub enum Command {
         stamp: Stamp,
         /// Which object.
         object: ObjectId,
+        /// How the host takes it to be ordered; a device that has it otherwise refuses.
+        ordering: Ordering,
         /// The blocks that it is going to write.
         prewrites: Vec<BlockRange>,
         /// The blocks that it needs to see first.
@@ -87,6 +100,8 @@ pub enum Command {
         stamp: Stamp,
         /// Which object.
         object: ObjectId,
+        /// How the host takes it to be ordered; a device that has it otherwise refuses.
+        ordering: Ordering,
         /// Every device that writes in this transaction, this one included: whoever finds the intent undecided
         /// asks them.
         participants: Vec<DeviceId>,
@@ -197,6 +212,14 @@ pub enum Task {
         /// How its requests are ordered.
         ordering: Ordering,
     },
+    /// Orders the object's requests otherwise from now on, unless transactions on it are under way. Again the same, it changes
+    /// nothing.
+    SetOrdering {
+        /// Its name.
+        object: ObjectId,
+        /// How its requests are to be ordered.
+        ordering: Ordering,
+    },
     /// Removes an object and all it holds.
     RemoveObject {
         /// Its name.
@@ -220,13 +243,60 @@ pub enum Task {
 }
 
 /// How the requests to an object are kept apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ordering {
     /// Timestamp ordering (shared array, section 4.5).
     Timestamp,
     /// Not at all: the paper's zero-overhead protocol. Concurrent hosts can corrupt parity.
     None,
+    /// One message to a lock server locks everything, one unlocks it (shared array, section 4.2).
+    ServerLock,
+    /// Locks of a lock server that hosts keep until it calls them back (shared array, section 4.2).
+    CallbackLock,
+    /// Each device locks its own blocks, on requests that are made anyhow (shared array, section 4.4).
+    DeviceLock,
 }
+
+impl Ordering {
+    /// All of them, in the order in which the shared-array paper compares them, the unprotected one first.
+    pub const ALL: [Ordering; 5] =
+        [Ordering::None, Ordering::ServerLock, Ordering::CallbackLock, Ordering::DeviceLock, Ordering::Timestamp];
+
+    /// The name that users know.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ordering::None => "none",
+            Ordering::ServerLock => "server-lock",
+            Ordering::CallbackLock => "callback-lock",
+            Ordering::DeviceLock => "device-lock",
+            Ordering::Timestamp => "timestamp",
+        }
+    }
+
+    /// True if hosts need a lock server.
+    pub fn needs_lock_server(self) -> bool {
+        matches!(self, Ordering::ServerLock | Ordering::CallbackLock)
+    }
+}
+
+impl fmt::Display for Ordering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Ordering {
+    type Err = UnknownOrdering;
+
+    fn from_str(text: &str) -> Result<Ordering, UnknownOrdering> {
+        Ordering::ALL.into_iter().find(|ordering| ordering.name() == text).ok_or(UnknownOrdering(text.to_string()))
+    }
+}
+
+/// No ordering has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no ordering '{0}': choose none, server-lock, callback-lock, device-lock or timestamp")]
+pub struct UnknownOrdering(pub String);
 
 /// From a device to a host: a reply, and what rides on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -251,6 +321,8 @@ pub enum Reply {
     Data {
         /// The transaction that asked.
         transaction: TransactionId,
+        /// Whether somebody was in the way, so that it had to wait.
+        waited: bool,
         /// Blocks and content.
         pieces: Vec<Piece>,
     },
@@ -258,11 +330,15 @@ pub enum Reply {
     Accepted {
         /// The transaction that asked.
         transaction: TransactionId,
+        /// Whether somebody was in the way, so that it had to wait.
+        waited: bool,
     },
     /// To a write: the intent is durable (or, for an immediate one, the write is).
     Written {
         /// The transaction that asked.
         transaction: TransactionId,
+        /// Whether somebody was in the way, so that it had to wait.
+        waited: bool,
     },
     /// No; the transaction must be tried again as a new one, above what it lost to.
     Refused {
@@ -349,6 +425,8 @@ pub enum Refusal {
     NoPrewrite,
     /// A table is full: try again later.
     Busy,
+    /// The locks could not be had in time: this may be a deadlock (ordering `device-lock`).
+    LockTimeout,
 }
 
 /// Why a request can't be served.
@@ -382,7 +460,7 @@ pub enum Failure {
     #[error("the device has too much undecided")]
     Busy,
     /// The object is ordered otherwise than the request assumes.
-    #[error("the object has another ordering than the request")]
+    #[error("on the device the volume has another ordering than this host assumes: start the host again")]
     WrongOrdering,
     /// The request makes no sense: too many extents, pieces that were not pre-written, and the like.
     #[error("the device does not understand the request")]

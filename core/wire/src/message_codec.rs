@@ -3,6 +3,7 @@
 
 use crate::codec::{Reader, Wire, Writer};
 use crate::frame::WireError;
+use crate::locking::*;
 use crate::message::*;
 use braid_base::limits;
 use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
@@ -83,6 +84,9 @@ wire_struct!(ObjectDescription { object, blocks, ordering });
 wire_struct!(Inspection { counters });
 wire_struct!(Request { host, epoch, settled, over, commits, command });
 wire_struct!(Answer { epoch, confirmed, reply });
+wire_struct!(LockRequest { host, epoch, start, dropped, command });
+wire_struct!(LockAnswer { epoch, start, reply });
+wire_struct!(LockExtent { position, range, mode });
 
 wire_list! {
     u64, limits::COMMITS_PER_REQUEST_MAX;
@@ -93,13 +97,14 @@ wire_list! {
     Generation, limits::FENCED_MAX;
     ObjectDescription, limits::OBJECTS_MAX;
     (String, u64), 1024;
+    LockExtent, limits::EXTENTS_MAX;
 }
 
-wire_enum!(Message { 1 => Request(request), 2 => Answer(answer) });
+wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer) });
 wire_enum!(Want { 1 => Data, 2 => Allocation });
 wire_enum!(WriteMode { 1 => Intent, 2 => Immediate });
 wire_enum!(Outcome { 1 => Commit, 2 => Abort });
-wire_enum!(Ordering { 1 => Timestamp, 2 => None });
+wire_enum!(Ordering { 1 => Timestamp, 2 => None, 3 => ServerLock, 4 => CallbackLock, 5 => DeviceLock });
 wire_enum!(Step { 1 => Read, 2 => Prewrite, 3 => Write });
 wire_enum!(Vote { 1 => Prepared, 2 => Committed, 3 => NeverPrepared });
 wire_enum!(Rejection { 1 => Fenced, 2 => WrongEpoch { current }, 3 => TooManyHosts });
@@ -109,6 +114,7 @@ wire_enum!(Refusal {
     2 => TooFarAhead { clock },
     3 => NoPrewrite,
     4 => Busy,
+    5 => LockTimeout,
 });
 wire_enum!(Failure {
     1 => NoSuchObject,
@@ -129,12 +135,13 @@ wire_enum!(Task {
     4 => Flush,
     5 => Fence { below, except, also },
     6 => Inspect,
+    7 => SetOrdering { object, ordering },
 });
 wire_enum!(Command {
     1 => Heartbeat,
-    2 => Read { transaction, stamp, object, extents, want },
-    3 => Prewrite { transaction, stamp, object, prewrites, reads },
-    4 => Write { transaction, stamp, object, participants, linkage, mode, pieces },
+    2 => Read { transaction, stamp, object, ordering, extents, want },
+    3 => Prewrite { transaction, stamp, object, ordering, prewrites, reads },
+    4 => Write { transaction, stamp, object, ordering, participants, linkage, mode, pieces },
     5 => Decide { transaction, stamp, outcome },
     6 => Resolve { transaction, stamp },
     7 => Forget { transaction },
@@ -142,9 +149,9 @@ wire_enum!(Command {
 });
 wire_enum!(Reply {
     1 => Heartbeat { orphans },
-    2 => Data { transaction, pieces },
-    3 => Accepted { transaction },
-    4 => Written { transaction },
+    2 => Data { transaction, waited, pieces },
+    3 => Accepted { transaction, waited },
+    4 => Written { transaction, waited },
     5 => Refused { transaction, step, refusal },
     6 => Failed { transaction, step, failure },
     7 => Blocked { transaction },
@@ -154,6 +161,24 @@ wire_enum!(Reply {
     11 => Managed { ticket, result },
     12 => Rejected { rejection },
 });
+
+wire_enum!(LockCommand {
+    1 => Heartbeat,
+    2 => Lock { claim, object, extents, term },
+    3 => Unlock { claim },
+    4 => Yield { claims },
+});
+wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Kept, 3 => Held { kept } });
+wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });
+wire_enum!(LockReply {
+    1 => Heartbeat,
+    2 => Granted { claim, waited },
+    3 => Unlocked { claim },
+    4 => Recall { claims },
+    5 => Refused { claim, refusal },
+    6 => Rejected { rejection },
+});
+wire_enum!(LockRefusal { 1 => Timeout, 2 => Busy, 3 => Malformed });
 
 impl Wire for TransactionId {
     fn put(&self, to: &mut Writer) {

@@ -10,8 +10,8 @@ use braid_machine::{DiskCommand, DiskResult, Effects};
 use braid_shell::{
     Address, Counters, Disk, DiskOpenError, DiskOptions, EngineChoice, Listener, Node, blocking, run_device,
 };
-use braid_store::{Store, StoreConfig, StoreError, StoreEvent, Superblock};
-use braid_wire::{Content, ObjectDescription};
+use braid_store::{Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock};
+use braid_wire::Content;
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl DeviceFile {
             StoreEvent::Unusable(error) => return Err(Failure::from(error).of(self.disk.path().display())),
             other => unreachable!("a start ends in readiness or not, not in {other:?}"),
         };
-        let objects: Vec<ObjectDescription> = store.objects().copied().collect();
+        let objects = store.objects();
         let mut held: Vec<(ObjectId, BlockRange)> = Vec::new();
         for object in &objects {
             for piece in store.allocation(object.object, &[BlockRange::new(0, object.blocks)]) {

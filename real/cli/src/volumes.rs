@@ -6,11 +6,11 @@ use crate::session::Session;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
-use braid_layout::{Scheme, VolumeDescription, ring_of};
+use braid_layout::{Atomicity, Scheme, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
 use braid_shell::HostClient;
-use braid_wire::{Managed, Ordering, Task};
+use braid_wire::{Managed, Ordering, Task, UnknownOrdering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -48,7 +48,11 @@ pub fn describe(entry: &VolumeEntry) -> Result<VolumeDescription, Failure> {
         bytes: entry.bytes,
         layout: creation::layout(scheme, entry.devices.len(), entry.unit)?,
         devices: entry.devices.iter().map(|id| DeviceId(*id)).collect(),
-        ordering: parse_ordering(&entry.ordering).map_err(|message| Failure::failed("description-damaged", message))?,
+        ordering: entry
+            .ordering
+            .parse()
+            .map_err(|error: UnknownOrdering| Failure::failed("description-damaged", error.to_string()))?,
+        atomicity: Atomicity::Implied,
     };
     description.check()?;
     Ok(description)
@@ -172,23 +176,6 @@ pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
     remove(session, &entry).await
 }
 
-/// Reads an ordering.
-pub fn parse_ordering(text: &str) -> Result<Ordering, String> {
-    match text {
-        "timestamp" => Ok(Ordering::Timestamp),
-        "none" => Ok(Ordering::None),
-        _ => Err(format!("'{text}' is not an ordering: choose timestamp or none")),
-    }
-}
-
-/// Writes an ordering.
-pub fn ordering_name(ordering: Ordering) -> &'static str {
-    match ordering {
-        Ordering::Timestamp => "timestamp",
-        Ordering::None => "none",
-    }
-}
-
 /// The array's volumes as exports of an NBD server. The description is read again whenever a client asks, so that
 /// volumes made while the server runs are served, too.
 pub struct Exports {
@@ -283,7 +270,7 @@ fn enter(description: &mut ArrayDescription, plan: &Plan) -> Result<VolumeEntry,
         layout: layout.scheme().to_string(),
         unit: plan.unit,
         devices,
-        ordering: ordering_name(plan.ordering).to_string(),
+        ordering: plan.ordering.name().to_string(),
         state: VolumeState::Creating,
     };
     match description.volume(&plan.name) {

@@ -6,7 +6,7 @@ use braid_base::{ArrayId, DeviceId, Generation, NodeId};
 use braid_machine::HostError;
 use braid_shell::{Address, EngineChoice, Listener};
 use braid_wire::frame::HEADER_BYTES;
-use braid_wire::{Command, Frame, Message, Request, Task};
+use braid_wire::{Command, Frame, Message, Ordering, Request, Task};
 use bytes::Bytes;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -353,6 +353,7 @@ fn read_frame(host: u32, start: u64, count: u64) -> Vec<u8> {
         transaction: braid_base::TransactionId { host, sequence: 1 },
         stamp: braid_base::Stamp::default(),
         object: braid_base::ObjectId(1),
+        ordering: Ordering::Timestamp,
         extents: vec![braid_base::BlockRange { start, count }],
         want: braid_wire::Want::Data,
     };

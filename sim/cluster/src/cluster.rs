@@ -11,7 +11,7 @@ use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, 
 use braid_check::{Cells, Client, History, OperationId, Run, Tag, Verdict, check_stripe, reconstruct};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_host::{Host, HostConfig};
-use braid_layout::{Place, VolumeDescription};
+use braid_layout::{Atomicity, Place, VolumeDescription};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_store::{Store, StoreConfig};
 use braid_wire::{Ordering, Task};
@@ -92,6 +92,7 @@ impl Cluster {
             layout,
             devices: (0..layout.devices() as u16).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
+            atomicity: Atomicity::Implied,
         };
         let mut cluster = Cluster {
             world,

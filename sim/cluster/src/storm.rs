@@ -327,6 +327,7 @@ impl Run {
                     self.wake_clients(slot);
                 }
             }
+            NodeId::LockServer(_) => {}
         }
     }
 

@@ -6,7 +6,7 @@ use braid_base::{
     BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, StampSource, Time, TransactionId,
 };
 use braid_machine::{Effects, Input, Machine};
-use braid_wire::{Answer, Command, Content, Message, Piece, Refusal, Reply, Request, Want};
+use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Refusal, Reply, Request, Want};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -56,7 +56,8 @@ impl Surveyor {
             let extents = vec![BlockRange::new(0, self.blocks)];
             let stamp = self.stamps.next(now.clock);
             let object = self.object;
-            let command = Command::Read { transaction, stamp, object, extents, want: Want::Data };
+            let ordering = Ordering::Timestamp;
+            let command = Command::Read { transaction, stamp, object, ordering, extents, want: Want::Data };
             let (host, epoch) = (self.generation, self.epoch);
             let request = Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command };
             out.send(NodeId::Device(*device), Message::Request(request));
@@ -66,7 +67,7 @@ impl Surveyor {
 
     fn on_answer(&mut self, now: Now, device: DeviceId, reply: Reply) {
         match reply {
-            Reply::Data { transaction, pieces } if self.missing.get(&device) == Some(&Some(transaction)) => {
+            Reply::Data { transaction, pieces, .. } if self.missing.get(&device) == Some(&Some(transaction)) => {
                 self.missing.remove(&device);
                 pieces.iter().for_each(|piece| self.keep(device, piece));
                 let count = self.found.range((device, 0)..=(device, u64::MAX)).count() as u64;

@@ -206,17 +206,38 @@ impl Actor {
 
     pub fn read(self, range: BlockRange) -> Command {
         let (transaction, stamp) = (self.id, self.stamp);
-        Command::Read { transaction, stamp, object: OBJECT, extents: vec![range], want: Want::Data }
+        Command::Read {
+            transaction,
+            stamp,
+            object: OBJECT,
+            ordering: Ordering::Timestamp,
+            extents: vec![range],
+            want: Want::Data,
+        }
     }
 
     pub fn prewrite(self, range: BlockRange) -> Command {
         let (transaction, stamp) = (self.id, self.stamp);
-        Command::Prewrite { transaction, stamp, object: OBJECT, prewrites: vec![range], reads: Vec::new() }
+        Command::Prewrite {
+            transaction,
+            stamp,
+            object: OBJECT,
+            ordering: Ordering::Timestamp,
+            prewrites: vec![range],
+            reads: Vec::new(),
+        }
     }
 
     pub fn read_and_prewrite(self, range: BlockRange) -> Command {
         let (transaction, stamp) = (self.id, self.stamp);
-        Command::Prewrite { transaction, stamp, object: OBJECT, prewrites: vec![range], reads: vec![range] }
+        Command::Prewrite {
+            transaction,
+            stamp,
+            object: OBJECT,
+            ordering: Ordering::Timestamp,
+            prewrites: vec![range],
+            reads: vec![range],
+        }
     }
 
     pub fn write(self, range: BlockRange, fill: u8) -> Command {
@@ -229,6 +250,7 @@ impl Actor {
             transaction: self.id,
             stamp: self.stamp,
             object,
+            ordering: Ordering::Timestamp,
             participants: vec![DeviceId(0), DeviceId(1)],
             linkage: Linkage { first: range.start, last: range.end() - 1 },
             mode,

@@ -17,7 +17,7 @@ fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
     bench.say(actor.id.host, actor.prewrite(BLOCK));
     bench.hear(actor.id.host);
     bench.say(actor.id.host, actor.write(BLOCK, fill));
-    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id }));
+    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id, waited: false }));
 }
 
 fn vote_on(bench: &mut Bench, actor: Actor) -> Vote {

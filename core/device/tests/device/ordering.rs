@@ -17,9 +17,9 @@ fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
 /// Brings a transaction to a durable intent.
 fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
     bench.say(actor.id.host, actor.prewrite(BLOCK));
-    assert_eq!(bench.hear(actor.id.host), Some(Reply::Accepted { transaction: actor.id }));
+    assert_eq!(bench.hear(actor.id.host), Some(Reply::Accepted { transaction: actor.id, waited: false }));
     bench.say(actor.id.host, actor.write(BLOCK, fill));
-    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id }));
+    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id, waited: false }));
 }
 
 fn refused(actor: Actor, step: Step, seen: Actor) -> Option<Reply> {
@@ -72,7 +72,7 @@ fn a_read_above_a_prewrite_waits_for_it_and_sees_its_outcome() {
         bench.say(B, reader.read(BLOCK));
         assert_eq!(bench.hear(B), None);
         bench.say(A, writer.write(BLOCK, 9));
-        assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id }));
+        assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id, waited: false }));
         assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: writer.id }), "somebody waits");
         assert_eq!(bench.hear(B), None, "an intent still counts as its pre-write");
         bench.say(C, writer.decide(outcome));
@@ -108,9 +108,9 @@ fn a_write_waits_for_lower_prewrites_and_they_take_effect_in_order() {
     bench.say(B, second.write(BLOCK, 2));
     assert_eq!(bench.hear(B), None, "the lower one is not decided");
     bench.say(A, first.write(BLOCK, 1));
-    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: first.id }));
+    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: first.id, waited: false }));
     bench.say_with(A, vec![1], Command::Heartbeat);
-    assert_eq!(bench.hear(B), Some(Reply::Written { transaction: second.id }));
+    assert_eq!(bench.hear(B), Some(Reply::Written { transaction: second.id, waited: false }));
     bench.say_with(B, vec![1], Command::Heartbeat);
     let reader = actor(&bench, C, 1, 20);
     bench.say(C, reader.read(BLOCK));
@@ -138,7 +138,10 @@ fn repeated_requests_are_answered_as_the_first_time() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
     let said = [writer.prewrite(BLOCK), writer.write(BLOCK, 3)];
-    let answers = [Reply::Accepted { transaction: writer.id }, Reply::Written { transaction: writer.id }];
+    let answers = [
+        Reply::Accepted { transaction: writer.id, waited: false },
+        Reply::Written { transaction: writer.id, waited: false },
+    ];
     for (command, answer) in said.into_iter().zip(answers) {
         bench.say(A, command.clone());
         bench.say(A, command);
@@ -169,7 +172,7 @@ fn a_write_is_not_answered_before_its_intent_is_durable() {
     assert_eq!(bench.hear(B), None, "nor is a resolver told");
     bench.stalled = false;
     bench.run_disk();
-    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id }));
+    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id, waited: false }));
     assert!(matches!(bench.hear(B), Some(Reply::Vote { vote: braid_wire::Vote::Prepared, .. })));
 }
 
@@ -233,7 +236,17 @@ fn bad_requests_get_a_clear_no() {
     assert_eq!(bench.hear(A), fail(Failure::Malformed));
     let (transaction, stamp) = (whole.id, whole.stamp);
     let object = braid_base::ObjectId(77);
-    bench.say(A, Command::Read { transaction, stamp, object, extents: vec![BLOCK], want: Want::Data });
+    bench.say(
+        A,
+        Command::Read {
+            transaction,
+            stamp,
+            object,
+            ordering: Ordering::Timestamp,
+            extents: vec![BLOCK],
+            want: Want::Data,
+        },
+    );
     assert_eq!(bench.hear(A), fail(Failure::NoSuchObject));
     // Other blocks than were pre-written.
     bench.say(A, whole.prewrite(BLOCK));
@@ -253,10 +266,17 @@ fn without_ordering_a_write_takes_effect_at_once() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
     bench.say(A, writer.write_to(UNORDERED, WriteMode::Immediate, BLOCK, 6));
-    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id }));
+    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id, waited: false }));
     let earlier = actor(&bench, B, 1, -50);
     let (transaction, stamp) = (earlier.id, earlier.stamp);
-    let read = Command::Read { transaction, stamp, object: UNORDERED, extents: vec![BLOCK], want: Want::Data };
+    let read = Command::Read {
+        transaction,
+        stamp,
+        object: UNORDERED,
+        ordering: Ordering::Timestamp,
+        extents: vec![BLOCK],
+        want: Want::Data,
+    };
     bench.say(B, read);
     assert_eq!(fills(&bench.hear(B).expect("stamps do not matter")), [6]);
 }
@@ -270,7 +290,17 @@ fn allocation_is_told_without_data() {
     let asker = actor(&bench, B, 1, 10);
     let (transaction, stamp) = (asker.id, asker.stamp);
     let extents = vec![BlockRange::new(0, 16)];
-    bench.say(B, Command::Read { transaction, stamp, object: OBJECT, extents, want: Want::Allocation });
+    bench.say(
+        B,
+        Command::Read {
+            transaction,
+            stamp,
+            object: OBJECT,
+            ordering: Ordering::Timestamp,
+            extents,
+            want: Want::Allocation,
+        },
+    );
     let Some(Reply::Data { pieces, .. }) = bench.hear(B) else { panic!("an answer") };
     let present: Vec<_> =
         pieces.iter().filter(|piece| piece.content == Content::Present).map(|piece| piece.range).collect();

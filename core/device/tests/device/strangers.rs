@@ -19,7 +19,7 @@ fn prepare(bench: &mut Bench, actor: Actor, range: BlockRange, fill: u8) {
     bench.say(actor.id.host, actor.prewrite(range));
     bench.hear(actor.id.host);
     bench.say(actor.id.host, actor.write(range, fill));
-    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id }));
+    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id, waited: false }));
 }
 
 #[test]
@@ -57,13 +57,32 @@ fn reads_that_overlap_or_ask_for_too_much_are_refused_also_when_repeated() {
     bench.hear(A);
     let (transaction, stamp) = (writer.id, writer.stamp);
     let reads = vec![BlockRange::new(0, 256); 1000];
-    bench
-        .say(A, Command::Prewrite { transaction, stamp, object: OBJECT, prewrites: vec![BLOCK], reads: reads.clone() });
+    bench.say(
+        A,
+        Command::Prewrite {
+            transaction,
+            stamp,
+            object: OBJECT,
+            ordering: Ordering::Timestamp,
+            prewrites: vec![BLOCK],
+            reads: reads.clone(),
+        },
+    );
     let failed = |step| Some(Reply::Failed { transaction, step, failure: Failure::Malformed });
     assert_eq!(bench.hear(A), failed(Step::Prewrite));
     let reader = actor(&bench, A, 2, 0);
     let (transaction, stamp) = (reader.id, reader.stamp);
-    bench.say(A, Command::Read { transaction, stamp, object: OBJECT, extents: reads, want: Want::Allocation });
+    bench.say(
+        A,
+        Command::Read {
+            transaction,
+            stamp,
+            object: OBJECT,
+            ordering: Ordering::Timestamp,
+            extents: reads,
+            want: Want::Allocation,
+        },
+    );
     assert!(matches!(bench.hear(A), Some(Reply::Failed { failure: Failure::Malformed, .. })));
 }
 
@@ -79,7 +98,7 @@ fn two_transactions_with_one_stamp_still_have_one_intent_a_block() {
     for twin in twins {
         bench.say(A, twin.write(BLOCK, 1));
     }
-    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: twins[0].id }));
+    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: twins[0].id, waited: false }));
     assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: twins[0].id }));
     assert_eq!(bench.hear(A), None, "the second waits for the first");
 }
@@ -96,6 +115,7 @@ fn a_chain_of_waiting_requests_as_long_as_the_queue_is_released_at_once() {
         transaction: actor.id,
         stamp: actor.stamp,
         object,
+        ordering: Ordering::Timestamp,
         prewrites: vec![block],
         reads,
     };

@@ -3,7 +3,7 @@
 use braid_base::limits::Settings;
 use braid_base::{BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, NodeId, Now, Stamp, Time, TransactionId, VolumeId};
 use braid_host::{Host, HostConfig};
-use braid_layout::{Layout, VolumeDescription};
+use braid_layout::{Atomicity, Layout, VolumeDescription};
 use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId};
 use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Reply, Request};
 use bytes::Bytes;
@@ -33,6 +33,7 @@ impl Stage {
             layout: Layout::new(scheme, 5, 1).expect("a layout"),
             devices: devices.clone(),
             ordering,
+            atomicity: Atomicity::Implied,
         };
         let config = HostConfig {
             generation: HOST,
@@ -125,16 +126,20 @@ impl Stage {
         for (device, command) in commands {
             let reply = match command {
                 Command::Prewrite { transaction, reads, .. } if reads.is_empty() => {
-                    Reply::Accepted { transaction: *transaction }
+                    Reply::Accepted { transaction: *transaction, waited: false }
                 }
                 Command::Prewrite { transaction, reads: extents, .. } | Command::Read { transaction, extents, .. } => {
                     let piece = |range: &braid_base::BlockRange| {
                         let bytes = vec![fill; range.count as usize * BLOCK_BYTES];
                         Piece { range: *range, content: Content::Data(bytes.into()) }
                     };
-                    Reply::Data { transaction: *transaction, pieces: extents.iter().map(piece).collect() }
+                    Reply::Data {
+                        transaction: *transaction,
+                        waited: false,
+                        pieces: extents.iter().map(piece).collect(),
+                    }
                 }
-                Command::Write { transaction, .. } => Reply::Written { transaction: *transaction },
+                Command::Write { transaction, .. } => Reply::Written { transaction: *transaction, waited: false },
                 Command::Decide { transaction, outcome, .. } => {
                     Reply::Decided { transaction: *transaction, outcome: *outcome }
                 }

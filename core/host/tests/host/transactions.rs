@@ -280,7 +280,7 @@ fn a_device_that_leaves_out_blocks_is_not_believed() {
     let op = stage.read_block(0);
     let (device, command) = stage.commands().pop().expect("the read");
     let (transaction, _) = subject(&command);
-    stage.answer(device, Reply::Data { transaction, pieces: Vec::new() });
+    stage.answer(device, Reply::Data { transaction, waited: false, pieces: Vec::new() });
     assert_eq!(stage.outcome(op), Some(Err(HostError::Device { device, failure: Failure::Malformed })));
 }
 

@@ -3,7 +3,7 @@
 use crate::protocol::{Bench, OBJECT, config, data, intent, pattern, patterns};
 use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId};
 use braid_machine::DiskError;
-use braid_store::{Store, StoreConfig, StoreError, StoreEvent};
+use braid_store::{Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::Failure;
 
 /// An object whose blocks 16 to 31 are in a slot, and whose block 40 went home in a checkpoint.

@@ -1,7 +1,7 @@
 //! More than there is room for: whoever waits is answered, and nobody works in vain.
 
 use crate::protocol::{Bench, data, intent, transaction};
-use braid_store::StoreEvent;
+use braid_store::{Storage, StoreEvent};
 use braid_wire::Failure;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Now, ObjectId, Rng, Stamp, TransactionId,
 };
 use braid_machine::{Effect, Effects};
-use braid_store::{Intent, Recovered, Store, StoreConfig, StoreError, StoreEvent};
+use braid_store::{Intent, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
 use bytes::Bytes;
 use std::collections::VecDeque;

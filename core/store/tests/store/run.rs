@@ -4,7 +4,7 @@
 use crate::disk::TestDisk;
 use crate::protocol::{Bench, config, pattern};
 use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Rng, Stamp, TransactionId};
-use braid_store::{Intent, Recovered, Store, StoreEvent};
+use braid_store::{Intent, Recovered, Storage, Store, StoreEvent};
 use braid_wire::{Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
 use std::collections::{BTreeMap, BTreeSet};
 

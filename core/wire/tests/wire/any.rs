@@ -29,15 +29,21 @@ pub fn message() -> impl Strategy<Value = Message> {
 }
 
 fn command() -> impl Strategy<Value = Command> {
-    let read =
-        (transaction(), stamp(), object(), ranges(), prop_oneof![Just(Want::Data), Just(Want::Allocation)]).prop_map(
-            |(transaction, stamp, object, extents, want)| Command::Read { transaction, stamp, object, extents, want },
-        );
+    let read = (transaction(), stamp(), object(), ranges(), prop_oneof![Just(Want::Data), Just(Want::Allocation)])
+        .prop_map(|(transaction, stamp, object, extents, want)| Command::Read {
+            transaction,
+            stamp,
+            object,
+            ordering: Ordering::Timestamp,
+            extents,
+            want,
+        });
     let prewrite = (transaction(), stamp(), object(), ranges(), ranges()).prop_map(
         |(transaction, stamp, object, prewrites, reads)| Command::Prewrite {
             transaction,
             stamp,
             object,
+            ordering: Ordering::Timestamp,
             prewrites,
             reads,
         },
@@ -47,6 +53,7 @@ fn command() -> impl Strategy<Value = Command> {
             transaction,
             stamp,
             object,
+            ordering: Ordering::Timestamp,
             participants,
             linkage,
             mode,
@@ -88,9 +95,9 @@ fn task() -> impl Strategy<Value = Task> {
 fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
         vec(orphan(), 0..4).prop_map(|orphans| Reply::Heartbeat { orphans }),
-        (transaction(), pieces()).prop_map(|(transaction, pieces)| Reply::Data { transaction, pieces }),
-        transaction().prop_map(|transaction| Reply::Accepted { transaction }),
-        transaction().prop_map(|transaction| Reply::Written { transaction }),
+        (transaction(), pieces()).prop_map(|(transaction, pieces)| Reply::Data { transaction, waited: false, pieces }),
+        transaction().prop_map(|transaction| Reply::Accepted { transaction, waited: false }),
+        transaction().prop_map(|transaction| Reply::Written { transaction, waited: false }),
         (transaction(), step(), refusal()).prop_map(|(transaction, step, refusal)| Reply::Refused {
             transaction,
             step,

@@ -41,24 +41,47 @@ const LISTS: [Stretch; 15] = [
         Message::Answer(Answer {
             epoch: Epoch(0),
             confirmed: vec![1; n],
-            reply: Reply::Accepted { transaction: TRANSACTION },
+            reply: Reply::Accepted { transaction: TRANSACTION, waited: false },
         })
     }),
     ("extents", EXTENTS_MAX, |n| {
         let (extents, want) = (vec![BlockRange::new(1, 1); n], Want::Data);
-        request(Command::Read { transaction: TRANSACTION, stamp: STAMP, object: OBJECT, extents, want })
+        request(Command::Read {
+            transaction: TRANSACTION,
+            stamp: STAMP,
+            object: OBJECT,
+            ordering: Ordering::Timestamp,
+            extents,
+            want,
+        })
     }),
     ("prewrites", EXTENTS_MAX, |n| {
         let (prewrites, reads) = (vec![BlockRange::new(1, 1); n], vec![]);
-        request(Command::Prewrite { transaction: TRANSACTION, stamp: STAMP, object: OBJECT, prewrites, reads })
+        request(Command::Prewrite {
+            transaction: TRANSACTION,
+            stamp: STAMP,
+            object: OBJECT,
+            ordering: Ordering::Timestamp,
+            prewrites,
+            reads,
+        })
     }),
     ("reads", EXTENTS_MAX, |n| {
         let (prewrites, reads) = (vec![], vec![BlockRange::new(1, 1); n]);
-        request(Command::Prewrite { transaction: TRANSACTION, stamp: STAMP, object: OBJECT, prewrites, reads })
+        request(Command::Prewrite {
+            transaction: TRANSACTION,
+            stamp: STAMP,
+            object: OBJECT,
+            ordering: Ordering::Timestamp,
+            prewrites,
+            reads,
+        })
     }),
     ("participants", PARTICIPANTS_MAX, |n| write(vec![DeviceId(1); n], vec![])),
     ("pieces of a write", EXTENTS_MAX, |n| write(vec![], vec![hole(); n])),
-    ("pieces of a reply", EXTENTS_MAX, |n| answer(Reply::Data { transaction: TRANSACTION, pieces: vec![hole(); n] })),
+    ("pieces of a reply", EXTENTS_MAX, |n| {
+        answer(Reply::Data { transaction: TRANSACTION, waited: false, pieces: vec![hole(); n] })
+    }),
     ("except", FENCED_MAX, |n| {
         let task = Task::Fence { below: Generation(1), except: vec![Generation(1); n], also: vec![] };
         request(Command::Manage { ticket: 1, task })
@@ -105,6 +128,7 @@ fn write(participants: Vec<DeviceId>, pieces: Vec<Piece>) -> Message {
         transaction: TRANSACTION,
         stamp: STAMP,
         object: OBJECT,
+        ordering: Ordering::Timestamp,
         participants,
         linkage,
         mode,
@@ -207,7 +231,14 @@ fn a_range_whose_bytes_cannot_be_counted_is_refused() {
     let last = u64::MAX / BLOCK_BYTES as u64;
     let decoded = |start, count| {
         let extents = vec![BlockRange::new(start, count)];
-        let read = Command::Read { transaction: TRANSACTION, stamp: STAMP, object: OBJECT, extents, want: Want::Data };
+        let read = Command::Read {
+            transaction: TRANSACTION,
+            stamp: STAMP,
+            object: OBJECT,
+            ordering: Ordering::Timestamp,
+            extents,
+            want: Want::Data,
+        };
         Frame::decode(frame(request(read)).encode().to_bytes()).map(|_| ())
     };
     for (start, count) in [(0, 0), (0, last), (last, 0), (last - 1, 1)] {

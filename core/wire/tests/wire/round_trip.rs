@@ -27,7 +27,7 @@ fn bulk_data_is_shared_and_not_copied() {
     let data = Bytes::from(vec![7; 2 * BLOCK_BYTES]);
     let pieces = vec![Piece { range: BlockRange::new(4, 2), content: Content::Data(data.clone()) }];
     let transaction = TransactionId { host: Generation(7), sequence: 1 };
-    let reply = Reply::Data { transaction, pieces };
+    let reply = Reply::Data { transaction, waited: false, pieces };
     let message = Message::Answer(Answer { epoch: Epoch(1), confirmed: vec![], reply });
     let (from, to) = (NodeId::Device(DeviceId(2)), NodeId::Host(Generation(7)));
     let encoded = Frame { array: ArrayId([1; 16]), from, to, message }.encode();

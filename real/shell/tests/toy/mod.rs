@@ -13,7 +13,8 @@ use braid_shell::{
     run_host,
 };
 use braid_wire::{
-    Answer, Command, Content, Failure, Linkage, Managed, Message, Piece, Reply, Request, Step, Task, Want, WriteMode,
+    Answer, Command, Content, Failure, Linkage, Managed, Message, Ordering, Piece, Reply, Request, Step, Task, Want,
+    WriteMode,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -58,10 +59,12 @@ impl Machine for ToyDevice {
             Input::DiskDone { tag, result } => {
                 let (host, transaction, range) = self.at_work.remove(&tag).expect("a command ends once");
                 let reply = match result {
-                    DiskResult::Read(Ok(data)) => {
-                        Reply::Data { transaction, pieces: vec![Piece { range, content: Content::Data(data) }] }
-                    }
-                    DiskResult::Done(Ok(())) => Reply::Written { transaction },
+                    DiskResult::Read(Ok(data)) => Reply::Data {
+                        transaction,
+                        waited: false,
+                        pieces: vec![Piece { range, content: Content::Data(data) }],
+                    },
+                    DiskResult::Done(Ok(())) => Reply::Written { transaction, waited: false },
                     DiskResult::Read(Err(_)) | DiskResult::Done(Err(_)) => {
                         Reply::Failed { transaction, step: Step::Read, failure: Failure::Disk }
                     }
@@ -114,7 +117,14 @@ impl ToyHost {
         match request {
             HostRequest::Read { volume, offset, length } => {
                 let extents = vec![blocks(offset, length)];
-                let command = Command::Read { transaction, stamp, object, extents, want: Want::Data };
+                let command = Command::Read {
+                    transaction,
+                    stamp,
+                    object,
+                    ordering: Ordering::Timestamp,
+                    extents,
+                    want: Want::Data,
+                };
                 (DeviceId(volume.0 as u16), command)
             }
             HostRequest::Write { volume, offset, data } => {
@@ -123,6 +133,7 @@ impl ToyHost {
                     transaction,
                     stamp,
                     object,
+                    ordering: Ordering::Timestamp,
                     participants: Vec::new(),
                     linkage: Linkage { first: 0, last: 0 },
                     mode: WriteMode::Immediate,
@@ -155,13 +166,13 @@ impl Machine for ToyHost {
             }
             Input::Message { message: Message::Answer(answer), .. } => {
                 let (op, outcome) = match answer.reply {
-                    Reply::Data { transaction, pieces } => {
+                    Reply::Data { transaction, pieces, .. } => {
                         let Content::Data(data) = pieces[0].content.clone() else {
                             panic!("the toy device sends data")
                         };
                         (transaction.sequence, Ok(HostSuccess::Data(vec![data])))
                     }
-                    Reply::Written { transaction } => (transaction.sequence, Ok(HostSuccess::Done)),
+                    Reply::Written { transaction, .. } => (transaction.sequence, Ok(HostSuccess::Done)),
                     Reply::Managed { ticket, .. } => (ticket, Ok(HostSuccess::Done)),
                     Reply::Failed { transaction, .. } => (transaction.sequence, Err(HostError::OutOfRange)),
                     other => panic!("the toy device says no {other:?}"),

@@ -9,7 +9,7 @@ use super::settings::{ArraySettings, Settings, Through, VolumeSettings};
 use crate::counts::Counts;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::volumes::{self, ordering_name};
+use crate::volumes;
 use braid_base::VolumeId;
 use braid_control::ArrayFolder;
 use braid_machine::HostRequest;
@@ -149,7 +149,7 @@ impl Lab {
             server: Address::loopback(0),
             content: Rc::new(Content::new(*bytes, seed)),
         });
-        let (layout, ordering) = (layout.to_string(), ordering_name(*ordering));
+        let (layout, ordering) = (layout.to_string(), ordering.name());
         let sizes = [bytes.to_string(), unit.to_string()];
         let create = ["volume", "create", &name, "--size", &sizes[0], "--unit", &sizes[1], "--layout", &layout];
         let made = array.command(&[&create[..], &["--ordering", ordering]].concat()).await;

@@ -27,7 +27,6 @@ use crate::observed::cpu_micros;
 use crate::output;
 use crate::session::HEARTBEAT;
 use crate::signals::Signals;
-use crate::volumes::parse_ordering;
 use braid_base::Rng;
 use braid_layout::Scheme;
 use braid_wire::Ordering;
@@ -78,7 +77,7 @@ pub struct Arguments {
     #[arg(long, value_parser = size, help_heading = "Array")]
     unit: Option<u64>,
     /// How hosts are kept apart: timestamp, or none (one host at a time, or parity breaks)
-    #[arg(long, value_parser = parse_ordering, default_value = "timestamp", help_heading = "Array")]
+    #[arg(long, default_value = "timestamp", help_heading = "Array")]
     ordering: Ordering,
     /// Usable size of the volume
     #[arg(long, value_parser = size, default_value = "1GiB", help_heading = "Array")]

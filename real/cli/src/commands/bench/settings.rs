@@ -2,12 +2,11 @@
 
 use crate::creation;
 use crate::failure::Failure;
-use crate::volumes::{ordering_name, parse_ordering};
 use braid_base::BLOCK_BYTES;
 use braid_base::limits::TRANSACTION_BYTES_MAX;
 use braid_base::units::{format_size, parse_size};
 use braid_layout::Scheme;
-use braid_wire::Ordering;
+use braid_wire::{Ordering, UnknownOrdering};
 use serde_json::json;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -141,7 +140,7 @@ impl Settings {
             "in_process": array.in_process,
             "layout": volume.layout.to_string(),
             "unit": volume.unit,
-            "ordering": ordering_name(volume.ordering),
+            "ordering": volume.ordering.name(),
             "size": volume.bytes,
             "through": load.through.name(),
             "reads": load.reads,
@@ -165,7 +164,7 @@ impl std::fmt::Display for Settings {
             format_size(volume.bytes),
             volume.layout,
             format_size(volume.unit),
-            ordering_name(volume.ordering)
+            volume.ordering.name()
         )?;
         let sizes = match load.block == load.block_max {
             true => format_size(load.block),
@@ -225,7 +224,7 @@ impl Change {
                 load.block_max = if fixed { load.block } else { load.block_max };
             }
             "block-max" => load.block_max = size(value)?,
-            "ordering" => volume.ordering = parse_ordering(value)?,
+            "ordering" => volume.ordering = value.parse().map_err(|error: UnknownOrdering| error.to_string())?,
             "layout" => volume.layout = value.parse().map_err(|error: braid_layout::SchemeError| error.to_string())?,
             "unit" => volume.unit = size(value)?,
             "size" => volume.bytes = size(value)?,

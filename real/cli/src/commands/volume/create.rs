@@ -3,7 +3,7 @@
 use crate::commands::{Common, size};
 use crate::failure::Failure;
 use crate::session::{Session, require_up};
-use crate::volumes::{self, Plan, parse_ordering};
+use crate::volumes::{self, Plan};
 use crate::{creation, output};
 use braid_base::units::format_size;
 use braid_layout::Scheme;
@@ -31,7 +31,7 @@ pub struct Arguments {
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,
     /// How hosts are kept apart: timestamp, or none (one host at a time, or parity breaks)
-    #[arg(long, value_parser = parse_ordering, default_value = "timestamp")]
+    #[arg(long, default_value = "timestamp")]
     ordering: Ordering,
 }
 

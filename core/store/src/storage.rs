@@ -1,0 +1,59 @@
+//! What a device needs of whatever keeps its blocks. [`Store`](crate::Store) is the one that real disks have; the simulator also
+//! measures protocols over a model of the disks of another time, which keeps nothing.
+
+use crate::{FenceTable, Intent, StoreEvent};
+use braid_base::{BlockRange, Clock, Generation, Now, ObjectId, Time, TransactionId};
+use braid_machine::{DiskResult, DiskTag, Effects};
+use braid_wire::{ObjectDescription, Ordering, Piece};
+
+/// Blocks by object, durable, with intents. Requests are answered by events ([`Storage::pop_event`]); until
+/// [`StoreEvent::Ready`], and after [`StoreEvent::Unusable`], they are ignored. See [`Store`](crate::Store), whose methods
+/// these are.
+pub trait Storage {
+    /// Reads what is on the disk; ends with [`StoreEvent::Ready`] or [`StoreEvent::Unusable`].
+    fn start(&mut self, out: &mut Effects);
+    /// A disk command has ended.
+    fn on_disk_done(&mut self, now: Now, tag: DiskTag, result: DiskResult, out: &mut Effects);
+    /// The time of [`Storage::deadline`] has come.
+    fn wake(&mut self, now: Now, out: &mut Effects);
+    /// When to wake the store, if nothing else happens.
+    fn deadline(&self) -> Option<Time>;
+    /// What the store has to say.
+    fn pop_event(&mut self) -> Option<StoreEvent>;
+    /// An object, if there is one of that name.
+    fn object(&self, object: ObjectId) -> Option<&ObjectDescription>;
+    /// All objects, by name.
+    fn objects(&self) -> Vec<ObjectDescription>;
+    /// Reads the committed content of the blocks of `extents`. Event: `Read`.
+    fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
+    /// Which blocks hold anything.
+    fn allocation(&self, object: ObjectId, extents: &[BlockRange]) -> Vec<Piece>;
+    /// Makes an intent durable; the old content stays until it is decided. Event: `Prepared`.
+    fn prepare(&mut self, now: Now, intent: Intent, out: &mut Effects);
+    /// Writes at once, without a decision: atomic on this device. Event: `Applied`.
+    fn apply(&mut self, now: Now, intent: Intent, out: &mut Effects);
+    /// Decides a prepared intent: its content is there for reads from now on. Event, not at once: `Committed`.
+    fn commit(&mut self, now: Now, transaction: TransactionId, out: &mut Effects);
+    /// Decides a prepared intent: it never was. Event: `Aborted`.
+    fn abort(&mut self, now: Now, transaction: TransactionId, out: &mut Effects);
+    /// A durable commit need not be remembered any longer.
+    fn forget(&mut self, transaction: TransactionId);
+    /// No commit of `host` below `sequence` need be remembered any longer.
+    fn settle(&mut self, host: Generation, sequence: u64);
+    /// Makes an object, all holes. Event: `Done`.
+    fn create_object(&mut self, ticket: u64, description: ObjectDescription, out: &mut Effects);
+    /// Records another ordering for an object that exists. Event: `Done`.
+    fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering, out: &mut Effects);
+    /// Removes an object and what is undecided about it. Event: `Done`.
+    fn remove_object(&mut self, ticket: u64, object: ObjectId, out: &mut Effects);
+    /// Puts on record that stamps up to `until` may have been accepted. Event: `Done`.
+    fn reserve_stamps(&mut self, ticket: u64, until: Clock, out: &mut Effects);
+    /// Replaces the table of hosts that are kept out. Event: `Done`.
+    fn set_fence(&mut self, ticket: u64, fence: FenceTable, out: &mut Effects);
+    /// Everything asked before is durable. Event: `Done`.
+    fn flush(&mut self, ticket: u64, out: &mut Effects);
+    /// Names and values of what it counted.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+    /// Asserts what must hold between steps.
+    fn invariants(&self);
+}

@@ -1,0 +1,173 @@
+//! What hosts and lock servers say to each other (shared array, sections 4.2 and 4.3).
+//!
+//! A *claim* is what one lock request asks for: extents of a volume's components, each shared or exclusive, all granted at
+//! once or not at all. It is named by its host's generation and a number that the host counts up.
+//!
+//! ```text
+//!   server-lock                                     callback-lock
+//!   host                         lock server        host                          lock server
+//!    │ Lock (claim, extents)          │              │ Lock (claim, extents, keep)     │
+//!    │───────────────────────────────►│              │────────────────────────────────►│
+//!    │◄────────────── Granted (claim) │              │◄─────────────── Granted (claim) │
+//!    │   … requests to devices …      │              │   … many transactions …         │
+//!    │ Unlock (claim)                 │              │◄────────────── Recall (claims)  │  somebody else wants them
+//!    │───────────────────────────────►│              │ Yield (claims)                  │  as soon as they are idle
+//!    │◄───────────── Unlocked (claim) │              │────────────────────────────────►│
+//! ```
+//!
+//! A host sends a request again until it is answered; a server answers a repeated one as it answered the first. Recalls are
+//! repeated until the claims are given back; a claim that the host does not know is given back at once, so that nothing lost
+//! on the way is held for ever.
+
+use braid_base::{BlockRange, Epoch, Generation, ObjectId};
+
+use crate::message::Rejection;
+
+/// From a host to a lock server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockRequest {
+    /// The host's generation, which is fenced when the host is to be kept out.
+    pub host: Generation,
+    /// The epoch in which the host sent it.
+    pub epoch: Epoch,
+    /// The start of the lock server that the host speaks to, as it last answered; zero before the first answer. One of
+    /// another start knows none of the host's claims.
+    pub start: Generation,
+    /// Claims that the host has let go since it last said so (locks whose lease ran out while they were idle). Never
+    /// confirmed: if this is lost, the server finds out when it recalls them.
+    pub dropped: Vec<u64>,
+    /// What the host wants.
+    pub command: LockCommand,
+}
+
+/// What a host wants of a lock server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockCommand {
+    /// "I am alive": renews the host's lease. Answered by [`LockReply::Heartbeat`].
+    Heartbeat,
+    /// Locks all of these extents, or waits until it can.
+    Lock {
+        /// Names the claim.
+        claim: u64,
+        /// Of which volume's components.
+        object: ObjectId,
+        /// What is to be locked.
+        extents: Vec<LockExtent>,
+        /// What kind of claim it is.
+        term: LockTerm,
+    },
+    /// Gives back claims of ended transactions. Answered by [`LockReply::Unlocked`].
+    Unlock {
+        /// Which.
+        claim: u64,
+    },
+    /// Gives back recalled claims. Not answered: if it is lost, they are recalled again.
+    Yield {
+        /// Which.
+        claims: Vec<u64>,
+    },
+}
+
+/// How long a claim is to last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockTerm {
+    /// For one transaction: never recalled, refused rather than kept waiting beyond the time-out if `impatient` (several lock
+    /// servers are asked at once, so that this may be a deadlock).
+    Transaction {
+        /// Whether it would rather be refused than wait for long.
+        impatient: bool,
+    },
+    /// Until it is recalled, or the host drops it.
+    Kept,
+    /// The host holds this already, from an earlier start of the server.
+    Held {
+        /// Whether it is of the kind that is kept until recalled.
+        kept: bool,
+    },
+}
+
+/// A run of blocks to be locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockExtent {
+    /// Of the component at this position of the volume's ring; 0 in a device, which has but one.
+    pub position: u16,
+    /// Which blocks.
+    pub range: BlockRange,
+    /// Against whom.
+    pub mode: LockMode,
+}
+
+/// Against whom a lock protects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockMode {
+    /// Others may hold the same blocks shared: for reading.
+    Shared,
+    /// Nobody else holds the blocks: for writing.
+    Exclusive,
+}
+
+impl LockMode {
+    /// True if both can't be held by different owners at once.
+    pub fn conflicts(self, other: LockMode) -> bool {
+        self == LockMode::Exclusive || other == LockMode::Exclusive
+    }
+}
+
+/// From a lock server to a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockAnswer {
+    /// The epoch in which the server answers.
+    pub epoch: Epoch,
+    /// The start of the server that answers. Once it differs from the one that the host knew, the host says again what it
+    /// holds, within a lease.
+    pub start: Generation,
+    /// The reply.
+    pub reply: LockReply,
+}
+
+/// What a lock server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockReply {
+    /// To a heartbeat.
+    Heartbeat,
+    /// The claim is the host's.
+    Granted {
+        /// Which.
+        claim: u64,
+        /// Whether somebody was in the way.
+        waited: bool,
+    },
+    /// The claim is given back.
+    Unlocked {
+        /// Which.
+        claim: u64,
+    },
+    /// Unasked: give these back as soon as they are idle; somebody else wants them.
+    Recall {
+        /// Which.
+        claims: Vec<u64>,
+    },
+    /// No: the transaction must give up its other claims and try again.
+    Refused {
+        /// Which.
+        claim: u64,
+        /// Why.
+        refusal: LockRefusal,
+    },
+    /// To anything, when the host or its epoch is not served.
+    Rejected {
+        /// Why.
+        rejection: Rejection,
+    },
+}
+
+/// Why a claim is not granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockRefusal {
+    /// It could not be had in time, and the host was impatient.
+    Timeout,
+    /// The table is full: try again later.
+    Busy,
+    /// It makes no sense: no extents, too many, or one that is empty.
+    Malformed,
+}
