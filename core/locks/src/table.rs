@@ -150,10 +150,10 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
             behind
                 .extend(touched.filter(|(place, _)| place.arrival > claim.arrival).map(|(p, e)| (p.arrival, e.owner)));
         }
-        // A grant puts nobody else in the clear: whoever waited for this one waits for it still.
+        // Whoever conflicts with an earlier one waits. A grant puts none of them in the clear: they wait for it still.
         for (_, waiting) in in_order(behind) {
             let claim = &self.claims[&waiting];
-            if claim.state == LockState::Waiting && self.earlier(claim).next().is_none() {
+            if self.earlier(claim).next().is_none() {
                 self.grant(waiting);
                 granted.push(waiting);
             }

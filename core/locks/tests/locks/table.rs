@@ -67,7 +67,7 @@ enum Action {
 
 fn extents() -> impl Strategy<Value = Vec<LockExtent>> {
     let mode = prop_oneof![Just(LockMode::Shared), Just(LockMode::Exclusive)];
-    let range = prop_oneof![4 => (0u64..40, 1u64..5), 1 => (0u64..40, 1u64..70)];
+    let range = prop_oneof![4 => (0u64..12, 1u64..4), 1 => (0u64..40, 1u64..70)];
     let extent = (0u16..3, range, mode).prop_map(|(position, (start, count), mode)| LockExtent {
         position,
         range: BlockRange::new(start, count),
@@ -80,7 +80,7 @@ fn action() -> impl Strategy<Value = Action> {
     let claim = || (0u8..30, (1u64..3).prop_map(ObjectId), extents());
     prop_oneof![
         6 => claim().prop_map(|(owner, object, extents)| Action::Lock(owner, object, extents)),
-        1 => claim().prop_map(|(owner, object, extents)| Action::Hold(owner, object, extents)),
+        3 => claim().prop_map(|(owner, object, extents)| Action::Hold(owner, object, extents)),
         5 => (0u8..30).prop_map(Action::Release),
         1 => claim().prop_map(|(owner, object, extents)| Action::Look(owner, object, extents)),
     ]
