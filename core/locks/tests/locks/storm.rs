@@ -300,7 +300,7 @@ impl Storm {
             if self.weather.crash > 0 {
                 host.act(&mut self.rng);
             }
-            let requests: Vec<_> = host.to_say().into_iter().map(|command| host.request(command)).collect();
+            let requests: Vec<_> = host.say_all().into_iter().map(|command| host.request(command)).collect();
             for request in requests {
                 self.send(NodeId::Host(name), SERVER, Message::LockRequest(request));
             }
@@ -386,7 +386,7 @@ impl Host {
     }
 
     /// What it has to say, again and again.
-    fn to_say(&mut self) -> Vec<LockCommand> {
+    fn say_all(&mut self) -> Vec<LockCommand> {
         let mut said = vec![LockCommand::Heartbeat];
         let recalled =
             |claim: &Claim| claim.recalled && claim.standing == Standing::Held && claim.term == LockTerm::Kept;
