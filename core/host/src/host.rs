@@ -7,7 +7,9 @@ use crate::operation::{Operation, Work};
 use crate::resolve::Resolution;
 use crate::transaction::Transaction;
 use braid_base::limits::{self, Settings};
-use braid_base::{DeviceId, Epoch, Generation, NodeId, Now, Rng, StampSource, Time, Timers, TransactionId, VolumeId};
+use braid_base::{
+    DeviceId, Epoch, Generation, LockServerId, NodeId, Now, Rng, StampSource, Time, Timers, TransactionId, VolumeId,
+};
 use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId};
 use braid_wire::{Answer, Command, Message, Rejection, Reply};
@@ -23,12 +25,26 @@ pub struct HostConfig {
     pub epoch: Epoch,
     /// All devices of the array.
     pub devices: Vec<DeviceId>,
+    /// All lock servers of the array; none if no volume needs one.
+    pub lock_servers: Vec<LockServerId>,
+    /// How claims at several lock servers are acquired.
+    pub acquisition: Acquisition,
     /// The volumes known at the start; more can be adopted.
     pub volumes: Vec<VolumeDescription>,
     /// Waits and spans.
     pub settings: Settings,
     /// For the dice of the back-off.
     pub seed: u64,
+}
+
+/// How a transaction gets its claims at several lock servers without deadlock (shared array, section 4.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Acquisition {
+    /// One server after the other, in the order of their numbers: no deadlock, but a round trip for each.
+    #[default]
+    Ordered,
+    /// All servers at once; one that can't grant in time refuses, and everything is given back and tried again.
+    Timeout,
 }
 
 /// A host.

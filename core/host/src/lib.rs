@@ -32,4 +32,4 @@ mod resolve;
 mod transaction;
 
 pub use counters::HostCounters;
-pub use host::{Host, HostConfig};
+pub use host::{Acquisition, Host, HostConfig};
