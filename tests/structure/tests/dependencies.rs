@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/layout", &["base", "wire"]),
     ("core/machine", &["base", "wire", "layout"]),
     ("core/store", &["base", "wire", "machine"]),
+    ("core/locks", &["base", "wire", "machine"]),
     ("core/device", &["base", "wire", "machine", "store"]),
     ("core/host", &["base", "wire", "machine", "layout"]),
     // Simulated. The world knows no protocol; the checkers know no simulator.

@@ -1,0 +1,3 @@
+//! The lock table against a naive model.
+
+mod table;

@@ -1,0 +1,167 @@
+//! The table against a plain list of claims in the order in which they came, whose locks are looked up block by block.
+
+use braid_base::{BlockRange, ObjectId};
+use braid_locks::{Asked, LockState, LockTable};
+use braid_wire::{LockExtent, LockMode};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+type Owner = u8;
+
+/// A claim is held if no earlier one conflicts with it.
+#[derive(Default)]
+struct Naive {
+    in_order: Vec<(Owner, ObjectId, Vec<LockExtent>)>,
+    /// How many at the front were held before anybody asked.
+    held_before: usize,
+}
+
+impl Naive {
+    fn find(&self, owner: Owner) -> Option<usize> {
+        self.in_order.iter().position(|(other, ..)| *other == owner)
+    }
+
+    fn earlier(&self, index: usize) -> Vec<Owner> {
+        let claim = &self.in_order[index];
+        self.in_order[..index].iter().filter(|other| conflict(other, claim)).map(|(owner, ..)| *owner).collect()
+    }
+
+    fn held(&self, owner: Owner) -> bool {
+        self.find(owner).is_some_and(|index| self.earlier(index).is_empty())
+    }
+
+    fn holders(&self) -> Vec<Owner> {
+        self.in_order.iter().map(|(owner, ..)| *owner).filter(|owner| self.held(*owner)).collect()
+    }
+
+    fn blockers(&self, owner: Owner) -> Vec<Owner> {
+        let earlier = self.find(owner).map(|index| self.earlier(index)).unwrap_or_default();
+        let held: BTreeSet<_> = earlier.into_iter().filter(|other| self.held(*other)).collect();
+        held.into_iter().collect()
+    }
+
+    fn conflicts(&self, object: ObjectId, extents: &[LockExtent], except: Option<Owner>) -> bool {
+        let claim = (0, object, extents.to_vec());
+        self.in_order.iter().any(|other| Some(other.0) != except && self.held(other.0) && conflict(other, &claim))
+    }
+}
+
+fn conflict(one: &(Owner, ObjectId, Vec<LockExtent>), other: &(Owner, ObjectId, Vec<LockExtent>)) -> bool {
+    let locks = |claim: &(Owner, ObjectId, Vec<LockExtent>), mode: Option<LockMode>| -> BTreeSet<(u16, u64)> {
+        let extents = claim.2.iter().filter(|extent| mode.is_none_or(|mode| mode == extent.mode));
+        extents.flat_map(|extent| extent.range.blocks().map(|block| (extent.position, block))).collect()
+    };
+    let written = Some(LockMode::Exclusive);
+    one.1 == other.1
+        && (!locks(one, written).is_disjoint(&locks(other, None))
+            || !locks(one, None).is_disjoint(&locks(other, written)))
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Lock(Owner, ObjectId, Vec<LockExtent>),
+    Hold(Owner, ObjectId, Vec<LockExtent>),
+    Release(Owner),
+    Look(Owner, ObjectId, Vec<LockExtent>),
+}
+
+fn extents() -> impl Strategy<Value = Vec<LockExtent>> {
+    let mode = prop_oneof![Just(LockMode::Shared), Just(LockMode::Exclusive)];
+    let range = prop_oneof![4 => (0u64..12, 1u64..4), 1 => (0u64..40, 1u64..70)];
+    let extent = (0u16..3, range, mode).prop_map(|(position, (start, count), mode)| LockExtent {
+        position,
+        range: BlockRange::new(start, count),
+        mode,
+    });
+    prop::collection::vec(extent, 1..4)
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let claim = || (0u8..30, (1u64..3).prop_map(ObjectId), extents());
+    prop_oneof![
+        6 => claim().prop_map(|(owner, object, extents)| Action::Lock(owner, object, extents)),
+        3 => claim().prop_map(|(owner, object, extents)| Action::Hold(owner, object, extents)),
+        5 => (0u8..30).prop_map(Action::Release),
+        1 => claim().prop_map(|(owner, object, extents)| Action::Look(owner, object, extents)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_claim_is_held_unless_it_conflicts_with_an_earlier_one(actions in prop::collection::vec(action(), 1..120)) {
+        let mut table = LockTable::new();
+        let mut naive = Naive::default();
+        for action in actions {
+            match action {
+                Action::Lock(owner, object, extents) if naive.find(owner).is_none() => {
+                    naive.in_order.push((owner, object, extents.clone()));
+                    let expected = match naive.held(owner) {
+                        true => Asked::Granted,
+                        false => Asked::Waits { blockers: naive.blockers(owner) },
+                    };
+                    prop_assert_eq!(table.lock(owner, object, &extents), expected);
+                }
+                Action::Hold(owner, object, extents) if naive.find(owner).is_none() => {
+                    let free = !naive.conflicts(object, &extents, None);
+                    prop_assert_eq!(table.hold(owner, object, &extents), free);
+                    if free {
+                        naive.in_order.insert(naive.held_before, (owner, object, extents));
+                        naive.held_before += 1;
+                    }
+                }
+                Action::Release(owner) => {
+                    let before = naive.holders();
+                    if let Some(index) = naive.find(owner) {
+                        naive.in_order.remove(index);
+                        naive.held_before -= usize::from(index < naive.held_before);
+                    }
+                    let mut granted = Vec::new();
+                    table.release(owner, &mut granted);
+                    let expected: Vec<_> = naive.holders().into_iter().filter(|held| !before.contains(held)).collect();
+                    prop_assert_eq!(granted, expected);
+                }
+                Action::Look(owner, object, extents) => {
+                    for except in [None, Some(owner)] {
+                        let conflicts = naive.conflicts(object, &extents, except);
+                        prop_assert_eq!(table.conflicts(object, &extents, except), conflicts);
+                    }
+                    let touched = naive.in_order.iter().any(|(_, other, _)| *other == object);
+                    prop_assert_eq!(table.touches(object), touched);
+                }
+                Action::Lock(..) | Action::Hold(..) => {}
+            }
+            table.invariants();
+            prop_assert_eq!(table.len(), naive.in_order.len());
+            prop_assert_eq!(table.is_empty(), naive.in_order.is_empty());
+            prop_assert!(table.owners().eq(naive.in_order.iter().map(|(owner, ..)| *owner).collect::<BTreeSet<_>>()));
+            for owner in 0..30 {
+                let state = naive.find(owner).map(|_| match naive.held(owner) {
+                    true => LockState::Held,
+                    false => LockState::Waiting,
+                });
+                prop_assert_eq!(table.state(owner), state);
+                prop_assert_eq!(table.blockers(owner), naive.blockers(owner));
+            }
+        }
+    }
+}
+
+/// A whole volume and single blocks at the ends of all numbers: no sum wraps around, and none is overlooked.
+#[test]
+fn locks_of_any_size_find_each_other() {
+    let extent =
+        |start, count| LockExtent { position: 7, range: BlockRange::new(start, count), mode: LockMode::Exclusive };
+    let ranges = [(0, 1), (0, u64::MAX), (u64::MAX - 1, 1), (1 << 63, 1), (1, (1 << 63) - 1), (1, 1 << 63)];
+    for (first, one) in ranges.into_iter().enumerate() {
+        for (second, other) in ranges.into_iter().enumerate() {
+            let mut table = LockTable::new();
+            let (one, other) = (extent(one.0, one.1), extent(other.0, other.1));
+            table.lock(0, ObjectId(1), &[one]);
+            let free = matches!(table.lock(1, ObjectId(1), &[other]), Asked::Granted);
+            assert_eq!(free, !one.range.overlaps(other.range), "{first} {second}");
+            table.invariants();
+        }
+    }
+}
