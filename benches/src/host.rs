@@ -60,6 +60,8 @@ impl Stage {
             generation: Generation(7),
             epoch: EPOCH,
             devices,
+            lock_servers: Vec::new(),
+            acquisition: Default::default(),
             volumes: vec![volume],
             settings: Settings::default(),
             seed: 1,

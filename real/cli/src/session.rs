@@ -40,6 +40,8 @@ impl Session {
             generation,
             epoch: Epoch(description.epoch),
             devices: description.devices.iter().map(|device| DeviceId(device.id)).collect(),
+            lock_servers: Vec::new(),
+            acquisition: Default::default(),
             volumes: Vec::new(),
             settings,
             seed: braid_shell::now().clock.0,

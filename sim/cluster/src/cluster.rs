@@ -469,6 +469,8 @@ impl Cluster {
             generation,
             epoch: EPOCH,
             devices: self.devices(),
+            lock_servers: Vec::new(),
+            acquisition: Default::default(),
             volumes: vec![self.volume.clone()],
             settings: self.options.settings.clone(),
             seed: self.rng.next_u64(),

@@ -76,6 +76,7 @@ impl Machine for Toy {
                     out.reply(op, Ok(HostSuccess::Done));
                 }
             }
+            Input::Message { .. } => panic!("a toy locks nothing"),
             Input::DiskDone { result: DiskResult::Done(Ok(())), .. } if self.busy => {
                 self.busy = false;
                 self.disk(DiskCommand::Sync, out);

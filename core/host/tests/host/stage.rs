@@ -39,6 +39,8 @@ impl Stage {
             generation: HOST,
             epoch: EPOCH,
             devices,
+            lock_servers: Vec::new(),
+            acquisition: Default::default(),
             volumes: vec![volume],
             settings: Settings::default(),
             seed: 1,
