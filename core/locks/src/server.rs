@@ -261,18 +261,13 @@ impl LockServer {
     }
 
     /// Writes the list of hosts anew if others are to be in it.
-    fn update_list(&mut self, now: Now, out: &mut Effects) {
+    fn update_list(&mut self, out: &mut Effects) {
         if !self.list_is_stale || self.list.is_writing() {
             return;
         }
         self.list_is_stale = false;
         let listed = self.sessions.iter().filter(|(_, session)| session.listed).map(|(host, _)| *host).collect();
-        if self.list.update(listed, out) {
-            self.counters.list_writes += 1;
-        } else {
-            // Whoever was forgotten and came back is in it still.
-            self.ask_deferred(now, out);
-        }
+        self.counters.list_writes += u64::from(self.list.update(listed, out));
     }
 
     pub(crate) fn answer(&mut self, host: Generation, reply: LockReply, out: &mut Effects) {
@@ -314,7 +309,7 @@ impl Machine for LockServer {
             Input::Wake => {}
         }
         self.wake(now, out);
-        self.update_list(now, out);
+        self.update_list(out);
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -336,6 +331,10 @@ impl Machine for LockServer {
                     "a kept claim in the way is recalled: {name:?}"
                 );
             }
+        }
+        for (host, session) in self.sessions.iter().take(CHECKED_MAX) {
+            let coming = self.service == LockService::Recovering || self.list.is_writing();
+            assert!(session.deferred.is_empty() || coming, "what is deferred has its time to come: {host}");
         }
         if self.table.len() <= CHECKED_MAX {
             let claims: usize = self.sessions.values().map(|session| session.claims.len()).sum();
