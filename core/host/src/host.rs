@@ -116,6 +116,12 @@ impl Host {
         self.operations.is_empty() && self.transactions.is_empty() && self.resolutions.is_empty()
     }
 
+    /// The same for one volume alone.
+    pub fn is_idle_for(&self, volume: VolumeId) -> bool {
+        self.operations.values().all(|operation| operation.volume.id != volume)
+            && self.transactions.values().all(|transaction| transaction.volume() != volume)
+    }
+
     /// When each device was last heard.
     pub fn last_heard(&self) -> impl Iterator<Item = (DeviceId, Option<Time>)> + '_ {
         self.links.iter().map(|(device, link)| (*device, link.last_heard))

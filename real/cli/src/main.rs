@@ -8,7 +8,9 @@
 //! | `front` | an NBD server and its host |
 //! | `observed` | machines that can be looked at while they run |
 //! | `session` | a host in this process: generation, lease, addresses of the devices |
+//! | `shelf` | the volumes that a host serves, and their being on hold |
 //! | `volumes` | volumes from their names to their components, and their exports |
+//! | `ordering` | changing a volume's ordering while hosts use it |
 //! | `creation` | what an array is created with, and how that may differ from what is asked for later |
 //! | `counts` | counters by their names, and what they say of one operation |
 //! | `failure` | errors as people and programs see them |
@@ -21,8 +23,10 @@ mod device;
 mod failure;
 mod front;
 mod observed;
+mod ordering;
 mod output;
 mod session;
+mod shelf;
 mod signals;
 mod supervisor;
 mod volumes;

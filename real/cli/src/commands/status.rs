@@ -91,6 +91,7 @@ impl View<'_> {
                 "nbd": self.nbd(&volume.name),
                 "layout": volume.layout,
                 "unit": volume.unit,
+                "ordering": volume.ordering,
                 "state": self.volume_state(volume),
             })
         });
@@ -100,7 +101,7 @@ impl View<'_> {
                 "pid": host.pid,
                 "what": host.what,
                 "live": host.live,
-                "counters": host.counters,
+                "counters": host.report.counters,
             })
         });
         json!({
@@ -123,13 +124,14 @@ impl View<'_> {
             None => format!("not up: `braid up --dir {}` starts it", self.folder.dir().display()),
         };
         let mut text = format!("array {} in {}: {up}\n\n", self.description.array, self.folder.dir().display());
-        let mut rows = vec![row(["volume", "size", "layout", "state", "address"])];
+        let mut rows = vec![row(["volume", "size", "layout", "ordering", "state", "address"])];
         for volume in &self.description.volumes {
             let address = self.nbd(&volume.name).unwrap_or_default();
             rows.push(row([
                 &volume.name,
                 &format_size(volume.bytes),
                 &volume.layout,
+                &volume.ordering,
                 &self.volume_state(volume),
                 &address,
             ]));
@@ -164,8 +166,8 @@ impl View<'_> {
                 let meaning = counts::of_device(&state.counters.iter().cloned().collect());
                 text += &counted(&format!("device {id}"), meaning, &state.counters);
             }
-            for host in self.hosts.iter().filter(|host| !host.counters.is_empty()) {
-                let counters: Vec<_> = host.counters.clone().into_iter().collect();
+            for host in self.hosts.iter().filter(|host| !host.report.counters.is_empty()) {
+                let counters: Vec<_> = host.report.counters.clone().into_iter().collect();
                 let meaning = counts::of_host(&counters.iter().cloned().collect());
                 text += &counted(&format!("host {} ({})", host.generation, host.what), meaning, &counters);
             }
@@ -191,9 +193,10 @@ impl View<'_> {
             .filter(|id| self.states.get(id).is_none_or(|state| state.state != SERVING))
             .map(|id| id.to_string())
             .collect();
-        match volume.state {
+        match &volume.state {
             VolumeState::Creating => "being created".to_string(),
             VolumeState::Deleting => "being deleted".to_string(),
+            VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => format!("changing to {to}"),
             VolumeState::Ready if self.running.is_none() => "not up".to_string(),
             VolumeState::Ready if away.is_empty() => "available".to_string(),
             VolumeState::Ready => format!("waiting for {}", away.join(", ")),

@@ -1,7 +1,7 @@
 //! `braid up`: brings up a whole array on this machine, and keeps it up.
 
 use crate::commands::{Common, size};
-use crate::creation::{self, Asked};
+use crate::creation::{self, Asked, LockAcquisition};
 use crate::device;
 use crate::failure::Failure;
 use crate::front::{self, Front};
@@ -9,7 +9,7 @@ use crate::output;
 use crate::session::Session;
 use crate::signals::{self, Signals};
 use crate::supervisor::{Keepers, Placement, Report, keep_fenced};
-use crate::volumes;
+use crate::{ordering, volumes};
 use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};
 use braid_control::{
@@ -56,6 +56,12 @@ pub struct Arguments {
     /// A volume and its usable size; may be given more than once [default: vol0, which fills the array]
     #[arg(long = "volume", value_name = "NAME:SIZE", value_parser = named_size)]
     volumes: Vec<(String, u64)>,
+    /// Lock servers that share the work, where a volume's ordering needs any [default: 1]
+    #[arg(long, value_name = "N")]
+    lock_servers: Option<u16>,
+    /// How hosts get locks at several of them: one after the other, or all at once with a time-out [default: ordered]
+    #[arg(long, value_enum, value_name = "HOW")]
+    lock_acquisition: Option<LockAcquisition>,
     /// Port for NBD clients on 127.0.0.1; 0 takes any free one
     #[arg(long, default_value_t = 10809)]
     port: u16,
@@ -98,6 +104,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         layout: arguments.layout,
         unit: arguments.unit,
         volumes: arguments.volumes,
+        lock_servers: arguments.lock_servers,
+        lock_acquisition: arguments.lock_acquisition,
     };
     // Nothing is left behind by an array that can't be.
     if !folder.dir().join("array.json").exists() {
@@ -158,24 +166,24 @@ impl Array {
         };
         output::print(common.json, || view.json(), || view.text());
 
-        let mut fencing = self.fencing(&front, description);
+        let mut watching = self.watching(&front, description);
         loop {
             tokio::select! {
                 () = signals.asked_to_end() => break,
                 report = self.keepers.report() => self.note(&report),
                 failure = front.session().lost() => {
                     tracing::warn!("the host is shut out, and starts again: {failure}");
-                    fencing.shutdown().await;
+                    watching.shutdown().await;
                     front.stop().await;
                     front = tokio::select! {
                         front = reopen(&self.folder, &address) => front,
                         () = signals.asked_to_end() => return Ok(()),
                     };
-                    fencing = self.fencing(&front, description);
+                    watching = self.watching(&front, description);
                 }
             }
         }
-        drop(fencing);
+        drop(watching);
         front.stop().await;
         Ok(())
     }
@@ -230,12 +238,15 @@ impl Array {
         }
     }
 
-    fn fencing(&self, front: &Front, description: &ArrayDescription) -> JoinSet<()> {
+    /// What keeps the array in order, by way of the front's host.
+    fn watching(&self, front: &Front, description: &ArrayDescription) -> JoinSet<()> {
         let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
-        let mut fencing = JoinSet::new();
+        let mut watching = JoinSet::new();
         let session = front.session();
-        fencing.spawn(keep_fenced(self.folder.clone(), session.generation(), session.client().clone(), devices));
-        fencing
+        let client = session.client().clone();
+        watching.spawn(keep_fenced(self.folder.clone(), session.generation(), client.clone(), devices));
+        watching.spawn(ordering::keep_settled(self.folder.clone(), client));
+        watching
     }
 }
 

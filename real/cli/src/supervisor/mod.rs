@@ -11,7 +11,7 @@ pub use fence::keep_fenced;
 
 use crate::failure::Failure;
 use braid_base::{ArrayId, DeviceId};
-use braid_control::{ArrayDescription, DeviceEntry, RunningDevice};
+use braid_control::{ArrayDescription, DeviceEntry, RunningDaemon};
 use braid_shell::Address;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -191,17 +191,17 @@ async fn keep(
 
 impl Report {
     /// As others are told of it.
-    pub fn entry(&self, before: Option<&RunningDevice>) -> RunningDevice {
+    pub fn entry(&self, before: Option<&RunningDaemon>) -> RunningDaemon {
         let restarts = before.map_or(0, |before| before.restarts);
         match &self.state {
-            Ok(running) => RunningDevice {
+            Ok(running) => RunningDaemon {
                 id: self.id.0,
                 address: running.address.to_string(),
                 pid: Some(running.pid),
                 restarts,
                 down: None,
             },
-            Err(failure) => RunningDevice {
+            Err(failure) => RunningDaemon {
                 id: self.id.0,
                 address: before.map(|before| before.address.clone()).unwrap_or_default(),
                 pid: None,

@@ -9,10 +9,7 @@ use super::settings::{ArraySettings, Settings, Through, VolumeSettings};
 use crate::counts::Counts;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::volumes;
-use braid_base::VolumeId;
 use braid_control::ArrayFolder;
-use braid_machine::HostRequest;
 use braid_nbd::Client;
 use braid_shell::Address;
 use rustix::process::{Pid, Signal, kill_process};
@@ -183,13 +180,11 @@ impl Lab {
                 }
                 Through::Direct => {
                     let folder = &self.arrays[site.array].folder;
-                    let described = volumes::describe(volumes::find(&folder.describe()?, &volume.name)?)?;
-                    let id: VolumeId = described.id;
                     let session = Session::start(folder, "bench").await?;
                     let client = session.client().clone();
+                    let taken = session.take_in(&volume.name).await;
                     self.sessions.push(session);
-                    client.call(HostRequest::AdoptVolume { volume: described }).await?;
-                    Target::Host { client, volume: id }
+                    Target::Host { client, volume: taken?.id }
                 }
             });
         }
