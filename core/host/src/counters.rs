@@ -1,28 +1,8 @@
 //! What a host has done since it started.
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts of events since the start.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct HostCounters {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl HostCounters {
-            /// Names and values, in a fixed order.
-            pub fn list(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name),)*]
-            }
-
-            /// Adds what another host has counted.
-            pub fn add(&mut self, other: &HostCounters) {
-                $(self.$name += other.$name;)*
-            }
-        }
-    };
-}
-
-counters! {
+braid_base::counters! {
+    /// Counts of events since the start.
+    pub struct HostCounters;
     /// Storage operations that front ends asked for; each takes one transaction or, after refusals, more.
     operations,
     /// Requests sent to devices, heartbeats included.
