@@ -15,6 +15,20 @@ braid_base::counters! {
     commit_carriers,
     /// Attempts that were refused and tried again.
     retries,
+    /// Operations that had to wait for somebody, or were refused and tried again (shared array, figure 6).
+    delayed,
+    /// Attempts given up because locks could not be had in time, perhaps in a deadlock.
+    restarts,
+    /// Messages sent to lock servers, heartbeats included.
+    lock_requests,
+    /// Messages that came from lock servers.
+    lock_answers,
+    /// Locks of lock servers that somebody else had.
+    lock_waits,
+    /// Attempts that found all their locks kept here (callback locking).
+    lock_hits,
+    /// Locks that a lock server called back.
+    recalls,
     /// Storage transactions that committed.
     committed,
     /// Storage transactions that were aborted.
