@@ -132,6 +132,11 @@ impl Host {
             && self.transactions.values().all(|transaction| transaction.volume() != volume)
     }
 
+    /// True if a device has said that it serves this host no more.
+    pub fn is_fenced(&self) -> bool {
+        self.fenced_by.is_some()
+    }
+
     /// When each device was last heard.
     pub fn last_heard(&self) -> impl Iterator<Item = (DeviceId, Option<Time>)> + '_ {
         self.links.iter().map(|(device, link)| (*device, link.last_heard))

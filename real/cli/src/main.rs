@@ -5,6 +5,7 @@
 //! | `commands` | one file for each command: its arguments, its help, what it does |
 //! | `supervisor` | keeps devices running for `braid up`, each in a process or a task |
 //! | `device` | one device: making, opening and serving it |
+//! | `lockd` | one lock server: its state, its lease, serving it |
 //! | `front` | an NBD server and its host |
 //! | `observed` | machines that can be looked at while they run |
 //! | `session` | a host in this process: generation, lease, addresses of the devices |
@@ -22,6 +23,7 @@ mod creation;
 mod device;
 mod failure;
 mod front;
+mod lockd;
 mod observed;
 mod ordering;
 mod output;

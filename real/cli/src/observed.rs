@@ -4,6 +4,7 @@ use crate::counts::Counts;
 use braid_base::{Now, Time, VolumeId};
 use braid_device::{Device, Service};
 use braid_host::Host;
+use braid_locks::{LockServer, LockService};
 use braid_machine::{Effect, Effects, HostRequest, Input, Machine};
 use braid_shell::Counters;
 use braid_wire::{Command, Managed, Message, Reply, Task};
@@ -92,6 +93,59 @@ pub struct ObservedHost {
 #[derive(Clone, Debug, Default)]
 pub struct Holds(Arc<Mutex<BTreeSet<VolumeId>>>);
 
+/// A lock server that shows whether it serves, and what it has counted.
+pub struct ObservedLockServer {
+    server: Rc<RefCell<LockServer>>,
+    seen: watch::Sender<LockService>,
+}
+
+/// The way to look at an [`ObservedLockServer`].
+pub struct LockServerView {
+    server: Rc<RefCell<LockServer>>,
+    shell: Arc<Counters>,
+    own_process: bool,
+}
+
+impl ObservedLockServer {
+    /// `own_process` says that the process is there for this server alone, so that its figures are the server's.
+    pub fn new(
+        server: LockServer,
+        shell: Arc<Counters>,
+        own_process: bool,
+    ) -> (Self, LockServerView, watch::Receiver<LockService>) {
+        let (seen, service) = watch::channel(LockService::Off);
+        let server = Rc::new(RefCell::new(server));
+        let view = LockServerView { server: server.clone(), shell, own_process };
+        (ObservedLockServer { server, seen }, view, service)
+    }
+}
+
+impl Machine for ObservedLockServer {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        self.server.borrow_mut().step(now, input, out);
+        let service = self.server.borrow().service();
+        self.seen.send_if_modified(|seen| std::mem::replace(seen, service) != service);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.server.borrow().deadline()
+    }
+
+    fn invariants(&self) {
+        self.server.borrow().invariants();
+    }
+}
+
+impl LockServerView {
+    /// What the server and its shell have counted since their start; and its process, if that is its own.
+    pub fn counters(&self) -> Counts {
+        let server = self.server.borrow().counters().list();
+        let server = server.into_iter().map(|(name, value)| (name.to_string(), value));
+        let process = self.own_process.then(of_process).into_iter().flatten();
+        server.chain(of_shell(&self.shell)).chain(process).collect()
+    }
+}
+
 /// The way to look at an [`ObservedHost`]. It needs no message, and wakes nobody.
 #[derive(Clone)]
 pub struct HostView {
@@ -176,6 +230,11 @@ impl HostView {
     /// The volumes on hold.
     pub fn holds(&self) -> &Holds {
         &self.holds
+    }
+
+    /// True if a device has said that it serves this host no more.
+    pub fn is_fenced(&self) -> bool {
+        self.host.borrow().is_fenced()
     }
 
     /// True if nothing is under way on any volume that is on hold.

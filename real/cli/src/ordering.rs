@@ -54,6 +54,16 @@ pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl 
     Ok(true)
 }
 
+/// True if hosts need a lock server for this volume, now or soon.
+pub fn needs_lock_server(entry: &VolumeEntry) -> bool {
+    let next = match &entry.state {
+        VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => Some(to),
+        _ => None,
+    };
+    let orderings = [Some(&entry.ordering), next];
+    orderings.into_iter().flatten().any(|name| name.parse().is_ok_and(Ordering::needs_lock_server))
+}
+
 /// Waits until every lock server of the array serves.
 pub async fn await_lock_servers(folder: &ArrayFolder) -> Result<(), Failure> {
     let begun = Instant::now();

@@ -173,6 +173,12 @@ impl Keeper {
         let mut renewed = Moment::now();
         let mut revision = 0;
         loop {
+            if view.is_fenced() {
+                // By a lock server, which did not hear it for a lease.
+                let failure = Failure::failed("fenced", "the devices serve this host no more: it was taken for dead");
+                losing.send_replace(Some(failure));
+                return;
+            }
             let now = Moment::now();
             let report = LeaseReport { counters: view.counters().into_map(), revision, lock_server: None };
             let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, Some(report)).map(|()| now);

@@ -6,12 +6,12 @@ use crate::device;
 use crate::failure::Failure;
 use crate::front::{self, Front};
 use crate::output;
-use crate::session::Session;
+use crate::session::{HEARTBEAT, Session, blocking};
 use crate::signals::{self, Signals};
-use crate::supervisor::{Keepers, Placement, Report, keep_fenced};
+use crate::supervisor::{self, Keepers, Placement, Report, keep_fenced};
 use crate::{ordering, volumes};
-use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};
+use braid_base::{DeviceId, NodeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, Endpoint, RunningSet, Supervision, VolumeEntry, VolumeState,
 };
@@ -117,8 +117,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let description = open_or_create(&folder, &asked)?;
 
     let mut array = Array {
-        keepers: Keepers::start(folder.dir(), &description, placement),
+        keepers: Keepers::start(&folder, &description, placement),
         running: RunningSet::begun(std::process::id()),
+        lock_servers_started: false,
         supervision,
         folder,
     };
@@ -136,6 +137,7 @@ struct Array {
     folder: ArrayFolder,
     keepers: Keepers,
     running: RunningSet,
+    lock_servers_started: bool,
     /// Given up last of all: from then on another may run the array.
     supervision: Supervision,
 }
@@ -167,10 +169,16 @@ impl Array {
         output::print(common.json, || view.json(), || view.text());
 
         let mut watching = self.watching(&front, description);
+        let mut ticks = tokio::time::interval(HEARTBEAT);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = signals.asked_to_end() => break,
                 report = self.keepers.report() => self.note(&report),
+                _ = ticks.tick() => match blocking(&self.folder, ArrayFolder::describe).await {
+                    Ok(description) => self.start_lock_servers_if_needed(&description),
+                    Err(error) => tracing::warn!("can't see whether lock servers are needed: {error}"),
+                },
                 failure = front.session().lost() => {
                     tracing::warn!("the host is shut out, and starts again: {failure}");
                     watching.shutdown().await;
@@ -190,6 +198,7 @@ impl Array {
 
     /// Waits for the devices, and makes what volumes are to be there.
     async fn bring_up(&mut self, description: &ArrayDescription) -> Result<Session, Failure> {
+        self.start_lock_servers_if_needed(description);
         let all_serve = self.all_serve(description.devices.len());
         tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
             Err(Failure::unreachable("device-slow", format!("the devices did not all serve within {READY_WAIT:?}")))
@@ -217,21 +226,35 @@ impl Array {
                 Ok(_) => self.note(&report),
                 // A run that was just killed may not have let go of its files yet.
                 Err(failure) if failure.code == "device-in-use" && begun.elapsed() < IN_USE_WAIT => {}
+                // Only some volumes need one, and those wait.
+                Err(_) if matches!(report.node, NodeId::LockServer(_)) => self.note(&report),
                 Err(failure) => return Err(failure.clone()),
             }
         }
         Ok(())
     }
 
-    /// Lets others know of a device's fate.
+    /// Once they run they go on, whether or not they are needed any longer: it costs little.
+    fn start_lock_servers_if_needed(&mut self, description: &ArrayDescription) {
+        if !self.lock_servers_started && description.volumes.iter().any(ordering::needs_lock_server) {
+            self.lock_servers_started = true;
+            self.keepers.start_lock_servers(description);
+        }
+    }
+
+    /// Lets others know of the fate of a device or lock server.
     fn note(&mut self, report: &Report) {
         if let Err(failure) = &report.state {
-            tracing::warn!("device {} is down, and will be started again: {failure}", report.id);
+            tracing::warn!("{} is down, and will be started again: {failure}", supervisor::name(report.node));
         }
-        let entry = report.entry(self.running.device(report.id));
-        self.running.devices.retain(|device| device.id != entry.id);
-        self.running.devices.push(entry);
-        self.running.devices.sort_by_key(|device| device.id);
+        let among = match report.node {
+            NodeId::LockServer(_) => &mut self.running.lock_servers,
+            _ => &mut self.running.devices,
+        };
+        let entry = report.entry(among.iter().find(|other| other.id == supervisor::number(report.node)));
+        among.retain(|other| other.id != entry.id);
+        among.push(entry);
+        among.sort_by_key(|other| other.id);
         if let Err(error) = self.supervision.publish(&self.running) {
             // Hosts that run already go on; it is tried again with the next report.
             tracing::warn!("can't let others know where devices are: {error}");
