@@ -15,16 +15,32 @@ use crate::device::Device;
 use crate::transactions::{Asked, State, Transaction};
 use braid_base::{Generation, Now, ObjectId, Stamp, TransactionId};
 use braid_machine::{Effects, Ignored};
-use braid_wire::{Failure, Outcome, Refusal, Reply, Step, Vote};
+use braid_wire::{Failure, Ordering, Outcome, Refusal, Reply, Step, Vote};
 
 impl Device {
     /// A commit that rode on a request of the transaction's own host: confirmed by riding on an answer.
     pub(crate) fn on_commit_ride(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         match self.transactions.get(id).map(|transaction| transaction.state) {
             Some(State::Prepared) => self.commit(now, id, out),
+            Some(State::Prewritten) if self.only_holds_locks(id) => {
+                // Remembered until its host settles it: a late copy of its read must not lock again.
+                self.advance(id, State::Aborted, out);
+                self.confirm(id);
+            }
+            Some(State::Aborted) => self.confirm_unlock(id, out),
             // Durable before, or so long ago that it was forgotten: only the confirmation was lost.
             Some(State::Committed) | None => self.confirm(id),
             Some(_) => self.ignore(Ignored::InProgress, out),
+        }
+    }
+
+    /// The unlock of a transaction that holds nothing here, or nothing any more: only the confirmation was lost.
+    fn confirm_unlock(&mut self, id: TransactionId, out: &mut Effects) {
+        let held = self.transactions.get(id).expect("it is known");
+        if held.ordering == Ordering::DeviceLock && held.ranges.is_empty() {
+            self.confirm(id);
+        } else {
+            self.ignore(Ignored::InProgress, out);
         }
     }
 
@@ -43,7 +59,7 @@ impl Device {
                 self.ask(id, host, Asked::Decision);
                 self.commit(now, id, out);
             }
-            (Outcome::Commit, Some(State::Committing)) | (Outcome::Abort, Some(State::Aborting)) => {
+            (Outcome::Commit, Some(State::Committing)) | (Outcome::Abort, Some(State::Aborting | State::Applying)) => {
                 self.ask(id, host, Asked::Decision);
             }
             (Outcome::Commit, None) | (_, Some(State::Committed)) => {
@@ -64,11 +80,15 @@ impl Device {
             (Outcome::Commit, Some(State::Aborted)) => {
                 self.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort }, out);
             }
-            (Outcome::Abort, Some(State::Aborted) | None) => {
+            // What took effect on arrival can't be undone: that it stands here is known from now on.
+            (Outcome::Abort, Some(State::Aborted | State::Applied) | None) => {
                 self.waiting.take(id);
                 if state.is_none() && host == id.host && !self.transactions.is_full() {
                     // Its pre-write may still be on its way: remember that it comes too late.
-                    self.transactions.insert(id, Transaction::new(stamp, ObjectId(0), Vec::new(), State::Aborted));
+                    self.transactions.insert(
+                        id,
+                        Transaction::new(stamp, ObjectId(0), Ordering::Timestamp, Vec::new(), State::Aborted),
+                    );
                     self.keep_or_forget(id);
                 }
                 self.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort }, out);
@@ -96,6 +116,7 @@ impl Device {
                 Vote::NeverPrepared
             }
             Some(State::Prewritten) => {
+                self.stamps.raise_floor(stamp);
                 self.refuse_for_ever(now, id, out);
                 Vote::NeverPrepared
             }
@@ -162,7 +183,9 @@ impl Device {
             State::Applied => self.drop_decided(id),
             // Its stamp stays on its blocks, so a late copy of its pre-write is refused; one without blocks is all that is
             // left to refuse it by.
-            State::Aborted if !transaction.ranges.is_empty() => self.drop_decided(id),
+            State::Aborted if !transaction.ranges.is_empty() && transaction.ordering != Ordering::DeviceLock => {
+                self.drop_decided(id);
+            }
             _ => {}
         }
     }
@@ -173,7 +196,7 @@ impl Device {
         let State::Preparing { abort } = transaction.state else {
             panic!("the store prepared what was not asked: {id} is {:?}", transaction.state);
         };
-        let wanted = transaction.wanted;
+        let (wanted, waited) = (transaction.wanted, transaction.waited);
         match result {
             Err(failure) => {
                 // Its write stamp stays, so no copy of the pre-write is taken: the failure is final.
@@ -188,7 +211,7 @@ impl Device {
                 if abort {
                     return self.abort(now, id, out);
                 }
-                self.answer(id.host, Reply::Written { transaction: id, waited: false }, out);
+                self.answer(id.host, Reply::Written { transaction: id, waited }, out);
                 if wanted {
                     self.answer(id.host, Reply::Blocked { transaction: id }, out);
                 }
@@ -197,16 +220,21 @@ impl Device {
     }
 
     pub(crate) fn on_applied(&mut self, id: TransactionId, result: Result<(), Failure>, out: &mut Effects) {
+        let transaction = self.transactions.get(id).expect("what is being applied is kept");
+        let (waited, ordered) = (transaction.waited, transaction.ordering != Ordering::None);
         match result {
             Ok(()) => {
-                self.answer(id.host, Reply::Written { transaction: id, waited: false }, out);
+                self.answer(id.host, Reply::Written { transaction: id, waited }, out);
                 return self.advance(id, State::Applied, out);
             }
             Err(Failure::Busy) => self.refuse(id, Step::Write, Refusal::Busy, out),
             Err(failure) => self.fail(id, Step::Write, failure, out),
         }
-        // Sent again, it is tried again.
-        self.drop_decided(id);
+        self.advance(id, State::Aborted, out);
+        // Without ordering, it is tried again when it is sent again.
+        if !ordered && self.transactions.get(id).is_some() {
+            self.drop_decided(id);
+        }
     }
 
     /// A commit is durable.

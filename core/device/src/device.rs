@@ -1,6 +1,7 @@
 //! The device's machine: who may speak, and where each message goes.
 
 use crate::hosts::Hosts;
+use crate::locking::Locking;
 use crate::stamps::Stamps;
 use crate::transactions::{State, Transaction, Transactions};
 use crate::waiting::{ReadRequest, WaitingQueue};
@@ -8,7 +9,9 @@ use braid_base::limits::{self, Settings};
 use braid_base::{Clock, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time, TransactionId};
 use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_store::{FenceTable, Intent, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
-use braid_wire::{Answer, Command, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Want};
+use braid_wire::{
+    Answer, Command, Content, Failure, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Want,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -32,6 +35,7 @@ pub struct Device {
     pub(crate) reservation: Reservation,
     pub(crate) transactions: Transactions,
     pub(crate) waiting: WaitingQueue,
+    pub(crate) locking: Locking,
     /// Transactions that no host looks after any more, and somebody should resolve.
     pub(crate) orphans: BTreeSet<TransactionId>,
     last_named: TransactionId,
@@ -76,7 +80,7 @@ pub(crate) struct Reservation {
 #[derive(Clone, Debug)]
 pub(crate) enum Ticket {
     /// Send the content to the reader.
-    Read { transaction: TransactionId, step: Step },
+    Read { transaction: TransactionId, step: Step, waited: bool },
     /// More stamps may be accepted.
     Reserve,
     /// Answer a task.
@@ -129,6 +133,7 @@ impl Device {
             reservation: Reservation::default(),
             transactions: Transactions::default(),
             waiting: WaitingQueue::default(),
+            locking: Locking::default(),
             orphans: BTreeSet::new(),
             last_named: TransactionId { host: Generation(0), sequence: 0 },
             released: false,
@@ -160,12 +165,16 @@ impl Device {
 
     /// How many requests wait in it for others.
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.locking.waiting()
     }
 
     fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
-        let (NodeId::Host(host), Message::Request(request)) = (from, message) else {
-            return self.ignore(Ignored::NotForUs, out);
+        let Message::Request(request) = message else { return self.ignore(Ignored::NotForUs, out) };
+        let host = match from {
+            NodeId::Host(host) => host,
+            // It has a generation like a host's, under which it keeps hosts out.
+            NodeId::LockServer(_) if matches!(request.command, Command::Manage { .. }) => request.host,
+            _ => return self.ignore(Ignored::NotForUs, out),
         };
         if self.service != Service::Serving {
             return self.ignore(Ignored::NotStarted, out);
@@ -173,7 +182,7 @@ impl Device {
         if request.host != host {
             return self.ignore(Ignored::NotForUs, out);
         }
-        if let Err(rejection) = self.admit(now, &request) {
+        if let Err(rejection) = self.admit(now, from, &request) {
             return self.answer(host, Reply::Rejected { rejection }, out);
         }
         // What rides on the request takes effect before it.
@@ -188,7 +197,7 @@ impl Device {
         self.on_command(now, host, request.command, out);
     }
 
-    fn admit(&mut self, now: Now, request: &Request) -> Result<(), Rejection> {
+    fn admit(&mut self, now: Now, from: NodeId, request: &Request) -> Result<(), Rejection> {
         if self.fence.refuses(request.host) {
             return Err(Rejection::Fenced);
         }
@@ -196,7 +205,7 @@ impl Device {
             return Err(Rejection::WrongEpoch { current: self.config.epoch });
         }
         let known = self.hosts.get(request.host).is_some();
-        self.hosts.heard(request.host, now.time).ok_or(Rejection::TooManyHosts)?;
+        self.hosts.heard(request.host, now.time).ok_or(Rejection::TooManyHosts)?.node = from;
         if !known {
             // Back from a silence, it looks after its transactions again.
             self.orphans.retain(|id| id.host != request.host);
@@ -213,12 +222,12 @@ impl Device {
         match command {
             Command::Heartbeat => self.on_heartbeat(host, out),
             Command::Read { transaction, stamp, object, ordering, extents, want } => {
-                let read = ReadRequest { object, extents, want, waited: false };
-                self.on_read(now, transaction, stamp, ordering, read, out);
+                let read = ReadRequest { object, ordering, extents, want, waited: false };
+                self.on_read(now, transaction, stamp, read, out);
             }
             Command::Prewrite { transaction, stamp, object, ordering, prewrites, reads } => {
-                let reads = ReadRequest { object, extents: reads, want: Want::Data, waited: false };
-                self.on_prewrite(now, transaction, stamp, ordering, prewrites, reads, out);
+                let reads = ReadRequest { object, ordering, extents: reads, want: Want::Data, waited: false };
+                self.on_prewrite(now, transaction, stamp, prewrites, reads, out);
             }
             Command::Write { transaction, stamp, object, ordering, participants, linkage, mode, pieces } => {
                 let epoch = self.config.epoch;
@@ -235,12 +244,14 @@ impl Device {
     }
 
     /// Puts a command aside until higher stamps are reserved. One that finds no room is dropped, and will be sent again; so is
-    /// a write, which may be large, and has no live pre-write here anyhow.
+    /// a write whose pre-write should be here, and is not.
     fn defer(&mut self, host: Generation, command: Command, out: &mut Effects) {
         let deferred = &mut self.reservation.deferred;
         let again = (host, command);
-        let dropped = matches!(again.1, Command::Write { .. }) || deferred.contains(&again);
-        if dropped || deferred.len() >= DEFERRED_MAX {
+        let stray = matches!(&again.1, Command::Write { ordering, .. } if !ordering.needs_lock_server());
+        let bytes: usize = deferred.iter().map(|(_, command)| bytes_of(command)).sum();
+        let full = deferred.len() >= DEFERRED_MAX || bytes + bytes_of(&again.1) > limits::WAITING_BYTES_MAX;
+        if stray || full || deferred.contains(&again) {
             return self.ignore(Ignored::InProgress, out);
         }
         deferred.push(again);
@@ -249,15 +260,15 @@ impl Device {
     /// Lets a command pass if it belongs to a transaction that is not over, its stamp is near the clock, and it is durable
     /// that stamps as high as this one may have been accepted. What is under way already passes at once, if it is the same.
     fn gate(&mut self, now: Now, host: Generation, command: &Command, out: &mut Effects) -> Gate {
-        let (transaction, stamp, object) = match command {
-            Command::Read { transaction, stamp, object, .. }
-            | Command::Prewrite { transaction, stamp, object, .. }
-            | Command::Write { transaction, stamp, object, .. } => {
+        let (transaction, stamp, assumed) = match command {
+            Command::Read { transaction, stamp, object, ordering, .. }
+            | Command::Prewrite { transaction, stamp, object, ordering, .. }
+            | Command::Write { transaction, stamp, object, ordering, .. } => {
                 if transaction.host != host || self.is_settled(host, transaction.sequence) {
                     self.ignore(Ignored::Settled, out);
                     return Gate::Shut;
                 }
-                (*transaction, *stamp, Some(*object))
+                (*transaction, *stamp, Some((*object, *ordering)))
             }
             Command::Resolve { transaction, stamp } => (*transaction, *stamp, None),
             Command::Manage { ticket, .. } if self.is_settled(host, *ticket) => {
@@ -270,9 +281,6 @@ impl Device {
             self.ignore(Ignored::NotForUs, out);
             return Gate::Shut;
         }
-        let unordered = object
-            .and_then(|object| self.store.object(object))
-            .is_some_and(|description| description.ordering == Ordering::None);
         if let Some(known) = self.transactions.get(transaction) {
             // A tombstone of an abort that came first has the stamp of the abort, which is the transaction's.
             if known.stamp == stamp {
@@ -281,17 +289,26 @@ impl Device {
             self.ignore(Ignored::NotForUs, out);
             return Gate::Shut;
         }
+        let object = assumed.and_then(|(object, _)| self.store.object(object));
+        if let (Some(object), Some((_, assumed))) = (object, assumed)
+            && object.ordering != assumed
+        {
+            self.fail(transaction, step_of(command), Failure::WrongOrdering, out);
+            return Gate::Shut;
+        }
+        let unordered = object.is_some_and(|object| object.ordering == Ordering::None);
         let promises = matches!(command, Command::Write { .. } | Command::Resolve { .. });
         if unordered || (promises && stamp.clock <= self.reservation.durable) {
             return Gate::Open;
         }
         if stamp.clock > now.clock.ahead(self.config.settings.stamp_ahead_max) {
             let refusal = Refusal::TooFarAhead { clock: now.clock };
-            match command {
-                Command::Read { .. } => self.refuse(transaction, Step::Read, refusal, out),
-                Command::Prewrite { .. } => self.refuse(transaction, Step::Prewrite, refusal, out),
+            let unannounced = matches!(command, Command::Write { ordering, .. } if ordering.needs_lock_server());
+            if promises && !unannounced {
                 // To refuse these means a promise, which would have to be reserved: not for such a stamp.
-                _ => self.ignore(Ignored::NotForUs, out),
+                self.ignore(Ignored::NotForUs, out);
+            } else {
+                self.refuse(transaction, step_of(command), refusal, out);
             }
             return Gate::Shut;
         }
@@ -356,7 +373,9 @@ impl Device {
     }
 
     pub(crate) fn expire(&mut self, now: Now, host: Generation, out: &mut Effects) {
-        self.hosts.remove(host);
+        if let Some(session) = self.hosts.remove(host) {
+            self.stamps.raise_floor(session.locked);
+        }
         self.reservation.deferred.retain(|(who, _)| *who != host);
         for id in self.waiting.of_host_below(host, u64::MAX) {
             self.waiting.take(id);
@@ -376,11 +395,16 @@ impl Device {
         let floor = Stamp::last_of(recovered.stamps_reserved);
         self.stamps = Stamps::new(floor, self.config.settings.stamps_kept, now.time);
         for intent in recovered.intents {
-            let transaction = Transaction::new(intent.stamp, intent.object, intent.ranges, State::Prepared);
+            let ordering = self.store.object(intent.object).map_or(Ordering::Timestamp, |object| object.ordering);
+            if ordering == Ordering::DeviceLock {
+                self.relock(intent.transaction, intent.object, &intent.ranges);
+            }
+            let transaction = Transaction::new(intent.stamp, intent.object, ordering, intent.ranges, State::Prepared);
             self.take_in(now, intent.transaction, Transaction { participants: intent.participants, ..transaction });
         }
         for commit in recovered.commits {
-            let transaction = Transaction::new(commit.stamp, ObjectId(0), Vec::new(), State::Committed);
+            let transaction =
+                Transaction::new(commit.stamp, ObjectId(0), Ordering::Timestamp, Vec::new(), State::Committed);
             self.take_in(now, commit.transaction, Transaction { participants: commit.participants, ..transaction });
         }
         self.service = Service::Serving;
@@ -422,13 +446,15 @@ impl Device {
     /// Answers a host, and tells it by the way which of its commits are durable.
     pub(crate) fn answer(&mut self, host: Generation, reply: Reply, out: &mut Effects) {
         let mut confirmed = Vec::new();
+        let mut to = NodeId::Host(host);
         if let Some(session) = self.hosts.get_mut(host) {
+            to = session.node;
             let count = session.confirmed.len().min(limits::COMMITS_PER_REQUEST_MAX);
             confirmed.extend(session.confirmed.drain(..count));
         }
         self.counters.messages_sent += 1;
         let answer = Answer { epoch: self.config.epoch, confirmed, reply };
-        out.send(NodeId::Host(host), Message::Answer(answer));
+        out.send(to, Message::Answer(answer));
     }
 
     pub(crate) fn refuse(&mut self, transaction: TransactionId, step: Step, refusal: Refusal, out: &mut Effects) {
@@ -442,6 +468,24 @@ impl Device {
     pub(crate) fn ignore(&mut self, why: Ignored, out: &mut Effects) {
         self.counters.ignored += 1;
         out.ignore(why);
+    }
+}
+
+/// What a refusal of the command is called.
+fn step_of(command: &Command) -> Step {
+    match command {
+        Command::Prewrite { .. } => Step::Prewrite,
+        Command::Write { .. } => Step::Write,
+        _ => Step::Read,
+    }
+}
+
+/// The bytes that a command brings.
+fn bytes_of(command: &Command) -> usize {
+    let data = |content: &Content| if let Content::Data(bytes) = content { bytes.len() } else { 0 };
+    match command {
+        Command::Write { pieces, .. } => pieces.iter().map(|piece| data(&piece.content)).sum(),
+        _ => 0,
     }
 }
 
@@ -464,6 +508,7 @@ impl Machine for Device {
         if self.store.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.store.wake(now, out);
         }
+        self.time_out_locks(now, out);
         if self.service == Service::Serving && self.next_patrol.is_none_or(|patrol| patrol <= now.time) {
             self.patrol(now, out);
         }
@@ -480,7 +525,8 @@ impl Machine for Device {
     fn deadline(&self) -> Option<Time> {
         let patrols = self.service == Service::Serving && !self.hosts.is_empty();
         let patrol = self.next_patrol.filter(|_| patrols);
-        [self.store.deadline(), patrol].into_iter().flatten().min()
+        let lock_timeout = self.locking.timeouts.next().map(|(time, _)| time);
+        [self.store.deadline(), patrol, lock_timeout].into_iter().flatten().min()
     }
 
     fn invariants(&self) {
@@ -489,6 +535,7 @@ impl Machine for Device {
         }
         self.store.invariants();
         self.transactions.invariants();
+        self.locking.invariants();
         assert!(
             self.stamps.highest_ever() <= Stamp::last_of(self.reservation.durable),
             "an accepted stamp is durably reserved"
@@ -499,7 +546,7 @@ impl Machine for Device {
         for id in self.waiting.in_order() {
             let waiting = self.waiting.get(id).expect("just listed");
             let (object, ranges) = waiting.blocks();
-            let blockers = self.transactions.blockers(id, waiting.stamp, object, &ranges);
+            let blockers = self.transactions.blockers(id, waiting.stamp, waiting.ordering, object, &ranges);
             assert!(!blockers.is_empty(), "whoever waits, waits for somebody: {id}");
         }
     }

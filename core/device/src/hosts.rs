@@ -1,16 +1,21 @@
 //! The hosts that a device has lately heard of.
 
-use braid_base::{Generation, Time, limits};
+use braid_base::{Generation, NodeId, Stamp, Time, limits};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// One host, by its generation.
 #[derive(Clone, Debug)]
 pub struct Session {
+    /// Where to answer it.
+    pub node: NodeId,
     /// When its last message came.
     pub last_heard: Time,
     /// Its transactions below this sequence are over.
     pub settled: u64,
+    /// The highest stamp with which it asked for device locks: under the floor once its lease has run out, since nothing else
+    /// would be left to refuse late copies by.
+    pub locked: Stamp,
     /// Commits that are durable here and not yet confirmed to it, by sequence.
     pub confirmed: Vec<u64>,
 }
@@ -27,7 +32,13 @@ impl Hosts {
         if !self.live.contains_key(&host) && self.live.len() >= limits::HOSTS_MAX {
             return None;
         }
-        let session = self.live.entry(host).or_insert(Session { last_heard: now, settled: 0, confirmed: Vec::new() });
+        let session = self.live.entry(host).or_insert(Session {
+            node: NodeId::Host(host),
+            last_heard: now,
+            settled: 0,
+            locked: Stamp::ZERO,
+            confirmed: Vec::new(),
+        });
         session.last_heard = now;
         Some(session)
     }
@@ -43,8 +54,8 @@ impl Hosts {
     }
 
     /// Ends a lease.
-    pub fn remove(&mut self, host: Generation) {
-        self.live.remove(&host);
+    pub fn remove(&mut self, host: Generation) -> Option<Session> {
+        self.live.remove(&host)
     }
 
     /// The hosts that have been silent for longer than `lease`.

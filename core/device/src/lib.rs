@@ -6,6 +6,7 @@
 //! | [`device`] | the machine: who may speak, and where each message goes |
 //! | `ordering` | read, pre-write, write: the stamp checks of the paper's figure 4 |
 //! | `deciding` | commit, abort, resolve, forget, and what the store reports |
+//! | `locking` | device-served locks |
 //! | `manage` | objects, fences, counters |
 //! | [`stamps`] | `rts` and `wts` of blocks, and the floor of what is forgotten |
 //! | [`transactions`] | the states of transactions, and their claims on blocks |
@@ -25,6 +26,7 @@
 mod deciding;
 pub mod device;
 pub mod hosts;
+mod locking;
 mod manage;
 mod ordering;
 pub mod stamps;

@@ -116,7 +116,7 @@ impl Device {
 
     fn inspect(&self) -> Inspection {
         let counters = &self.counters;
-        let own: [(&str, u64); 18] = [
+        let own: [(&str, u64); 20] = [
             ("messages_received", counters.messages_received),
             ("messages_sent", counters.messages_sent),
             ("reads", counters.reads),
@@ -133,7 +133,9 @@ impl Device {
             ("hosts", self.hosts.len() as u64),
             ("transactions", self.transactions.iter().count() as u64),
             ("undecided", self.transactions.iter().filter(|(_, held)| held.state.undecided()).count() as u64),
-            ("waiting", self.waiting.len() as u64),
+            ("waiting", self.waiting() as u64),
+            ("locks", self.locking.table.len() as u64),
+            ("lock_timeouts", self.locking.timed_out),
             ("orphans", self.orphans.len() as u64),
         ];
         let all = own.into_iter().chain(self.store.counters());

@@ -1,4 +1,5 @@
-//! Read, pre-write and write: timestamp ordering (shared array, figure 4 and section 4.5.1).
+//! Read, pre-write and write, and above all timestamp ordering (shared array, figure 4 and section 4.5.1). Device-served locks
+//! are in [`crate::locking`].
 //!
 //! A request with stamp `s` on blocks whose stamps are `rts` and `wts`:
 //!
@@ -9,9 +10,13 @@
 //! | read-and-pre-write | either | its read half: as a read | both |
 //! | write | its pre-write is not live | undecided transactions below `s` | raises `wts`; becomes an intent |
 //!
+//! Under locks of a server nobody else is there, but for transactions that are committed and have not heard of it: reads and
+//! writes wait for these. Writes carry stamps there, too, so that what a lost lock would let through is refused.
+//!
 //! Equal stamps are duplicates, and those that still matter are recognized by their transaction.
 
 use crate::device::{Device, Ticket};
+use crate::locking::LockRequest;
 use crate::stamps::Access;
 use crate::transactions::{Asked, State, Transaction};
 use crate::waiting::{ReadRequest, Waiting, WaitingRequest};
@@ -22,28 +27,20 @@ use braid_store::Intent;
 use braid_wire::{Content, Failure, Ordering, Outcome, Piece, Refusal, Reply, Step, Vote, Want, WriteMode};
 
 impl Device {
-    pub(crate) fn on_read(
-        &mut self,
-        now: Now,
-        id: TransactionId,
-        stamp: Stamp,
-        ordering: Ordering,
-        read: ReadRequest,
-        out: &mut Effects,
-    ) {
+    pub(crate) fn on_read(&mut self, now: Now, id: TransactionId, stamp: Stamp, read: ReadRequest, out: &mut Effects) {
         if self.is_being_read(id) {
             return self.ignore(Ignored::InProgress, out);
         }
-        if self.transactions.get(id).is_some() {
-            // A transaction reads where it does not write, or pre-writes with reads: never both on one device.
-            return self.ignore(Ignored::NotForUs, out);
-        }
         match self.check_read(&read) {
             Err(failure) => self.fail(id, Step::Read, failure, out),
-            Ok(own) if own != ordering => self.fail(id, Step::Read, Failure::WrongOrdering, out),
+            // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
+            Ok(Ordering::DeviceLock) if read.want == Want::Data => {
+                self.lock(now, id, LockRequest { stamp, step: Step::Read, prewrites: Vec::new(), reads: read }, out);
+            }
+            // A transaction reads where it does not write, or pre-writes with reads: never both on one device.
+            Ok(_) if self.transactions.get(id).is_some() => self.ignore(Ignored::NotForUs, out),
             Ok(Ordering::None) => self.serve(id, Step::Read, read, out),
-            Ok(Ordering::Timestamp) => self.read_in_order(now, id, stamp, Step::Read, read, out),
-            Ok(_) => self.fail(id, Step::Read, Failure::WrongOrdering, out),
+            Ok(_) => self.read_in_order(now, id, stamp, Step::Read, read, out),
         }
     }
 
@@ -52,7 +49,6 @@ impl Device {
         now: Now,
         id: TransactionId,
         stamp: Stamp,
-        ordering: Ordering,
         prewrites: Vec<BlockRange>,
         reads: ReadRequest,
         out: &mut Effects,
@@ -60,8 +56,12 @@ impl Device {
         let object = reads.object;
         match self.check_prewrite(&prewrites, &reads) {
             Err(failure) => return self.fail(id, Step::Prewrite, failure, out),
-            Ok(Ordering::Timestamp) if ordering == Ordering::Timestamp => {}
-            Ok(_) => return self.fail(id, Step::Prewrite, Failure::WrongOrdering, out),
+            Ok(Ordering::Timestamp) => {}
+            Ok(Ordering::DeviceLock) => {
+                return self.lock(now, id, LockRequest { stamp, step: Step::Prewrite, prewrites, reads }, out);
+            }
+            // Locks of a server, or nothing, keep others away: there is nothing to announce.
+            Ok(_) => return self.fail(id, Step::Prewrite, Failure::Malformed, out),
         }
         if let Some(transaction) = self.transactions.get(id) {
             // Sent again: answered again, unless that is under way, or the transaction has gone on since.
@@ -83,7 +83,7 @@ impl Device {
             return self.refuse(id, Step::Prewrite, Refusal::Busy, out);
         }
         self.counters.prewrites += 1;
-        self.transactions.insert(id, Transaction::new(stamp, object, prewrites, State::Prewritten));
+        self.transactions.insert(id, Transaction::new(stamp, object, reads.ordering, prewrites, State::Prewritten));
         if reads.extents.is_empty() {
             self.answer(id.host, Reply::Accepted { transaction: id, waited: false }, out);
         } else {
@@ -95,33 +95,61 @@ impl Device {
         &mut self,
         now: Now,
         intent: Intent,
-        _ordering: Ordering,
+        ordering: Ordering,
         mode: WriteMode,
         out: &mut Effects,
     ) {
         let id = intent.transaction;
         let Some(transaction) = self.transactions.get(id) else {
-            return match mode {
-                WriteMode::Immediate => self.apply(now, intent, out),
-                WriteMode::Intent => self.refuse_stray_write(now, &intent, out),
+            return match ordering {
+                Ordering::None => self.apply_unordered(now, intent, out),
+                Ordering::Timestamp | Ordering::DeviceLock => self.refuse_stray_write(now, &intent, out),
+                Ordering::ServerLock | Ordering::CallbackLock => {
+                    self.write_under_lock(now, intent, ordering, mode, out);
+                }
             };
         };
         match transaction.state {
-            State::Prewritten if self.waiting.get(id).is_some() => self.ignore(Ignored::InProgress, out),
+            State::Prewritten if self.waiting.get(id).is_some() || self.locking.is_waiting(id) => {
+                self.ignore(Ignored::InProgress, out);
+            }
             State::Prewritten => {
                 let ours = intent.participants.contains(&self.config.store.device);
-                if mode == WriteMode::Immediate || !ours || !is_as_prewritten(transaction, &intent) {
+                if !ours || !is_as_prewritten(transaction, &intent) {
                     self.refuse_for_ever(now, id, out);
                     return self.fail(id, Step::Write, Failure::Malformed, out);
                 }
-                self.write_in_order(now, intent, out);
+                self.write_in_order(now, intent, mode, out);
             }
             State::Prepared | State::Committing | State::Committed | State::Applied => {
-                self.answer(id.host, Reply::Written { transaction: id, waited: false }, out);
+                let waited = transaction.waited;
+                self.answer(id.host, Reply::Written { transaction: id, waited }, out);
             }
             State::Aborting | State::Aborted => self.refuse(id, Step::Write, Refusal::NoPrewrite, out),
             State::Preparing { .. } | State::Applying => self.ignore(Ignored::InProgress, out),
         }
+    }
+
+    /// A write whose host holds a lock server's lock on its blocks. It was not announced here, so that this is where it may be
+    /// too late: behind a promise never to take it, or, from a host whose lock was taken away, behind another's write.
+    fn write_under_lock(&mut self, now: Now, intent: Intent, ordering: Ordering, mode: WriteMode, out: &mut Effects) {
+        let (id, object, stamp) = (intent.transaction, intent.object, intent.stamp);
+        let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
+        let ours = intent.participants.contains(&self.config.store.device);
+        match self.check_ranges(object, &ranges, false) {
+            Err(failure) => return self.fail(id, Step::Write, failure, out),
+            Ok(_) if ours && has_content(&intent.pieces) && are_disjoint(&ranges) => {}
+            Ok(_) => return self.fail(id, Step::Write, Failure::Malformed, out),
+        }
+        let seen = self.stamps.seen_by_write(object, &ranges);
+        if stamp <= seen {
+            return self.refuse(id, Step::Write, Refusal::TooLate { seen }, out);
+        }
+        if self.transactions.is_full() {
+            return self.refuse(id, Step::Write, Refusal::Busy, out);
+        }
+        self.transactions.insert(id, Transaction::new(stamp, object, ordering, ranges, State::Prewritten));
+        self.write_in_order(now, intent, mode, out);
     }
 
     /// A read, or the read half of a read-and-pre-write, which has its pre-write already.
@@ -134,29 +162,38 @@ impl Device {
         read: ReadRequest,
         out: &mut Effects,
     ) {
+        let ordering = read.ordering;
+        let by_stamps = ordering == Ordering::Timestamp;
         let seen = self.stamps.seen_by_read(read.object, &read.extents);
-        if stamp <= seen {
+        if by_stamps && stamp <= seen {
             self.refuse_for_ever(now, id, out);
             return self.refuse(id, step, Refusal::TooLate { seen }, out);
         }
-        let blockers = self.transactions.blockers(id, stamp, read.object, &read.extents);
+        let blockers = self.transactions.blockers(id, stamp, ordering, read.object, &read.extents);
         if blockers.is_empty() && self.reading.len() < limits::WAITING_MAX {
-            self.stamps.raise(now.time, read.object, &read.extents, Access::Read, stamp);
+            if by_stamps {
+                self.stamps.raise(now.time, read.object, &read.extents, Access::Read, stamp);
+            }
             return self.serve(id, step, read, out);
         }
-        if !blockers.is_empty() && self.wait(id, stamp, WaitingRequest::Read(read), &blockers, out) {
+        let read = ReadRequest { waited: true, ..read };
+        let request = WaitingRequest::Read(read);
+        if !blockers.is_empty() && self.wait(id, Waiting { stamp, ordering, request }, &blockers, out) {
             return;
         }
         self.refuse_for_ever(now, id, out);
         self.refuse(id, step, Refusal::Busy, out);
     }
 
-    fn write_in_order(&mut self, now: Now, intent: Intent, out: &mut Effects) {
+    fn write_in_order(&mut self, now: Now, intent: Intent, mode: WriteMode, out: &mut Effects) {
         let (id, stamp) = (intent.transaction, intent.stamp);
-        let ranges = self.transactions.get(id).expect("it was pre-written").ranges.clone();
-        let blockers = self.transactions.blockers(id, stamp, intent.object, &ranges);
+        let transaction = self.transactions.get(id).expect("it was pre-written");
+        let (ordering, ranges) = (transaction.ordering, transaction.ranges.clone());
+        let blockers = self.transactions.blockers(id, stamp, ordering, intent.object, &ranges);
         if !blockers.is_empty() {
-            if !self.wait(id, stamp, WaitingRequest::Write(intent), &blockers, out) {
+            self.transactions.get_mut(id).expect("it was pre-written").waited = true;
+            let request = WaitingRequest::Write(intent, mode);
+            if !self.wait(id, Waiting { stamp, ordering, request }, &blockers, out) {
                 self.refuse_for_ever(now, id, out);
                 self.refuse(id, Step::Write, Refusal::Busy, out);
             }
@@ -164,39 +201,47 @@ impl Device {
         }
         self.counters.writes += 1;
         self.stamps.raise(now.time, intent.object, &ranges, Access::Write, stamp);
-        self.transactions.advance(id, State::Preparing { abort: false });
-        let transaction = self.transactions.get_mut(id).expect("it was pre-written");
-        transaction.participants.clone_from(&intent.participants);
-        self.store.prepare(now, intent, out);
+        match mode {
+            WriteMode::Intent => {
+                self.transactions.advance(id, State::Preparing { abort: false });
+                let transaction = self.transactions.get_mut(id).expect("it was pre-written");
+                transaction.participants.clone_from(&intent.participants);
+                self.store.prepare(now, intent, out);
+            }
+            WriteMode::Immediate => {
+                self.transactions.advance(id, State::Applying);
+                self.store.apply(now, intent, out);
+            }
+        }
     }
 
-    /// Puts a request aside until `blockers` are decided, and tells their hosts that somebody waits.
-    fn wait(
-        &mut self,
-        id: TransactionId,
-        stamp: Stamp,
-        request: WaitingRequest,
-        blockers: &[TransactionId],
-        out: &mut Effects,
-    ) -> bool {
-        if !self.waiting.push(id, Waiting { stamp, request }) {
+    /// Puts a request aside until `blockers` are decided.
+    fn wait(&mut self, id: TransactionId, waiting: Waiting, blockers: &[TransactionId], out: &mut Effects) -> bool {
+        if !self.waiting.push(id, waiting) {
             return false;
         }
         self.counters.waits += 1;
+        self.want(blockers, out);
+        true
+    }
+
+    /// Tells the hosts of `blockers` that somebody waits, unless they could do nothing about it yet: then when they can.
+    pub(crate) fn want(&mut self, blockers: &[TransactionId], out: &mut Effects) {
         for blocker in blockers {
+            let reads = self.only_holds_locks(*blocker);
             let transaction = self.transactions.get_mut(*blocker).expect("a blocker is known");
             let first = !std::mem::replace(&mut transaction.wanted, true);
-            if first && transaction.state == State::Prepared {
+            if first && (reads || transaction.state == State::Prepared) {
                 self.answer(blocker.host, Reply::Blocked { transaction: *blocker }, out);
             }
         }
-        true
     }
 
     /// If claims were released, on with whoever waited for them, in the order of stamps. One pass may release more: a loop
     /// rather than a call from where claims are released, since the chain can be as long as the queue.
     pub(crate) fn resume_waiting(&mut self, now: Now, out: &mut Effects) {
-        while std::mem::take(&mut self.released) && !self.waiting.is_empty() {
+        while std::mem::take(&mut self.released) {
+            self.unlock_ended(now, out);
             for id in self.waiting.in_order() {
                 self.resume(now, id, out);
             }
@@ -207,16 +252,16 @@ impl Device {
         // Gone, if an earlier one of this round ended it.
         let Some(waiting) = self.waiting.get(id) else { return };
         let (object, ranges) = waiting.blocks();
-        if !self.transactions.blockers(id, waiting.stamp, object, &ranges).is_empty() {
+        if !self.transactions.blockers(id, waiting.stamp, waiting.ordering, object, &ranges).is_empty() {
             return;
         }
-        let waiting = self.waiting.take(id).expect("just seen");
-        match waiting.request {
+        let Waiting { stamp, request, .. } = self.waiting.take(id).expect("just seen");
+        match request {
             WaitingRequest::Read(read) => {
                 let step = if self.transactions.get(id).is_some() { Step::Prewrite } else { Step::Read };
-                self.read_in_order(now, id, waiting.stamp, step, read, out);
+                self.read_in_order(now, id, stamp, step, read, out);
             }
-            WaitingRequest::Write(intent) => self.write_in_order(now, intent, out),
+            WaitingRequest::Write(intent, mode) => self.write_in_order(now, intent, mode, out),
         }
     }
 
@@ -224,18 +269,18 @@ impl Device {
         self.waiting.get(id).is_some() || self.reading.contains(&id)
     }
 
-    fn serve(&mut self, id: TransactionId, step: Step, read: ReadRequest, out: &mut Effects) {
+    pub(crate) fn serve(&mut self, id: TransactionId, step: Step, read: ReadRequest, out: &mut Effects) {
         self.counters.reads += 1;
         match read.want {
             Want::Allocation => {
                 let mut pieces = self.store.allocation(read.object, &read.extents);
                 // What does not fit into one answer is asked for again.
                 pieces.truncate(limits::EXTENTS_MAX);
-                self.answer(id.host, Reply::Data { transaction: id, waited: false, pieces }, out);
+                self.answer(id.host, Reply::Data { transaction: id, waited: read.waited, pieces }, out);
             }
             Want::Data => {
                 self.reading.insert(id);
-                let ticket = self.ticket(Ticket::Read { transaction: id, step });
+                let ticket = self.ticket(Ticket::Read { transaction: id, step, waited: read.waited });
                 self.store.read(ticket, read.object, &read.extents, out);
             }
         }
@@ -243,31 +288,31 @@ impl Device {
 
     /// The store has read what [`Device::serve`] asked for.
     pub(crate) fn on_content(&mut self, ticket: u64, result: Result<Vec<Piece>, Failure>, out: &mut Effects) {
-        let Some(Ticket::Read { transaction, step }) = self.tickets.remove(&ticket) else {
+        let Some(Ticket::Read { transaction, step, waited }) = self.tickets.remove(&ticket) else {
             panic!("the store has read for a ticket that it was not given: {ticket}");
         };
         self.reading.remove(&transaction);
         match result {
-            Ok(pieces) => self.answer(transaction.host, Reply::Data { transaction, waited: false, pieces }, out),
+            Ok(pieces) => self.answer(transaction.host, Reply::Data { transaction, waited, pieces }, out),
             Err(failure) => self.fail(transaction, step, failure, out),
         }
     }
 
-    /// An immediate write, of an object without ordering.
-    fn apply(&mut self, now: Now, intent: Intent, out: &mut Effects) {
+    /// A write of an object without ordering.
+    fn apply_unordered(&mut self, now: Now, intent: Intent, out: &mut Effects) {
         let id = intent.transaction;
         let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
         match self.check_ranges(intent.object, &ranges, false) {
             Ok(Ordering::None) if has_content(&intent.pieces) && are_disjoint(&ranges) => {}
-            Ok(Ordering::None) => return self.fail(id, Step::Write, Failure::Malformed, out),
-            Ok(_) => return self.fail(id, Step::Write, Failure::WrongOrdering, out),
+            Ok(_) => return self.fail(id, Step::Write, Failure::Malformed, out),
             Err(failure) => return self.fail(id, Step::Write, failure, out),
         }
         if self.transactions.is_full() {
             return self.refuse(id, Step::Write, Refusal::Busy, out);
         }
         self.counters.writes += 1;
-        self.transactions.insert(id, Transaction::new(intent.stamp, intent.object, Vec::new(), State::Applying));
+        self.transactions
+            .insert(id, Transaction::new(intent.stamp, intent.object, Ordering::None, Vec::new(), State::Applying));
         self.store.apply(now, intent, out);
     }
 
@@ -287,8 +332,12 @@ impl Device {
         self.waiting.take(id);
         let Some(transaction) = self.transactions.get(id) else { return };
         assert_eq!(transaction.state, State::Prewritten, "only what has no intent is simply dropped: {id}");
-        let (object, stamp, ranges) = (transaction.object, transaction.stamp, transaction.ranges.clone());
-        self.stamps.raise(now.time, object, &ranges, Access::Read, stamp);
+        // Under device locks what comes of it later is refused by its being remembered, until a mark or the floor is above it: a
+        // stamp left here would refuse those who wait for its locks.
+        if transaction.ordering != Ordering::DeviceLock {
+            let (object, stamp, ranges) = (transaction.object, transaction.stamp, transaction.ranges.clone());
+            self.stamps.raise(now.time, object, &ranges, Access::Read, stamp);
+        }
         self.advance(id, State::Aborted, out);
     }
 
@@ -297,12 +346,17 @@ impl Device {
     pub(crate) fn advance(&mut self, id: TransactionId, to: State, out: &mut Effects) {
         let released = self.transactions.advance(id, to);
         let transaction = self.transactions.get_mut(id).expect("just moved on");
+        if released && transaction.ordering == Ordering::DeviceLock {
+            self.locking.ended.push(id);
+        }
         for (host, asked) in std::mem::take(&mut transaction.askers) {
             let reply = match (asked, to) {
                 (Asked::Vote, State::Prepared) => Reply::Vote { transaction: id, vote: Vote::Prepared },
                 (Asked::Vote, State::Aborted) => Reply::Vote { transaction: id, vote: Vote::NeverPrepared },
                 (Asked::Decision, State::Committed) => Reply::Decided { transaction: id, outcome: Outcome::Commit },
-                (Asked::Decision, State::Aborted) => Reply::Decided { transaction: id, outcome: Outcome::Abort },
+                (Asked::Decision, State::Aborted | State::Applied) => {
+                    Reply::Decided { transaction: id, outcome: Outcome::Abort }
+                }
                 _ => {
                     self.transactions.get_mut(id).expect("just moved on").askers.push((host, asked));
                     continue;

@@ -1,6 +1,7 @@
 //! What a device holds of transactions: their states, and the claims of those that are undecided on blocks.
 
 use braid_base::{BlockRange, DeviceId, Generation, ObjectId, RangeTable, Stamp, TransactionId, limits};
+use braid_wire::Ordering;
 use std::collections::BTreeMap;
 
 /// One transaction, as far as this device takes part in it.
@@ -8,16 +9,20 @@ use std::collections::BTreeMap;
 pub struct Transaction {
     /// Where it stands in the order.
     pub stamp: Stamp,
-    /// The object that it writes.
+    /// The object that it writes, or holds locks of.
     pub object: ObjectId,
+    /// How that is ordered.
+    pub ordering: Ordering,
     /// The blocks that it pre-wrote: sorted, disjoint.
     pub ranges: Vec<BlockRange>,
     /// All devices that write in it; known once there is an intent.
     pub participants: Vec<DeviceId>,
     /// How far it is.
     pub state: State,
-    /// Somebody waits for its decision.
+    /// Somebody waits for its decision, or for its locks.
     pub wanted: bool,
+    /// It had to wait for somebody.
+    pub waited: bool,
     /// Hosts to answer once something is durable.
     pub askers: Vec<(Generation, Asked)>,
 }
@@ -40,7 +45,8 @@ pub enum Asked {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its pre-write was accepted. Volatile: lost in a restart, and then no write of it is ever taken.
+    /// Its pre-write was accepted; ordered by device locks, it holds or waits for its locks; ordered by a lock server, its
+    /// write waits. Volatile: lost in a restart, and then no write of it is ever taken.
     Prewritten,
     /// Its intent is on its way to the disk.
     Preparing {
@@ -57,7 +63,7 @@ pub enum State {
     Aborting,
     /// Aborted, or refused for ever: whatever else comes of it is too late.
     Aborted,
-    /// An immediate write (no decision) on its way to the disk.
+    /// An immediate write (no decision) on its way to the disk. Without ordering it claims no blocks.
     Applying,
     /// An immediate write that is durable.
     Applied,
@@ -65,15 +71,22 @@ pub enum State {
 
 impl Transaction {
     /// One that is not on its way to the disk, with no participants known yet.
-    pub fn new(stamp: Stamp, object: ObjectId, ranges: Vec<BlockRange>, state: State) -> Transaction {
-        Transaction { stamp, object, ranges, participants: Vec::new(), state, wanted: false, askers: Vec::new() }
+    pub fn new(
+        stamp: Stamp,
+        object: ObjectId,
+        ordering: Ordering,
+        ranges: Vec<BlockRange>,
+        state: State,
+    ) -> Transaction {
+        let (participants, askers) = (Vec::new(), Vec::new());
+        Transaction { stamp, object, ordering, ranges, participants, state, wanted: false, waited: false, askers }
     }
 }
 
 impl State {
-    /// True if the transaction may yet change its blocks: requests with higher stamps wait for it.
+    /// True if the transaction may yet change its blocks: others wait for it.
     pub fn undecided(self) -> bool {
-        matches!(self, State::Prewritten | State::Preparing { .. } | State::Prepared)
+        matches!(self, State::Prewritten | State::Preparing { .. } | State::Prepared | State::Applying)
     }
 }
 
@@ -131,19 +144,25 @@ impl Transactions {
         assert!(!transaction.state.undecided(), "only a decided transaction is forgotten");
     }
 
-    /// The undecided transactions below `stamp`, other than `own`, on any of these blocks.
+    /// The undecided transactions, other than `own`, that a request of it on these blocks waits for: by timestamps, those
+    /// below it; by locks, which keep all others away, those whose host gave its lock back before their commit came.
     pub fn blockers(
         &self,
         own: TransactionId,
         stamp: Stamp,
+        ordering: Ordering,
         object: ObjectId,
         ranges: &[BlockRange],
     ) -> Vec<TransactionId> {
         let Some(claims) = self.claims.get(&object) else { return Vec::new() };
+        let is_first = |held: Stamp, owner: TransactionId| match ordering {
+            Ordering::Timestamp => (held, owner) < (stamp, own),
+            _ => owner != own && self.by_id[&owner].state != State::Prewritten,
+        };
         let mut blockers: Vec<_> = ranges
             .iter()
             .flat_map(|range| claims.overlapping(*range))
-            .filter(|(_, owner, held)| (**held, *owner) < (stamp, own))
+            .filter(|(_, owner, held)| is_first(**held, *owner))
             .map(|(_, owner, _)| owner)
             .collect();
         blockers.sort_unstable();
@@ -151,10 +170,9 @@ impl Transactions {
         blockers
     }
 
-    /// True if an undecided transaction claims any block of `object`, or an immediate write to it is on its way.
+    /// True if an undecided transaction is on `object`.
     pub fn touch(&self, object: ObjectId) -> bool {
-        let applying = |held: &Transaction| held.state == State::Applying && held.object == object;
-        self.claims.get(&object).is_some_and(|claims| !claims.is_empty()) || self.by_id.values().any(applying)
+        self.by_id.values().any(|held| held.state.undecided() && held.object == object)
     }
 
     /// The transactions of `host` with sequences below `end`.
@@ -190,7 +208,9 @@ impl Transactions {
     }
 
     fn release(&mut self, id: TransactionId, object: ObjectId, ranges: &[BlockRange]) {
-        let claims = self.claims.get_mut(&object).expect("an undecided transaction has claims");
+        let Some(claims) = self.claims.get_mut(&object) else {
+            return assert!(ranges.is_empty(), "an undecided transaction has claims");
+        };
         for range in ranges {
             claims.remove(range.start, id).expect("every range was claimed");
         }

@@ -1,8 +1,8 @@
-//! Requests that wait for transactions with lower stamps to be decided, in the order of their stamps.
+//! Requests that wait for undecided transactions, in the order of their stamps.
 
 use braid_base::{BlockRange, Generation, ObjectId, Stamp, TransactionId, limits};
 use braid_store::Intent;
-use braid_wire::{Content, Want};
+use braid_wire::{Content, Ordering, Want, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A request put aside.
@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Waiting {
     /// Where it stands in the order.
     pub stamp: Stamp,
+    /// How its object is ordered.
+    pub ordering: Ordering,
     /// What it is.
     pub request: WaitingRequest,
 }
@@ -20,7 +22,7 @@ pub enum WaitingRequest {
     /// A read, or the read half of a read-and-pre-write.
     Read(ReadRequest),
     /// A write with its data.
-    Write(Intent),
+    Write(Intent, WriteMode),
 }
 
 impl Waiting {
@@ -28,7 +30,9 @@ impl Waiting {
     pub fn blocks(&self) -> (ObjectId, Vec<BlockRange>) {
         match &self.request {
             WaitingRequest::Read(read) => (read.object, read.extents.clone()),
-            WaitingRequest::Write(intent) => (intent.object, intent.pieces.iter().map(|piece| piece.range).collect()),
+            WaitingRequest::Write(intent, _) => {
+                (intent.object, intent.pieces.iter().map(|piece| piece.range).collect())
+            }
         }
     }
 }
@@ -38,6 +42,8 @@ impl Waiting {
 pub struct ReadRequest {
     /// Which object.
     pub object: ObjectId,
+    /// How the host takes it to be ordered.
+    pub ordering: Ordering,
     /// Which blocks.
     pub extents: Vec<BlockRange>,
     /// What of them.
@@ -105,7 +111,7 @@ impl WaitingQueue {
 }
 
 fn bytes_of(waiting: &Waiting) -> usize {
-    let WaitingRequest::Write(intent) = &waiting.request else { return 0 };
+    let WaitingRequest::Write(intent, _) = &waiting.request else { return 0 };
     let data = |content: &Content| if let Content::Data(bytes) = content { bytes.len() } else { 0 };
     intent.pieces.iter().map(|piece| data(&piece.content)).sum()
 }

@@ -109,7 +109,7 @@ mod tests {
         let range = BlockRange::new(u64::from(salt), blocks as u64);
         let content = Content::Data(Bytes::from(vec![salt; blocks * 4096]));
         let transaction = braid_base::TransactionId { host: Generation(4), sequence: 1 };
-        let reply = Reply::Data { transaction, pieces: vec![Piece { range, content }] };
+        let reply = Reply::Data { transaction, waited: false, pieces: vec![Piece { range, content }] };
         Message::Answer(Answer { epoch: Epoch(1), confirmed: Vec::new(), reply })
     }
 

@@ -241,16 +241,23 @@ impl Actor {
     }
 
     pub fn write(self, range: BlockRange, fill: u8) -> Command {
-        self.write_to(OBJECT, WriteMode::Intent, range, fill)
+        self.write_to(OBJECT, Ordering::Timestamp, WriteMode::Intent, range, fill)
     }
 
-    pub fn write_to(self, object: ObjectId, mode: WriteMode, range: BlockRange, fill: u8) -> Command {
+    pub fn write_to(
+        self,
+        object: ObjectId,
+        ordering: Ordering,
+        mode: WriteMode,
+        range: BlockRange,
+        fill: u8,
+    ) -> Command {
         let bytes = Bytes::from(vec![fill; range.count as usize * BLOCK_BYTES]);
         Command::Write {
             transaction: self.id,
             stamp: self.stamp,
             object,
-            ordering: Ordering::Timestamp,
+            ordering,
             participants: vec![DeviceId(0), DeviceId(1)],
             linkage: Linkage { first: range.start, last: range.end() - 1 },
             mode,

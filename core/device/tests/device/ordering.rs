@@ -2,7 +2,7 @@
 
 use crate::bench::{Actor, Bench, OBJECT, UNORDERED, fills};
 use braid_base::{BlockRange, Generation};
-use braid_wire::{Command, Content, Failure, Outcome, Refusal, Reply, Step, Task, Want, WriteMode};
+use braid_wire::{Command, Content, Failure, Ordering, Outcome, Refusal, Reply, Step, Task, Want, WriteMode};
 use std::time::Duration;
 
 const A: Generation = Generation(1);
@@ -110,7 +110,7 @@ fn a_write_waits_for_lower_prewrites_and_they_take_effect_in_order() {
     bench.say(A, first.write(BLOCK, 1));
     assert_eq!(bench.hear(A), Some(Reply::Written { transaction: first.id, waited: false }));
     bench.say_with(A, vec![1], Command::Heartbeat);
-    assert_eq!(bench.hear(B), Some(Reply::Written { transaction: second.id, waited: false }));
+    assert_eq!(bench.hear(B), Some(Reply::Written { transaction: second.id, waited: true }));
     bench.say_with(B, vec![1], Command::Heartbeat);
     let reader = actor(&bench, C, 1, 20);
     bench.say(C, reader.read(BLOCK));
@@ -254,9 +254,9 @@ fn bad_requests_get_a_clear_no() {
     bench.say(A, whole.write(BlockRange::new(5, 2), 1));
     let failure = Failure::Malformed;
     assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: whole.id, step: Step::Write, failure }));
-    // An intent for an object without ordering, and the other way round.
+    // A host that takes the object to be ordered otherwise.
     let other = actor(&bench, A, 2, 10);
-    bench.say(A, other.write_to(OBJECT, WriteMode::Immediate, BLOCK, 1));
+    bench.say(A, other.write_to(UNORDERED, Ordering::Timestamp, WriteMode::Immediate, BLOCK, 1));
     let failure = Failure::WrongOrdering;
     assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: other.id, step: Step::Write, failure }));
 }
@@ -265,7 +265,7 @@ fn bad_requests_get_a_clear_no() {
 fn without_ordering_a_write_takes_effect_at_once() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
-    bench.say(A, writer.write_to(UNORDERED, WriteMode::Immediate, BLOCK, 6));
+    bench.say(A, writer.write_to(UNORDERED, Ordering::None, WriteMode::Immediate, BLOCK, 6));
     assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id, waited: false }));
     let earlier = actor(&bench, B, 1, -50);
     let (transaction, stamp) = (earlier.id, earlier.stamp);
@@ -273,7 +273,7 @@ fn without_ordering_a_write_takes_effect_at_once() {
         transaction,
         stamp,
         object: UNORDERED,
-        ordering: Ordering::Timestamp,
+        ordering: Ordering::None,
         extents: vec![BLOCK],
         want: Want::Data,
     };

@@ -132,7 +132,7 @@ fn a_chain_of_waiting_requests_as_long_as_the_queue_is_released_at_once() {
     assert_eq!(bench.device.waiting(), links as usize);
     let winner = actor(&bench, B, 1, 100_000);
     bench.say(B, prewrite(winner, contended, Vec::new()));
-    bench.say(B, winner.write_to(object, braid_wire::WriteMode::Intent, contended, 3));
+    bench.say(B, winner.write_to(object, Ordering::Timestamp, braid_wire::WriteMode::Intent, contended, 3));
     bench.say(A, first.decide(Outcome::Abort));
     assert_eq!(bench.device.waiting(), 0);
 }
