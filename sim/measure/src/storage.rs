@@ -86,7 +86,7 @@ impl Storage for ModelStorage {
     }
 
     fn objects(&self) -> Vec<ObjectDescription> {
-        vec![self.object.clone()]
+        vec![self.object]
     }
 
     fn read(&mut self, ticket: u64, _: ObjectId, extents: &[BlockRange], out: &mut Effects) {
