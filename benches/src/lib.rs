@@ -5,6 +5,7 @@ mod checksum;
 mod device;
 mod disk;
 mod host;
+mod lock_table;
 mod plan;
 mod range_table;
 mod stamps;
@@ -16,9 +17,10 @@ pub use workload::{ROUNDS_MAX, Rounds, Workload};
 
 /// All workloads, from the smallest piece to the largest. Their names are unique.
 pub fn workloads() -> Vec<Workload> {
-    let subjects: [fn() -> Vec<Workload>; 8] = [
+    let subjects: [fn() -> Vec<Workload>; 9] = [
         checksum::workloads,
         range_table::workloads,
+        lock_table::workloads,
         stamps::workloads,
         plan::workloads,
         wire::workloads,

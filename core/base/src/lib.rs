@@ -4,6 +4,7 @@
 
 pub mod buffer;
 pub mod checksum;
+pub mod counters;
 pub mod id;
 pub mod limits;
 pub mod range;

@@ -1,28 +1,8 @@
 //! What a host has done since it started.
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts of events since the start.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct HostCounters {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl HostCounters {
-            /// Names and values, in a fixed order.
-            pub fn list(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name),)*]
-            }
-
-            /// Adds what another host has counted.
-            pub fn add(&mut self, other: &HostCounters) {
-                $(self.$name += other.$name;)*
-            }
-        }
-    };
-}
-
-counters! {
+braid_base::counters! {
+    /// Counts of events since the start.
+    pub struct HostCounters;
     /// Storage operations that front ends asked for; each takes one transaction or, after refusals, more.
     operations,
     /// Requests sent to devices, heartbeats included.
@@ -35,6 +15,20 @@ counters! {
     commit_carriers,
     /// Attempts that were refused and tried again.
     retries,
+    /// Operations that had to wait for somebody, or were refused and tried again (shared array, figure 6).
+    delayed,
+    /// Attempts given up because locks could not be had in time, perhaps in a deadlock.
+    restarts,
+    /// Messages sent to lock servers, heartbeats included.
+    lock_requests,
+    /// Messages that came from lock servers.
+    lock_answers,
+    /// Locks of lock servers that somebody else had.
+    lock_waits,
+    /// Attempts that found all their locks kept here (callback locking).
+    lock_hits,
+    /// Locks that a lock server called back.
+    recalls,
     /// Storage transactions that committed.
     committed,
     /// Storage transactions that were aborted.

@@ -1,5 +1,6 @@
 //! The host's machine: requests of front ends in, answers of devices in, timers.
 
+use crate::claims::Claims;
 use crate::counters::HostCounters;
 use crate::link::Link;
 use crate::manage::PendingTask;
@@ -58,6 +59,7 @@ pub struct Host {
     pub(crate) transactions: BTreeMap<u64, Transaction>,
     pub(crate) resolutions: BTreeMap<TransactionId, Resolution>,
     pub(crate) tasks: BTreeMap<u64, PendingTask>,
+    pub(crate) claims: Claims,
     pub(crate) timers: Timers<Timer>,
     /// Transactions and tasks are numbered from one counter.
     pub(crate) next_sequence: u64,
@@ -83,6 +85,12 @@ pub(crate) enum Timer {
     Resolve(TransactionId),
     /// A device has not answered a task.
     Task(u64),
+    /// A lock server has not answered about a claim.
+    Claim(u64),
+    /// A kept claim's lease has run out.
+    ClaimLease(u64),
+    /// It is time to be heard again by a lock server.
+    LockHeartbeat(LockServerId),
 }
 
 impl Host {
@@ -98,6 +106,7 @@ impl Host {
             transactions: BTreeMap::new(),
             resolutions: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            claims: Claims::default(),
             timers: Timers::default(),
             next_sequence: 1,
             fenced_by: None,
@@ -113,7 +122,8 @@ impl Host {
 
     /// True if nothing is under way: no operation, no transaction that is not over, no resolution.
     pub fn is_idle(&self) -> bool {
-        self.operations.is_empty() && self.transactions.is_empty() && self.resolutions.is_empty()
+        let nothing = self.operations.is_empty() && self.transactions.is_empty() && self.resolutions.is_empty();
+        nothing && self.servers_know_all()
     }
 
     /// When each device was last heard.
@@ -154,6 +164,9 @@ impl Host {
         let Some(volume) = self.volumes.get(&volume).cloned() else {
             return out.reply(op, Err(HostError::NoSuchVolume));
         };
+        if volume.ordering.needs_lock_server() && self.config.lock_servers.is_empty() {
+            return out.reply(op, Err(HostError::NoLockServer));
+        }
         let full =
             self.operations.len() >= limits::OPERATIONS_MAX || self.transactions.len() >= limits::HOST_TRANSACTIONS_MAX;
         if full {
@@ -166,7 +179,7 @@ impl Host {
         if work.shares().is_empty() {
             return out.reply(op, Ok(work.result(&braid_layout::Old::new())));
         }
-        let operation = Operation { op, volume, work, since: now.time, refusals: 0, attempt: None };
+        let operation = Operation { op, volume, work, since: now.time, refusals: 0, attempt: None, delayed: false };
         self.counters.operations += 1;
         let before = self.operations.insert(op, operation);
         assert!(before.is_none(), "a front end numbers its requests");
@@ -184,8 +197,12 @@ impl Host {
     }
 
     fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
-        let (NodeId::Device(device), Message::Answer(answer)) = (from, message) else {
-            return out.ignore(Ignored::NotForUs);
+        let (device, answer) = match (from, message) {
+            (NodeId::Device(device), Message::Answer(answer)) => (device, answer),
+            (NodeId::LockServer(server), Message::LockAnswer(answer)) => {
+                return self.on_lock_answer(now, server, answer, out);
+            }
+            _ => return out.ignore(Ignored::NotForUs),
         };
         let Some(link) = self.links.get_mut(&device) else { return out.ignore(Ignored::NotForUs) };
         link.last_heard = Some(now.time);
@@ -198,13 +215,22 @@ impl Host {
             return out.ignore(Ignored::OtherEpoch);
         }
         for sequence in confirmed {
-            self.on_confirmed(device, sequence);
+            self.on_confirmed(now, device, sequence, out);
         }
         match reply {
             Reply::Heartbeat { orphans } => self.on_orphans(now, orphans, out),
-            Reply::Data { transaction, pieces, .. } => self.on_data(now, device, transaction, pieces, out),
-            Reply::Accepted { transaction, .. } => self.on_data(now, device, transaction, Vec::new(), out),
-            Reply::Written { transaction, .. } => self.on_written(now, device, transaction, out),
+            Reply::Data { transaction, waited, pieces } => {
+                self.note_delay(transaction, waited);
+                self.on_data(now, device, transaction, pieces, out);
+            }
+            Reply::Accepted { transaction, waited } => {
+                self.note_delay(transaction, waited);
+                self.on_data(now, device, transaction, Vec::new(), out);
+            }
+            Reply::Written { transaction, waited } => {
+                self.note_delay(transaction, waited);
+                self.on_written(now, device, transaction, out);
+            }
             Reply::Refused { transaction, step, refusal } => {
                 self.on_refused(now, device, transaction, step, refusal, out);
             }
@@ -218,6 +244,18 @@ impl Host {
             Reply::Managed { ticket, result } => self.on_managed(device, ticket, result, out),
             Reply::Rejected { .. } => unreachable!("dealt with above"),
         }
+    }
+
+    /// Somebody was in the way of a transaction, or not.
+    fn note_delay(&mut self, id: TransactionId, waited: bool) {
+        if waited && let Some(op) = self.own(id).and_then(|transaction| transaction.op) {
+            self.delay(op);
+        }
+    }
+
+    /// Somebody is in the way of an operation.
+    pub(crate) fn delay(&mut self, op: OpId) {
+        self.operations.get_mut(&op).expect("an attempt knows its operation").delayed = true;
     }
 
     /// A device does not serve us. Fenced is for ever; the rest is told to those who wait for this device.
@@ -250,6 +288,9 @@ impl Host {
                 Timer::Heartbeat(device) => self.on_heartbeat_timer(now, device, out),
                 Timer::Resolve(transaction) => self.resend_resolution(now, transaction, out),
                 Timer::Task(ticket) => self.resend_task(now, ticket, out),
+                Timer::Claim(number) => self.resend_claim(now, number, out),
+                Timer::ClaimLease(number) => self.on_claim_lease(number),
+                Timer::LockHeartbeat(server) => self.on_lock_heartbeat(now, server, out),
             }
         }
     }
@@ -280,6 +321,7 @@ impl Host {
         if let Some(transaction) = operation.attempt.and_then(|sequence| self.transactions.get_mut(&sequence)) {
             transaction.op = None;
         }
+        self.counters.delayed += u64::from(operation.delayed);
         self.timers.cancel(Timer::Expire(op));
         self.timers.cancel(Timer::Retry(op));
         out.reply(op, outcome);
@@ -296,6 +338,7 @@ impl Machine for Host {
             Input::Wake => {}
         }
         self.on_wake(now, out);
+        self.take_turns(now, out);
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -319,5 +362,6 @@ impl Machine for Host {
         for (sequence, transaction) in &self.transactions {
             transaction.invariants(*sequence);
         }
+        self.claims.invariants(&self.transactions);
     }
 }

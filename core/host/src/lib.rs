@@ -6,6 +6,8 @@
 //! | [`host`] | the machine: requests in, answers in, timers |
 //! | [`operation`] | what a front end asked for, over all its attempts |
 //! | `transaction` | one attempt: the phase machine of a storage transaction |
+//! | `ending` | how an attempt ends, and who hears of it |
+//! | `claims` | locks of lock servers, which some orderings need first |
 //! | [`link`] | one device: what is to ride on the next request to it, and what it may forget |
 //! | `resolve` | finding out, and making known, how a dead host's transactions ended |
 //! | `manage` | tasks for one device |
@@ -23,7 +25,9 @@
 //! Degraded operation (a device that is out), epoch changes and atomicity `consistent` are to find their place in
 //! [`operation`] (another plan) and `transaction` (who has to answer before the user is).
 
+mod claims;
 mod counters;
+mod ending;
 pub mod host;
 pub mod link;
 mod manage;

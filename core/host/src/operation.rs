@@ -22,6 +22,8 @@ pub struct Operation {
     pub refusals: u32,
     /// Its transaction under way, by sequence; none while it backs off.
     pub attempt: Option<u64>,
+    /// Whether somebody was in the way of any of its attempts.
+    pub delayed: bool,
 }
 
 /// What is to be done, and by which plan.

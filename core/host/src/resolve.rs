@@ -95,7 +95,7 @@ impl Host {
         out: &mut Effects,
     ) {
         let Some(resolution) = self.resolutions.get_mut(&id) else {
-            return self.on_abort_confirmed(device, id, out);
+            return self.on_abort_confirmed(now, device, id, out);
         };
         let Phase::Telling { outcome, silent } = &mut resolution.phase else {
             return out.ignore(Ignored::NotAwaited);

@@ -18,15 +18,18 @@ use braid_base::{BlockRange, ObjectId};
 use braid_wire::locking::{LockExtent, LockMode};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
+use std::ops::Range;
 
 /// Claims on blocks, held and waiting, each named by its owner.
 #[derive(Clone, Debug)]
 pub struct LockTable<Owner> {
     claims: BTreeMap<Owner, Claim>,
     extents: BTreeMap<Place, Extent<Owner>>,
-    /// How many extents there are of each size class, and which classes are in use, as a set of bits.
-    sizes: [u32; 64],
-    sizes_in_use: u64,
+    /// How many claims wait.
+    waiting: usize,
+    /// How many extents there are of each size, and which sizes are in use, as a set of bits.
+    sizes: [u32; SIZES],
+    sizes_in_use: u16,
     /// What was held before anybody asked counts up from 0; who asks counts up from [`FIRST_ASKED`].
     next_held: u64,
     next_asked: u64,
@@ -68,7 +71,7 @@ struct Claim {
 struct Place {
     object: ObjectId,
     position: u16,
-    /// Of its number of blocks, the logarithm to base 2, rounded down.
+    /// See [`size_of`].
     size: u8,
     start: u64,
     arrival: u64,
@@ -85,6 +88,8 @@ struct Extent<Owner> {
 }
 
 const FIRST_ASKED: u64 = 1 << 63;
+/// Each size is sixteen times the one below: locks of a few blocks, of some stripe units, …
+const SIZES: usize = 16;
 /// The most claims that one look at the invariants checks.
 const CHECKED_MAX: usize = 16;
 
@@ -93,7 +98,8 @@ impl<Owner> Default for LockTable<Owner> {
         LockTable {
             claims: BTreeMap::new(),
             extents: BTreeMap::new(),
-            sizes: [0; 64],
+            waiting: 0,
+            sizes: [0; SIZES],
             sizes_in_use: 0,
             next_held: 0,
             next_asked: FIRST_ASKED,
@@ -116,7 +122,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         let mut free = true;
         let mut blockers = Vec::new();
         for extent in extents {
-            for (_, earlier) in self.conflicting(object, *extent, arrival) {
+            for (_, earlier) in self.conflicting(object, *extent, 0..arrival) {
                 free = false;
                 if earlier.state == LockState::Held {
                     blockers.push(earlier.owner);
@@ -144,13 +150,11 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     /// for are appended to `granted`, in the order in which they came.
     pub fn release(&mut self, owner: Owner, granted: &mut Vec<Owner>) {
         let Some(claim) = self.remove(owner) else { return };
-        let mut behind = Vec::new();
-        for extent in &claim.extents {
-            let touched = self.conflicting(claim.object, *extent, u64::MAX);
-            behind
-                .extend(touched.filter(|(place, _)| place.arrival > claim.arrival).map(|(p, e)| (p.arrival, e.owner)));
+        if self.waiting == 0 {
+            return;
         }
-        // Whoever conflicts with an earlier one waits. A grant puts none of them in the clear: they wait for it still.
+        // Those behind it all wait. A grant to one puts none of the others in the clear: they wait for it still.
+        let behind = self.later(&claim).map(|(place, extent)| (place.arrival, extent.owner)).collect();
         for (_, waiting) in in_order(behind) {
             let claim = &self.claims[&waiting];
             if self.earlier(claim).next().is_none() {
@@ -175,7 +179,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     /// True if one of these extents conflicts with what somebody else than `except` holds.
     pub fn conflicts(&self, object: ObjectId, extents: &[LockExtent], except: Option<Owner>) -> bool {
         extents.iter().any(|extent| {
-            self.conflicting(object, *extent, u64::MAX)
+            self.conflicting(object, *extent, 0..u64::MAX)
                 .any(|(_, other)| other.state == LockState::Held && Some(other.owner) != except)
         })
     }
@@ -184,6 +188,12 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     pub fn touches(&self, object: ObjectId) -> bool {
         let first = Place { object, position: 0, size: 0, start: 0, arrival: 0, index: 0 };
         self.extents.range(first..).next().is_some_and(|(place, _)| place.object == object)
+    }
+
+    /// True if somebody waits for what `owner` holds, or has asked for before.
+    pub fn wanted(&self, owner: Owner) -> bool {
+        let claim = self.claims.get(&owner).filter(|_| self.waiting > 0);
+        claim.is_some_and(|claim| self.later(claim).next().is_some())
     }
 
     /// Everybody who holds or waits, in order.
@@ -207,6 +217,8 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
             self.claims.keys().for_each(|owner| self.check(*owner));
             let extents: usize = self.claims.values().map(|claim| claim.extents.len()).sum();
             assert_eq!(extents, self.extents.len(), "every extent belongs to a claim");
+            let waiting = self.claims.values().filter(|claim| claim.state == LockState::Waiting);
+            assert_eq!(waiting.count(), self.waiting, "those that wait are counted");
         } else {
             self.recent.iter().filter(|owner| self.claims.contains_key(owner)).for_each(|owner| self.check(*owner));
         }
@@ -225,29 +237,34 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
 
     /// The extents that `claim` has to wait for.
     fn earlier(&self, claim: &Claim) -> impl Iterator<Item = &Extent<Owner>> {
-        let (object, arrival) = (claim.object, claim.arrival);
-        claim
-            .extents
-            .iter()
-            .flat_map(move |extent| self.conflicting(object, *extent, arrival).map(|(_, earlier)| earlier))
+        self.conflicting_all(claim, 0..claim.arrival).map(|(_, earlier)| earlier)
     }
 
-    /// The extents that conflict with this one and came before `arrival`.
+    /// The extents that have to wait for `claim`.
+    fn later(&self, claim: &Claim) -> impl Iterator<Item = (&Place, &Extent<Owner>)> {
+        self.conflicting_all(claim, claim.arrival + 1..u64::MAX)
+    }
+
+    fn conflicting_all(&self, claim: &Claim, arrivals: Range<u64>) -> impl Iterator<Item = (&Place, &Extent<Owner>)> {
+        let extents = claim.extents.iter();
+        extents.flat_map(move |extent| self.conflicting(claim.object, *extent, arrivals.clone()))
+    }
+
+    /// The extents that conflict with this one, of claims that came at these times.
     fn conflicting(
         &self,
         object: ObjectId,
         LockExtent { position, range, mode }: LockExtent,
-        before: u64,
+        arrivals: Range<u64>,
     ) -> impl Iterator<Item = (&Place, &Extent<Owner>)> {
         let place = Place { object, position, size: 0, start: range.end(), arrival: 0, index: 0 };
         bits(self.sizes_in_use)
             .flat_map(move |size| {
-                let reach = u64::MAX >> (63 - size);
                 let behind = Place { size, ..place };
-                self.extents.range(Place { start: range.start.saturating_sub(reach), ..behind }..behind)
+                self.extents.range(Place { start: range.start.saturating_sub(reach(size)), ..behind }..behind)
             })
             .filter(move |(place, other)| {
-                place.arrival < before
+                arrivals.contains(&place.arrival)
                     && other.mode.conflicts(mode)
                     && BlockRange::new(place.start, other.count).overlaps(range)
             })
@@ -260,12 +277,14 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
             self.sizes[place.size as usize] += 1;
             self.sizes_in_use |= 1 << place.size;
         }
+        self.waiting += usize::from(claim.state == LockState::Waiting);
         assert!(self.claims.insert(owner, claim).is_none(), "{owner:?} has asked already");
         self.changed(owner);
     }
 
     fn remove(&mut self, owner: Owner) -> Option<Claim> {
         let claim = self.claims.remove(&owner)?;
+        self.waiting -= usize::from(claim.state == LockState::Waiting);
         for (place, _) in claim.places() {
             self.extents.remove(&place);
             let left = &mut self.sizes[place.size as usize];
@@ -280,6 +299,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     fn grant(&mut self, owner: Owner) {
         let claim = self.claims.get_mut(&owner).expect("it waits");
         claim.state = LockState::Held;
+        self.waiting -= 1;
         for (place, _) in claim.places() {
             self.extents.get_mut(&place).expect("a claim's extents are in the table").state = LockState::Held;
         }
@@ -298,14 +318,25 @@ impl Claim {
     fn places(&self) -> impl Iterator<Item = (Place, LockExtent)> {
         self.extents.iter().zip(0..).map(|(extent, index)| {
             let LockExtent { position, range, .. } = *extent;
-            let size = range.count.checked_ilog2().expect("an empty extent locks nothing") as u8;
-            (Place { object: self.object, position, size, start: range.start, arrival: self.arrival, index }, *extent)
+            let (object, size, start, arrival) = (self.object, size_of(range), range.start, self.arrival);
+            (Place { object, position, size, start, arrival, index }, *extent)
         })
     }
 }
 
+/// 0 for up to 16 blocks, 1 for up to 16² blocks, and so on.
+fn size_of(range: BlockRange) -> u8 {
+    let last = range.count.checked_sub(1).expect("an empty extent locks nothing");
+    (last.checked_ilog2().unwrap_or(0) / 4) as u8
+}
+
+/// How far the last block of a range of this size can be behind its first.
+fn reach(size: u8) -> u64 {
+    u64::MAX >> (60 - 4 * size)
+}
+
 /// The numbers of the bits that are set.
-fn bits(mut set: u64) -> impl Iterator<Item = u8> {
+fn bits(mut set: u16) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
         let lowest = (set != 0).then(|| set.trailing_zeros() as u8)?;
         set &= set - 1;

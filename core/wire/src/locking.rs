@@ -16,8 +16,27 @@
 //! ```
 //!
 //! A host sends a request again until it is answered; a server answers a repeated one as it answered the first. Recalls are
-//! repeated until the claims are given back; a claim that the host does not know is given back at once, so that nothing lost
-//! on the way is held for ever.
+//! repeated until the claims are given back.
+//!
+//! Numbers of claims are never used again, and servers keep no record of those that are over. So a `Lock` that comes late,
+//! after its `Unlock`, is granted once more, to a host that knows nothing of it. The host sees to it: a claim that it does not
+//! know, it gives back at once, when it is granted (`Unlock`) and whenever it is recalled (`Yield`). For that, claims of
+//! transactions are recalled, too, once they have been in the way for long; a host in whose use they are takes no notice.
+//! A recall may overtake its grant: then the claim goes back as soon as those have used it that waited for the grant.
+//!
+//! After a restart the server grants nothing until every host that may hold anything has said it again, or is fenced:
+//!
+//! ```text
+//!   host                                        lock server
+//!    │ anything (start: 3)                          │   the server has started again, as 4
+//!    │─────────────────────────────────────────────►│
+//!    │◄───────────────────────── Heartbeat (start 4)│   the host stops to take answers of start 3
+//!    │ Lock (claim, Held, to start 4; start: 3)     │   each claim that it holds
+//!    │─────────────────────────────────────────────►│
+//!    │◄──────────────────────────── Granted (claim) │
+//!    │ anything (start: 4)                          │   once all are granted: "you know all that I hold"
+//!    │─────────────────────────────────────────────►│
+//! ```
 
 use braid_base::{BlockRange, Epoch, Generation, ObjectId};
 
@@ -30,8 +49,8 @@ pub struct LockRequest {
     pub host: Generation,
     /// The epoch in which the host sent it.
     pub epoch: Epoch,
-    /// The start of the lock server that the host speaks to, as it last answered; zero before the first answer. One of
-    /// another start knows none of the host's claims.
+    /// The start of the lock server that knows every claim that the host holds; zero before the first answer. It changes to
+    /// that of a restarted server once this has confirmed them all.
     pub start: Generation,
     /// Claims that the host has let go since it last said so (locks whose lease ran out while they were idle). Never
     /// confirmed: if this is lost, the server finds out when it recalls them.
@@ -81,6 +100,8 @@ pub enum LockTerm {
     Kept,
     /// The host holds this already, from an earlier start of the server.
     Held {
+        /// The start that is told: a late copy means nothing to the next.
+        start: Generation,
         /// Whether it is of the kind that is kept until recalled.
         kept: bool,
     },
@@ -118,8 +139,8 @@ impl LockMode {
 pub struct LockAnswer {
     /// The epoch in which the server answers.
     pub epoch: Epoch,
-    /// The start of the server that answers. Once it differs from the one that the host knew, the host says again what it
-    /// holds, within a lease.
+    /// The start of the server that answers. Starts count up: answers of a lower one than the host has seen are late, and mean
+    /// nothing. To a higher one it says again what it holds, within a lease.
     pub start: Generation,
     /// The reply.
     pub reply: LockReply,

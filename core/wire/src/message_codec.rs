@@ -168,7 +168,7 @@ wire_enum!(LockCommand {
     3 => Unlock { claim },
     4 => Yield { claims },
 });
-wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Kept, 3 => Held { kept } });
+wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Kept, 3 => Held { start, kept } });
 wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });
 wire_enum!(LockReply {
     1 => Heartbeat,

@@ -1,0 +1,75 @@
+//! The table of range locks, as a lock server uses it: a claim is the locks of one small write.
+
+use crate::Workload;
+use braid_base::{BlockRange, ObjectId, Rng};
+use braid_locks::{Asked, LockTable};
+use braid_wire::{LockExtent, LockMode};
+
+/// Claims in the table while it is asked: a busy server's.
+const HELD: u64 = 1000;
+/// The blocks of a component.
+const BLOCKS: u64 = 1 << 20;
+const OBJECT: ObjectId = ObjectId(1);
+
+struct Busy {
+    table: LockTable<u64>,
+    rng: Rng,
+    next_owner: u64,
+    granted: Vec<u64>,
+}
+
+pub(crate) fn workloads() -> Vec<Workload> {
+    vec![
+        Workload::new("lock-table/grant-and-release", || Busy::new(0), Busy::claim, Busy::grant_and_release),
+        Workload::new(
+            "lock-table/grant-and-release-among-others",
+            || Busy::new(HELD),
+            Busy::claim,
+            Busy::grant_and_release,
+        ),
+        Workload::new(
+            "lock-table/wait-and-hand-over",
+            || Busy::new(HELD),
+            Busy::claim,
+            |busy, (owner, extents)| {
+                busy.table.lock(owner, OBJECT, &extents);
+                let next = owner + (1 << 32);
+                assert!(matches!(busy.table.lock(next, OBJECT, &extents), Asked::Waits { .. }));
+                busy.release(owner);
+                busy.release(next);
+            },
+        ),
+    ]
+}
+
+impl Busy {
+    fn new(held: u64) -> Busy {
+        let mut busy = Busy { table: LockTable::new(), rng: Rng::new(1), next_owner: 0, granted: Vec::new() };
+        for _ in 0..held {
+            let (owner, extents) = busy.claim();
+            if busy.table.lock(owner, OBJECT, &extents) != Asked::Granted {
+                busy.release(owner);
+            }
+        }
+        busy
+    }
+
+    /// Two data units and their parity.
+    fn claim(&mut self) -> (u64, [LockExtent; 3]) {
+        self.next_owner += 1;
+        let range = BlockRange::new(self.rng.below(BLOCKS), self.rng.between(1, 16));
+        let first = self.rng.below(3) as u16;
+        (self.next_owner, [0, 1, 2].map(|unit| LockExtent { position: first + unit, range, mode: LockMode::Exclusive }))
+    }
+
+    /// Now and then the claim meets one that is held, and waits.
+    fn grant_and_release(&mut self, (owner, extents): (u64, [LockExtent; 3])) {
+        self.table.lock(owner, OBJECT, &extents);
+        self.release(owner);
+    }
+
+    fn release(&mut self, owner: u64) {
+        self.granted.clear();
+        self.table.release(owner, &mut self.granted);
+    }
+}

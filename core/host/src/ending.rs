@@ -1,0 +1,269 @@
+//! How an attempt ends: committed, aborted, refused, out of time; and how devices and lock servers hear of it.
+
+use crate::host::{Host, Timer};
+use crate::transaction::Phase;
+use braid_base::{DeviceId, Now, TransactionId};
+use braid_layout::Atomicity;
+use braid_machine::{Effects, HostError, Ignored, OpId};
+use braid_wire::{Command, Failure, Ordering, Refusal, Step};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+impl Host {
+    /// A transaction is decided, and its user can be answered. It is over when `told` have confirmed that they know.
+    pub(crate) fn tell_end(&mut self, now: Now, sequence: u64, told: BTreeSet<DeviceId>, out: &mut Effects) {
+        if told.is_empty() {
+            return self.end(now, sequence, out);
+        }
+        let transaction = self.transactions.get_mut(&sequence).expect("it is being decided");
+        let wanted = transaction.wanted;
+        for device in transaction.asked.difference(&told) {
+            let link = self.links.get_mut(device).expect("links stay");
+            // Devices that were only read from have nothing to confirm.
+            if transaction.participants.contains(device) { link.settle(sequence) } else { link.settle_read(sequence) }
+        }
+        transaction.phase = Phase::Committed { unconfirmed: told.clone() };
+        let linger = now.time.after(self.config.settings.commit_linger);
+        for device in &told {
+            self.links.get_mut(device).expect("links stay").queue_commit(sequence);
+            if self.timers.deadline_of(Timer::Linger(*device)).is_none() {
+                self.timers.set(Timer::Linger(*device), linger);
+            }
+        }
+        if wanted {
+            self.hurry(now, sequence, &told, out);
+        }
+    }
+
+    /// A transaction has read all it wanted, and writes nothing.
+    pub(crate) fn end_reading(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let transaction = self.transactions.get_mut(&sequence).expect("it has read");
+        transaction.op = None;
+        if !transaction.participants.is_empty() {
+            // A reader that insisted has pre-writes to give back.
+            return self.abort(now, sequence, None, out);
+        }
+        let told = transaction.lock_only();
+        self.timers.cancel(Timer::Resend(sequence));
+        self.release_claims(now, sequence, out);
+        self.tell_end(now, sequence, told, out);
+    }
+
+    /// Somebody waits for this decision: it is told at once, not when a request happens to go that way.
+    pub(crate) fn on_blocked(&mut self, now: Now, device: DeviceId, id: TransactionId, out: &mut Effects) {
+        let Some(transaction) = self.own(id) else { return out.ignore(Ignored::NotAwaited) };
+        transaction.wanted = true;
+        if let Phase::Committed { unconfirmed } = &transaction.phase {
+            let unconfirmed = unconfirmed.clone();
+            if unconfirmed.contains(&device) {
+                // It may have been told before, and have lost that in a restart.
+                self.links.get_mut(&device).expect("it just spoke").queue_commit(id.sequence);
+            }
+            self.hurry(now, id.sequence, &unconfirmed, out);
+        }
+    }
+
+    fn hurry(&mut self, now: Now, sequence: u64, devices: &BTreeSet<DeviceId>, out: &mut Effects) {
+        for device in devices {
+            if self.links[device].has_queued(sequence) {
+                self.counters.commit_carriers += 1;
+                self.send(now, *device, Command::Heartbeat, out);
+            }
+        }
+    }
+
+    /// A commit of ours is durable on this device.
+    pub(crate) fn on_confirmed(&mut self, now: Now, device: DeviceId, sequence: u64, out: &mut Effects) {
+        self.links.get_mut(&device).expect("it just spoke").confirmed(sequence);
+        let Some(transaction) = self.transactions.get_mut(&sequence) else { return };
+        if let Phase::Committed { unconfirmed } = &mut transaction.phase {
+            unconfirmed.remove(&device);
+            if unconfirmed.is_empty() {
+                self.end(now, sequence, out);
+            }
+        }
+    }
+
+    /// A device made an abort of ours durable.
+    pub(crate) fn on_abort_confirmed(&mut self, now: Now, device: DeviceId, id: TransactionId, out: &mut Effects) {
+        let Some(transaction) = self.own(id) else { return out.ignore(Ignored::NotAwaited) };
+        let Phase::Aborting { unconfirmed, .. } = &mut transaction.phase else {
+            return out.ignore(Ignored::NotAwaited);
+        };
+        if !unconfirmed.remove(&device) {
+            return out.ignore(Ignored::NotAwaited);
+        }
+        let all_know = unconfirmed.is_empty();
+        // Of an abort each device can forget by itself; of a commit only when all have it.
+        self.links.get_mut(&device).expect("it just spoke").settle(id.sequence);
+        if all_know {
+            self.end(now, id.sequence, out);
+        }
+    }
+
+    /// A device was visited by another transaction first, or can't take this one now.
+    pub(crate) fn on_refused(
+        &mut self,
+        now: Now,
+        device: DeviceId,
+        id: TransactionId,
+        step: Step,
+        refusal: Refusal,
+        out: &mut Effects,
+    ) {
+        if !self.is_awaited(device, id, step) {
+            return out.ignore(Ignored::NotAwaited);
+        }
+        if let Refusal::TooLate { seen } = refusal {
+            self.stamps.learn(now.clock, seen);
+        }
+        let unordered = self.own(id).is_some_and(|transaction| transaction.volume.ordering == Ordering::None);
+        if unordered && step == Step::Write {
+            // Others may have written already, and nothing undoes that: the same write is sent again, in its time. To begin anew
+            // would take the new data for the old.
+            return out.ignore(Ignored::InProgress);
+        }
+        if refusal == Refusal::LockTimeout {
+            self.count_restart(id.sequence);
+        }
+        if let Refusal::TooFarAhead { .. } = refusal {
+            // Our clock may have jumped ahead and back: stamps need not stay ahead with what was never accepted.
+            if self.stamps.retreat(now.clock) {
+                return self.lose(now, id.sequence, Some(device), out);
+            }
+            let limit = self.config.settings.stamp_ahead_max;
+            let op = self.transactions[&id.sequence].op;
+            self.abort(now, id.sequence, Some(device), out);
+            if let Some(op) = op {
+                self.finish(op, Err(HostError::ClockApart { device, limit }), out);
+            }
+            return;
+        }
+        self.lose(now, id.sequence, Some(device), out);
+    }
+
+    /// A device can't do what was asked.
+    pub(crate) fn on_failed(
+        &mut self,
+        now: Now,
+        device: DeviceId,
+        id: TransactionId,
+        step: Step,
+        failure: Failure,
+        out: &mut Effects,
+    ) {
+        if !self.is_awaited(device, id, step) {
+            return out.ignore(Ignored::NotAwaited);
+        }
+        let op = self.transactions[&id.sequence].op;
+        self.abort(now, id.sequence, None, out);
+        if let Some(op) = op {
+            self.finish(op, Err(HostError::Device { device, failure }), out);
+        }
+    }
+
+    /// Locks could not be had in time, perhaps since two wait for each other: who tries again at once would meet the same one.
+    pub(crate) fn count_restart(&mut self, sequence: u64) {
+        self.counters.restarts += 1;
+        let operation = self.transactions[&sequence].op.and_then(|op| self.operations.get_mut(&op));
+        if let Some(operation) = operation {
+            operation.refusals += 1;
+        }
+    }
+
+    /// This attempt is lost; the operation tries again as a new transaction.
+    pub(crate) fn lose(&mut self, now: Now, sequence: u64, refused_by: Option<DeviceId>, out: &mut Effects) {
+        let op = self.transactions[&sequence].op;
+        self.abort(now, sequence, refused_by, out);
+        let Some(op) = op else { return };
+        self.counters.retries += 1;
+        let operation = self.operations.get_mut(&op).expect("an attempt knows its operation");
+        operation.attempt = None;
+        operation.refusals += 1;
+        operation.delayed = true;
+        // The first retry knows the stamp to beat, so it need not wait; those that lose again get out of each other's way.
+        let wait = match operation.refusals {
+            1 => Duration::ZERO,
+            more => {
+                let settings = &self.config.settings;
+                let most = (settings.backoff_min * 2u32.saturating_pow(more.min(16))).min(settings.backoff_max);
+                Duration::from_nanos(self.rng.between(settings.backoff_min.as_nanos() as u64, most.as_nanos() as u64))
+            }
+        };
+        self.timers.set(Timer::Retry(op), now.time.after(wait));
+    }
+
+    /// Ends an attempt that will not commit: nobody has all intents, and whoever refused its write has promised never to
+    /// have one. Participants are told until all know; the one that refused knows.
+    pub(crate) fn abort(&mut self, now: Now, sequence: u64, knows: Option<DeviceId>, out: &mut Effects) {
+        let transaction = self.transactions.get_mut(&sequence).expect("only what is under way is aborted");
+        transaction.op = None;
+        let mut unconfirmed = match transaction.volume.ordering {
+            Ordering::None => BTreeSet::new(),
+            // They know nothing of it before it writes.
+            Ordering::ServerLock | Ordering::CallbackLock if !transaction.wrote => BTreeSet::new(),
+            _ if matches!(transaction.phase, Phase::Locking(_)) => BTreeSet::new(),
+            _ => &transaction.participants | &transaction.lock_only(),
+        };
+        if let Some(device) = knows {
+            unconfirmed.remove(&device);
+        }
+        // What took effect on arrival may still take effect: the locks stay until that is known.
+        let may_write = transaction.wrote && transaction.volume.atomicity == Atomicity::Consistent;
+        if unconfirmed.is_empty() {
+            return self.end(now, sequence, out);
+        }
+        for device in transaction.asked.difference(&unconfirmed) {
+            self.links.get_mut(device).expect("links stay").settle(sequence);
+        }
+        self.counters.aborted += 1;
+        transaction.phase = Phase::Aborting { unconfirmed, since: now.time };
+        transaction.resend_after = self.config.settings.resend_min;
+        if !may_write {
+            self.release_claims(now, sequence, out);
+        }
+        self.send_phase(now, sequence, out);
+        self.arm_resend(now, sequence);
+    }
+
+    /// The transaction is over, everywhere.
+    pub(crate) fn end(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        self.release_claims(now, sequence, out);
+        let transaction = self.transactions.remove(&sequence).expect("a transaction ends once");
+        self.timers.cancel(Timer::Resend(sequence));
+        let lock_only = transaction.lock_only();
+        for device in &transaction.asked {
+            let link = self.links.get_mut(device).expect("links stay");
+            if transaction.participants.contains(device) || lock_only.contains(device) {
+                link.settle(sequence);
+            } else {
+                link.settle_read(sequence);
+            }
+        }
+    }
+
+    /// An operation's time is up. What it began is undone if it can be; a write that was sent may or may not take effect.
+    pub(crate) fn on_expired(&mut self, now: Now, op: OpId, out: &mut Effects) {
+        let operation = &self.operations[&op];
+        let waited = now.time.since(operation.since);
+        let Some(sequence) = operation.attempt else {
+            return self.finish(op, Err(HostError::Contended { waited }), out);
+        };
+        let error = match self.transactions[&sequence].silent() {
+            Some(silent) => HostError::TimedOut { devices: silent.iter().copied().collect(), waited },
+            None => self.why_no_locks(now, sequence, waited),
+        };
+        self.give_up(now, op, error, out);
+    }
+
+    /// Answers an operation with an error, and undoes what it began unless its writes are out.
+    pub(crate) fn give_up(&mut self, now: Now, op: OpId, error: HostError, out: &mut Effects) {
+        let attempt = self.operations[&op].attempt;
+        self.finish(op, Err(error), out);
+        if let Some(sequence) = attempt
+            && matches!(self.transactions[&sequence].phase, Phase::Locking(_) | Phase::Reading { .. })
+        {
+            self.abort(now, sequence, None, out);
+        }
+    }
+}
