@@ -29,6 +29,5 @@ use braid_wire::Ordering;
 pub fn measure(parameters: &Parameters, ordering: Ordering, seed: u64) -> Measured {
     let mut system = system::System::new(parameters, ordering, seed);
     system.run();
-    let (_, disks) = system.disks_busy();
-    system.tally.measured(disks)
+    system.tally.measured(system.workers())
 }

@@ -8,7 +8,7 @@ use crate::models::{DiskModel, Link, NetworkModel, ProcessorCosts, Server};
 use crate::parameters::{self, Arrivals, Parameters, milliseconds};
 use crate::queue::EventQueue;
 use crate::storage::ModelStorage;
-use crate::tally::Tally;
+use crate::tally::{Tally, Totals, Workers};
 use crate::workload::Requests;
 use braid_base::limits::Settings;
 use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, Generation, NodeId, Rng, Time, VolumeId};
@@ -164,10 +164,26 @@ impl System {
         }
     }
 
-    /// How long the arms of all disks have worked, and how many there are.
-    pub fn disks_busy(&self) -> (Duration, usize) {
-        let disks = || self.nodes.iter().filter_map(|node| node.disk.as_ref());
-        (disks().map(DiskModel::busy).sum(), disks().map(DiskModel::arms).sum())
+    /// What nodes have counted so far.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for node in &self.nodes {
+            match &node.machine {
+                Role::Host(host) => {
+                    let counters = host.counters();
+                    totals.delayed += counters.delayed;
+                    totals.restarts += counters.restarts;
+                }
+                Role::Device(_) => totals.disks_busy += node.disk.as_ref().map_or(Duration::ZERO, DiskModel::busy),
+            }
+        }
+        totals
+    }
+
+    /// How many share the work.
+    pub fn workers(&self) -> Workers {
+        let disks = self.nodes.iter().filter_map(|node| node.disk.as_ref());
+        Workers { disks: disks.map(DiskModel::arms).sum(), lock_servers: 0 }
     }
 
     /// True time.
@@ -244,7 +260,7 @@ impl System {
     }
 
     fn on_received(&mut self, to: u32, from: u32, message: Message) {
-        self.tally.message(&message);
+        self.tally.message();
         let from = self.nodes[from as usize].id;
         self.step(to as usize, Input::Message { from, message });
     }
@@ -300,8 +316,8 @@ impl System {
                 let slot = op.0 as u32;
                 let Operation { stream, since } = self.operations[slot as usize];
                 self.free.push(slot);
-                let (busy, _) = if self.tally.is_at_edge() { self.disks_busy() } else { Default::default() };
-                self.tally.answered(self.now, since, &outcome, busy);
+                let totals = if self.tally.is_at_edge() { self.totals() } else { Totals::default() };
+                self.tally.answered(self.now, since, &outcome, totals);
                 if self.arrivals == Arrivals::Closed {
                     self.think(stream);
                 }

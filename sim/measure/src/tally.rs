@@ -1,11 +1,9 @@
 //! What is seen of a run, warm-up left out.
 
 use crate::parameters::Run;
-use braid_base::{Time, TransactionId};
+use braid_base::Time;
 use braid_machine::HostOutcome;
-use braid_wire::{Message, Reply};
 use hdrhistogram::Histogram;
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Counts and times of a run.
@@ -18,9 +16,8 @@ pub struct Tally {
     answered: u64,
     failed: u64,
     messages: u64,
-    delayed: BTreeSet<TransactionId>,
     /// As things stood when the warm-up was over.
-    start: Option<Start>,
+    start: Option<Edge>,
     latencies: Histogram<u64>,
     latency_sum: f64,
     /// The same of the first half of what is measured.
@@ -28,19 +25,40 @@ pub struct Tally {
     end: Option<End>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Start {
+/// How things stood when what is measured began or ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Edge {
     at: Time,
     messages: u64,
-    disks_busy: Duration,
+    totals: Totals,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct End {
-    at: Time,
-    messages: u64,
-    disks_busy: Duration,
+    edge: Edge,
     kept_up: bool,
+}
+
+/// What nodes have counted since they started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Operations that had to wait for others or to begin anew.
+    pub delayed: u64,
+    /// Attempts given up because of locks that could not be had in time.
+    pub restarts: u64,
+    /// How long disks have worked, all arms together.
+    pub disks_busy: Duration,
+    /// How long lock servers have worked.
+    pub lock_servers_busy: Duration,
+}
+
+/// How many share the work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Workers {
+    /// Arms of all disks.
+    pub disks: usize,
+    /// Lock servers.
+    pub lock_servers: usize,
 }
 
 /// What one run showed.
@@ -58,8 +76,12 @@ pub struct Measured {
     pub messages_per_op: f64,
     /// Share of operations that had to wait for others or to begin anew.
     pub delayed_fraction: f64,
+    /// Attempts given up because of locks that could not be had in time, for each operation.
+    pub restarts_per_op: f64,
     /// Share of time in which a device's disk works.
     pub disk_utilization: f64,
+    /// The same of a lock server's processor.
+    pub lock_server_utilization: f64,
     /// By how much the second half of the operations took longer than the first.
     pub latency_growth: f64,
     /// False if the backlog grew beyond its limit.
@@ -81,7 +103,6 @@ impl Tally {
             answered: 0,
             failed: 0,
             messages: 0,
-            delayed: BTreeSet::new(),
             start: None,
             latencies: Histogram::new(3).expect("three digits are possible"),
             latency_sum: 0.0,
@@ -109,28 +130,16 @@ impl Tally {
     }
 
     /// A message was received.
-    pub fn message(&mut self, message: &Message) {
+    pub fn message(&mut self) {
         self.messages += 1;
-        if let Message::Answer(answer) = message {
-            match &answer.reply {
-                Reply::Data { transaction, waited: true, .. }
-                | Reply::Accepted { transaction, waited: true }
-                | Reply::Written { transaction, waited: true }
-                | Reply::Refused { transaction, .. }
-                    if self.start.is_some() =>
-                {
-                    self.delayed.insert(*transaction);
-                }
-                _ => {}
-            }
-        }
     }
 
-    /// An operation was answered. The disks' work so far is looked at only [at an edge](Tally::is_at_edge).
-    pub fn answered(&mut self, now: Time, since: Time, outcome: &HostOutcome, disks_busy: Duration) {
+    /// An operation was answered. What nodes have counted is looked at only [at an edge](Tally::is_at_edge).
+    pub fn answered(&mut self, now: Time, since: Time, outcome: &HostOutcome, totals: Totals) {
         self.answered += 1;
+        let edge = Edge { at: now, messages: self.messages, totals };
         if self.answered == self.run.warm_up_operations + 1 {
-            self.start = Some(Start { at: now, messages: self.messages, disks_busy });
+            self.start = Some(edge);
         }
         let behind = self.falls_behind();
         if self.start.is_some() {
@@ -143,7 +152,7 @@ impl Tally {
             }
         }
         if behind || self.answered == self.run.warm_up_operations + self.run.operations {
-            self.end = Some(End { at: now, messages: self.messages, disks_busy, kept_up: !behind });
+            self.end = Some(End { edge, kept_up: !behind });
         }
     }
 
@@ -151,25 +160,31 @@ impl Tally {
         self.asked - self.answered > self.backlog_max
     }
 
-    /// What the run showed, of an array with so many disks.
-    pub fn measured(&self, disks: usize) -> Measured {
-        let end = self.end.expect("the run is over");
-        let start = self.start.unwrap_or(Start { at: Time(0), messages: 0, disks_busy: Duration::ZERO });
+    /// What the run showed.
+    pub fn measured(&self, workers: Workers) -> Measured {
+        let End { edge: end, kept_up } = self.end.expect("the run is over");
+        let start = self.start.unwrap_or_default();
         let count = self.latencies.len().max(1) as f64;
         let seconds = end.at.since(start.at).as_secs_f64().max(1e-9);
         let half = (self.run.operations / 2) as f64;
-        let (first, second) =
-            (self.latency_sum_first / half, (self.latency_sum - self.latency_sum_first) / (count - half));
+        let first = self.latency_sum_first / half;
+        let second = (self.latency_sum - self.latency_sum_first) / (count - half);
+        let busy = |end: Duration, start: Duration, workers: usize| {
+            (end - start).as_secs_f64() / seconds / workers.max(1) as f64
+        };
+        let (before, after) = (start.totals, end.totals);
         Measured {
             latency_ms: self.latency_sum / count / 1e6,
             latency_p50_ms: self.latencies.value_at_quantile(0.5) as f64 / 1e3,
             latency_p99_ms: self.latencies.value_at_quantile(0.99) as f64 / 1e3,
             throughput_ops: count / seconds,
             messages_per_op: (end.messages - start.messages) as f64 / count,
-            delayed_fraction: self.delayed.len() as f64 / count,
-            disk_utilization: (end.disks_busy - start.disks_busy).as_secs_f64() / seconds / disks as f64,
-            latency_growth: if end.kept_up { second / first } else { f64::INFINITY },
-            kept_up: end.kept_up,
+            delayed_fraction: (after.delayed - before.delayed) as f64 / count,
+            restarts_per_op: (after.restarts - before.restarts) as f64 / count,
+            disk_utilization: busy(after.disks_busy, before.disks_busy, workers.disks),
+            lock_server_utilization: busy(after.lock_servers_busy, before.lock_servers_busy, workers.lock_servers),
+            latency_growth: if kept_up { second / first } else { f64::INFINITY },
+            kept_up,
             failed: self.failed,
             events: self.events,
         }
