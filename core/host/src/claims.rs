@@ -50,7 +50,11 @@ pub(crate) struct Claims {
 #[derive(Clone, Debug, Default)]
 struct LockLink {
     /// Its start, as it last answered.
+    heard: Generation,
+    /// Its start that knows every claim held of it.
     start: Generation,
+    /// Claims of which that start has yet to hear again.
+    reasserting: usize,
     last_heard: Option<Time>,
     /// Claims let go that it has not been told of.
     dropped: Vec<u64>,
@@ -175,16 +179,16 @@ impl Host {
 
     fn say_claim(&mut self, now: Now, number: u64, out: &mut Effects) {
         let claim = self.claims.by_number.get_mut(&number).expect("a claim with something to say is known");
-        let (object, extents, kept) = (claim.object, claim.extents.clone(), claim.kept);
+        let (server, object, extents, kept) = (claim.server, claim.object, claim.extents.clone(), claim.kept);
+        let heard = self.claims.servers.get(&server).map_or(Generation::default(), |link| link.heard);
         let lock = |term| LockCommand::Lock { claim: number, object, extents, term };
         let command = match claim.state {
             ClaimState::Asked { .. } if kept => lock(LockTerm::Kept),
             ClaimState::Asked { impatient } => lock(LockTerm::Transaction { impatient }),
-            ClaimState::Reasserting => lock(LockTerm::Held { kept }),
+            ClaimState::Reasserting => lock(LockTerm::Held { start: heard, kept }),
             ClaimState::Leaving => LockCommand::Unlock { claim: number },
             ClaimState::Held => return,
         };
-        let server = claim.server;
         self.timers.set(Timer::Claim(number), now.time.after(claim.resend_after));
         claim.resend_after = (claim.resend_after * 2).min(self.config.settings.resend_max);
         self.tell_server(now, server, command, out);
@@ -218,21 +222,18 @@ impl Host {
         if answer.epoch != self.config.epoch {
             return out.ignore(Ignored::OtherEpoch);
         }
+        if answer.start < link.heard {
+            // A late answer of an earlier start.
+            return out.ignore(Ignored::NotAwaited);
+        }
         link.last_heard = Some(now.time);
-        if link.start != answer.start {
-            let known = std::mem::replace(&mut link.start, answer.start);
-            if known > answer.start {
-                // A late answer of an earlier start.
-                link.start = known;
-                return out.ignore(Ignored::NotAwaited);
-            }
-            if known != Generation::default() {
-                self.reassert(now, server, out);
-            }
+        if answer.start > link.heard {
+            link.heard = answer.start;
+            self.reassert(now, server, out);
         }
         match answer.reply {
             LockReply::Heartbeat => {}
-            LockReply::Granted { claim, waited } => self.on_granted(now, claim, waited, out),
+            LockReply::Granted { claim, waited } => self.on_granted(now, server, claim, waited, out),
             LockReply::Unlocked { claim } => {
                 if self.claims.by_number.get(&claim).is_some_and(|held| held.state == ClaimState::Leaving) {
                     self.forget_claim(claim);
@@ -247,9 +248,11 @@ impl Host {
 
     /// The server has restarted, and knows nothing of what is held.
     fn reassert(&mut self, now: Now, server: LockServerId, out: &mut Effects) {
-        let held = |claim: &Claim| claim.server == server && claim.state == ClaimState::Held;
+        let held =
+            |claim: &Claim| claim.server == server && matches!(claim.state, ClaimState::Held | ClaimState::Reasserting);
         let numbers: Vec<_> =
             self.claims.by_number.iter().filter(|(_, claim)| held(claim)).map(|(number, _)| *number).collect();
+        self.claims.servers.get_mut(&server).expect("it has answered").heard_again(numbers.len(), 0);
         for number in numbers {
             let claim = self.claims.by_number.get_mut(&number).expect("just listed");
             claim.state = ClaimState::Reasserting;
@@ -258,13 +261,18 @@ impl Host {
         }
     }
 
-    fn on_granted(&mut self, now: Now, number: u64, waited: bool, out: &mut Effects) {
-        let Some(claim) = self.claims.by_number.get_mut(&number) else { return out.ignore(Ignored::NotAwaited) };
+    fn on_granted(&mut self, now: Now, server: LockServerId, number: u64, waited: bool, out: &mut Effects) {
+        let Some(claim) = self.claims.by_number.get_mut(&number) else {
+            // A late copy of what was asked was granted once more.
+            return self.tell_server(now, server, LockCommand::Unlock { claim: number }, out);
+        };
         match claim.state {
             ClaimState::Asked { .. } => {}
             ClaimState::Reasserting => {
                 claim.state = ClaimState::Held;
-                return self.timers.cancel(Timer::Claim(number));
+                self.timers.cancel(Timer::Claim(number));
+                let link = self.claims.servers.get_mut(&server).expect("it has answered");
+                return link.heard_again(link.reasserting, 1);
             }
             ClaimState::Held | ClaimState::Leaving => return out.ignore(Ignored::NotAwaited),
         }
@@ -444,8 +452,12 @@ impl Host {
                 continue;
             }
             if !claim.kept || asked {
-                claim.state = ClaimState::Leaving;
+                let was = std::mem::replace(&mut claim.state, ClaimState::Leaving);
                 claim.resend_after = self.config.settings.resend_min;
+                if was == ClaimState::Reasserting {
+                    let link = self.claims.servers.get_mut(&server).expect("it has answered");
+                    link.heard_again(link.reasserting, 1);
+                }
                 self.say_claim(now, number, out);
             } else if claim.retired {
                 self.forget_claim(number);
@@ -500,7 +512,22 @@ impl Host {
     fn forget_claim(&mut self, number: u64) -> Claim {
         self.timers.cancel(Timer::Claim(number));
         self.timers.cancel(Timer::ClaimLease(number));
-        self.claims.by_number.remove(&number).expect("a claim is forgotten once")
+        let claim = self.claims.by_number.remove(&number).expect("a claim is forgotten once");
+        if claim.state == ClaimState::Reasserting {
+            let link = self.claims.servers.get_mut(&claim.server).expect("it has answered");
+            link.heard_again(link.reasserting, 1);
+        }
+        claim
+    }
+}
+
+impl LockLink {
+    /// Of so many claims the server has heard of some more again; of all, and its present start is the one that knows them.
+    fn heard_again(&mut self, missing: usize, heard: usize) {
+        self.reasserting = missing - heard;
+        if self.reasserting == 0 {
+            self.start = self.heard;
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The power fails: at random, and at every single write and sync.
 
 use crate::run::Run;
+use braid_store::Storage;
 use proptest::prelude::*;
 
 const TINY: u64 = 384 << 10;

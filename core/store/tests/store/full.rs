@@ -5,7 +5,7 @@ use crate::disk::TestDisk;
 use crate::protocol::{Bench, OBJECT, SIZE, config, data, hole, intent, patterns, transaction};
 use crate::run::Run;
 use braid_base::BLOCK_BYTES;
-use braid_store::{Store, StoreEvent};
+use braid_store::{Storage, Store, StoreEvent};
 use braid_wire::{Failure, ObjectDescription, Ordering};
 use proptest::prelude::*;
 

@@ -365,7 +365,8 @@ impl Run {
                 self.objects.insert(created.object, created.blocks);
             }
         }
-        let objects: BTreeMap<_, _> = self.bench.store.objects().map(|found| (found.object, found.blocks)).collect();
+        let objects: BTreeMap<_, _> =
+            self.bench.store.objects().iter().map(|found| (found.object, found.blocks)).collect();
         assert_eq!(objects, self.objects);
         self.compare(&recovered);
         self.find_out();

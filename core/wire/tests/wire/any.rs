@@ -1,7 +1,8 @@
 //! Any message at all: a strategy for each type of the vocabulary.
 
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, NodeId, ObjectId, Stamp, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, ObjectId, Stamp,
+    TransactionId,
 };
 use braid_wire::*;
 use bytes::Bytes;
@@ -25,41 +26,78 @@ pub fn message() -> impl Strategy<Value = Message> {
     );
     let answer = (epoch(), vec(number(), 0..5), reply())
         .prop_map(|(epoch, confirmed, reply)| Message::Answer(Answer { epoch, confirmed, reply }));
-    prop_oneof![request, answer]
+    prop_oneof![4 => request, 4 => answer, 1 => lock_request(), 1 => lock_answer()]
+}
+
+fn lock_request() -> impl Strategy<Value = Message> {
+    let term = prop_oneof![
+        any::<bool>().prop_map(|impatient| LockTerm::Transaction { impatient }),
+        Just(LockTerm::Kept),
+        (generation(), any::<bool>()).prop_map(|(start, kept)| LockTerm::Held { start, kept }),
+    ];
+    let mode = prop_oneof![Just(LockMode::Shared), Just(LockMode::Exclusive)];
+    let extent = (any::<u16>(), range(), mode).prop_map(|(position, range, mode)| LockExtent { position, range, mode });
+    let command =
+        prop_oneof![
+            Just(LockCommand::Heartbeat),
+            (number(), object(), vec(extent, 0..5), term)
+                .prop_map(|(claim, object, extents, term)| LockCommand::Lock { claim, object, extents, term }),
+            number().prop_map(|claim| LockCommand::Unlock { claim }),
+            vec(number(), 0..5).prop_map(|claims| LockCommand::Yield { claims }),
+        ];
+    (generation(), epoch(), generation(), vec(number(), 0..5), command).prop_map(
+        |(host, epoch, start, dropped, command)| {
+            Message::LockRequest(LockRequest { host, epoch, start, dropped, command })
+        },
+    )
+}
+
+fn lock_answer() -> impl Strategy<Value = Message> {
+    let refusal = prop_oneof![Just(LockRefusal::Timeout), Just(LockRefusal::Busy), Just(LockRefusal::Malformed)];
+    let reply = prop_oneof![
+        Just(LockReply::Heartbeat),
+        (number(), any::<bool>()).prop_map(|(claim, waited)| LockReply::Granted { claim, waited }),
+        number().prop_map(|claim| LockReply::Unlocked { claim }),
+        vec(number(), 0..5).prop_map(|claims| LockReply::Recall { claims }),
+        (number(), refusal).prop_map(|(claim, refusal)| LockReply::Refused { claim, refusal }),
+        rejection().prop_map(|rejection| LockReply::Rejected { rejection }),
+    ];
+    (epoch(), generation(), reply)
+        .prop_map(|(epoch, start, reply)| Message::LockAnswer(LockAnswer { epoch, start, reply }))
 }
 
 fn command() -> impl Strategy<Value = Command> {
-    let read = (transaction(), stamp(), object(), ranges(), prop_oneof![Just(Want::Data), Just(Want::Allocation)])
-        .prop_map(|(transaction, stamp, object, extents, want)| Command::Read {
+    let read =
+        (transaction(), stamp(), object(), ordering(), ranges(), prop_oneof![Just(Want::Data), Just(Want::Allocation)])
+            .prop_map(|(transaction, stamp, object, ordering, extents, want)| Command::Read {
+                transaction,
+                stamp,
+                object,
+                ordering,
+                extents,
+                want,
+            });
+    let prewrite = (transaction(), stamp(), object(), ordering(), ranges(), ranges()).prop_map(
+        |(transaction, stamp, object, ordering, prewrites, reads)| Command::Prewrite {
             transaction,
             stamp,
             object,
-            ordering: Ordering::Timestamp,
-            extents,
-            want,
-        });
-    let prewrite = (transaction(), stamp(), object(), ranges(), ranges()).prop_map(
-        |(transaction, stamp, object, prewrites, reads)| Command::Prewrite {
-            transaction,
-            stamp,
-            object,
-            ordering: Ordering::Timestamp,
+            ordering,
             prewrites,
             reads,
         },
     );
-    let write = (transaction(), stamp(), object(), vec(device(), 0..5), linkage(), mode(), pieces()).prop_map(
-        |(transaction, stamp, object, participants, linkage, mode, pieces)| Command::Write {
+    let write = (transaction(), stamp(), object(), ordering(), vec(device(), 0..5), linkage(), mode(), pieces())
+        .prop_map(|(transaction, stamp, object, ordering, participants, linkage, mode, pieces)| Command::Write {
             transaction,
             stamp,
             object,
-            ordering: Ordering::Timestamp,
+            ordering,
             participants,
             linkage,
             mode,
             pieces,
-        },
-    );
+        });
     prop_oneof![
         Just(Command::Heartbeat),
         read,
@@ -83,6 +121,7 @@ fn task() -> impl Strategy<Value = Task> {
             blocks,
             ordering
         }),
+        (object(), ordering()).prop_map(|(object, ordering)| Task::SetOrdering { object, ordering }),
         object().prop_map(|object| Task::RemoveObject { object }),
         Just(Task::ListObjects),
         Just(Task::Flush),
@@ -95,9 +134,13 @@ fn task() -> impl Strategy<Value = Task> {
 fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
         vec(orphan(), 0..4).prop_map(|orphans| Reply::Heartbeat { orphans }),
-        (transaction(), pieces()).prop_map(|(transaction, pieces)| Reply::Data { transaction, waited: false, pieces }),
-        transaction().prop_map(|transaction| Reply::Accepted { transaction, waited: false }),
-        transaction().prop_map(|transaction| Reply::Written { transaction, waited: false }),
+        (transaction(), any::<bool>(), pieces()).prop_map(|(transaction, waited, pieces)| Reply::Data {
+            transaction,
+            waited,
+            pieces
+        }),
+        (transaction(), any::<bool>()).prop_map(|(transaction, waited)| Reply::Accepted { transaction, waited }),
+        (transaction(), any::<bool>()).prop_map(|(transaction, waited)| Reply::Written { transaction, waited }),
         (transaction(), step(), refusal()).prop_map(|(transaction, step, refusal)| Reply::Refused {
             transaction,
             step,
@@ -138,6 +181,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         number().prop_map(|clock| Refusal::TooFarAhead { clock: Clock(clock) }),
         Just(Refusal::NoPrewrite),
         Just(Refusal::Busy),
+        Just(Refusal::LockTimeout),
     ]
 }
 
@@ -198,7 +242,15 @@ fn range() -> impl Strategy<Value = BlockRange> {
 }
 
 fn node() -> impl Strategy<Value = NodeId> {
-    prop_oneof![generation().prop_map(NodeId::Host), device().prop_map(NodeId::Device)]
+    prop_oneof![
+        generation().prop_map(NodeId::Host),
+        device().prop_map(NodeId::Device),
+        lock_server().prop_map(NodeId::LockServer)
+    ]
+}
+
+fn lock_server() -> impl Strategy<Value = LockServerId> {
+    any::<u16>().prop_map(LockServerId)
 }
 
 fn stamp() -> impl Strategy<Value = Stamp> {
@@ -222,7 +274,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 fn ordering() -> impl Strategy<Value = Ordering> {
-    prop_oneof![Just(Ordering::Timestamp), Just(Ordering::None)]
+    prop::sample::select(Ordering::ALL.to_vec())
 }
 
 fn step() -> impl Strategy<Value = Step> {

@@ -122,7 +122,7 @@ fn small_byte() -> impl Strategy<Value = u8> {
 #[test]
 fn another_version_or_an_unknown_feature_is_refused_with_advice() {
     let frame = goldens()[0].frame();
-    for (at, version, features) in [(4, 3, 0), (5, 0x201, 0), (6, 1, 2), (7, 1, 0x200)] {
+    for (at, version, features) in [(4, 3, 0), (5, 0x202, 0), (6, 2, 2), (7, 2, 0x200)] {
         let mut bytes = frame.to_vec();
         bytes[at] = if at == 4 { 3 } else { 2 };
         let error = Frame::decode(reseal(bytes)).expect_err("a frame of another release");
@@ -130,14 +130,14 @@ fn another_version_or_an_unknown_feature_is_refused_with_advice() {
     }
     assert_eq!(
         WireError::Version { version: 3, features: 4 }.to_string(),
-        "the peer speaks version 3 of the protocol with features 0x4; this one speaks version 1: bring both to the same release"
+        "the peer speaks version 3 of the protocol with features 0x4; this one speaks version 2: bring both to the same release"
     );
 }
 
 #[test]
 fn a_node_of_no_kind_and_a_device_beyond_all_numbers_are_refused() {
     let frame = goldens()[0].frame();
-    for (at, byte) in [(32, 0), (32, 3), (40, 0), (40, 3), (46, 1), (47, 1)] {
+    for (at, byte) in [(32, 0), (32, 4), (40, 0), (40, 4), (46, 1), (47, 1)] {
         let mut bytes = frame.to_vec();
         bytes[at] = byte;
         assert_eq!(Frame::decode(reseal(bytes)), Err(WireError::BadValue { what: "node" }), "byte {at}");

@@ -2,7 +2,8 @@
 //! understood by the next, or the version rises.
 
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, NodeId, ObjectId, Stamp, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, ObjectId, Stamp,
+    TransactionId,
 };
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
@@ -21,6 +22,8 @@ impl Golden {
         let (from, to) = match self.message {
             Message::Request(_) => (host, device),
             Message::Answer(_) => (device, host),
+            Message::LockRequest(_) => (host, NodeId::LockServer(LockServerId(1))),
+            Message::LockAnswer(_) => (NodeId::LockServer(LockServerId(1)), host),
         };
         let array =
             ArrayId([0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf]);
@@ -37,6 +40,10 @@ const REQUEST: &str =
     "01 07000000 03000000 0500000000000000 01000000 0600000000000000 02000000 0b00000000000000 0c00000000000000";
 /// Of epoch 3, confirming 11.
 const ANSWER: &str = "02 03000000 01000000 0b00000000000000";
+/// Host 7 in epoch 3, to a server whose start 5 knows all that it holds; claim 11 is dropped.
+const LOCK_REQUEST: &str = "03 07000000 03000000 05000000 01000000 0b00000000000000";
+/// Of start 5, in epoch 3.
+const LOCK_ANSWER: &str = "04 03000000 05000000";
 const TRANSACTION: &str = "07000000 0900000000000000";
 const STAMP: &str = "0807060504030201 07000000";
 const OBJECT: &str = "2100000000000000";
@@ -74,7 +81,7 @@ pub fn goldens() -> Vec<Golden> {
                 extents: ranges.clone(),
                 want: Want::Data,
             },
-            &format!("02 {TRANSACTION} {STAMP} {OBJECT} {RANGES} 01"),
+            &format!("02 {TRANSACTION} {STAMP} {OBJECT} 01 {RANGES} 01"),
         ),
         request(
             Command::Read {
@@ -85,7 +92,7 @@ pub fn goldens() -> Vec<Golden> {
                 extents: vec![],
                 want: Want::Allocation,
             },
-            &format!("02 {TRANSACTION} {STAMP} {OBJECT} 00000000 02"),
+            &format!("02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 02"),
         ),
         request(
             Command::Prewrite {
@@ -96,7 +103,7 @@ pub fn goldens() -> Vec<Golden> {
                 prewrites: ranges,
                 reads: vec![],
             },
-            &format!("03 {TRANSACTION} {STAMP} {OBJECT} {RANGES} 00000000"),
+            &format!("03 {TRANSACTION} {STAMP} {OBJECT} 01 {RANGES} 00000000"),
         ),
         request(
             Command::Write {
@@ -110,7 +117,7 @@ pub fn goldens() -> Vec<Golden> {
                 pieces: pieces.clone(),
             },
             &format!(
-                "04 {TRANSACTION} {STAMP} {OBJECT} 02000000 0200 0301 1000000000000000 1200000000000000 01 {pieces_hex}"
+                "04 {TRANSACTION} {STAMP} {OBJECT} 01 02000000 0200 0301 1000000000000000 1200000000000000 01 {pieces_hex}"
             ),
         ),
         request(
@@ -124,7 +131,7 @@ pub fn goldens() -> Vec<Golden> {
                 mode: WriteMode::Immediate,
                 pieces: vec![],
             },
-            &format!("04 {TRANSACTION} {STAMP} {OBJECT} 00000000 1000000000000000 1200000000000000 02 00000000"),
+            &format!("04 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 1000000000000000 1200000000000000 02 00000000"),
         ),
         request(
             Command::Decide { transaction, stamp, outcome: Outcome::Commit },
@@ -148,13 +155,14 @@ pub fn goldens() -> Vec<Golden> {
             "05 05000000 01000000 03000000 01000000 08000000",
         ),
         task(Task::Inspect, "06"),
+        task(Task::SetOrdering { object, ordering: Ordering::None }, &format!("07 {OBJECT} 02")),
         answer(
             Reply::Heartbeat { orphans: vec![Orphan { transaction, stamp, participants }] },
             &format!("01 01000000 {TRANSACTION} {STAMP} 02000000 0200 0301"),
         ),
-        answer(Reply::Data { transaction, waited: false, pieces }, &format!("02 {TRANSACTION} {pieces_hex}")),
-        answer(Reply::Accepted { transaction, waited: false }, &format!("03 {TRANSACTION}")),
-        answer(Reply::Written { transaction, waited: false }, &format!("04 {TRANSACTION}")),
+        answer(Reply::Data { transaction, waited: true, pieces }, &format!("02 {TRANSACTION} 01 {pieces_hex}")),
+        answer(Reply::Accepted { transaction, waited: false }, &format!("03 {TRANSACTION} 00")),
+        answer(Reply::Written { transaction, waited: false }, &format!("04 {TRANSACTION} 00")),
         answer(Reply::Blocked { transaction }, &format!("07 {TRANSACTION}")),
         answer(Reply::Decided { transaction, outcome: Outcome::Abort }, &format!("08 {TRANSACTION} 02")),
         answer(Reply::Forgotten { transaction }, &format!("0a {TRANSACTION}")),
@@ -178,6 +186,7 @@ pub fn goldens() -> Vec<Golden> {
         (Step::Prewrite, "02", Refusal::TooFarAhead { clock: Clock(2) }, "02 0200000000000000"),
         (Step::Write, "03", Refusal::NoPrewrite, "03"),
         (Step::Prewrite, "02", Refusal::Busy, "04"),
+        (Step::Read, "01", Refusal::LockTimeout, "05"),
     ] {
         let reply = Reply::Refused { transaction, step, refusal };
         all.push(answer(reply, &format!("05 {TRANSACTION} {step_hex} {hex}")));
@@ -200,7 +209,52 @@ pub fn goldens() -> Vec<Golden> {
     for (vote, hex) in [(Vote::Prepared, "01"), (Vote::Committed, "02"), (Vote::NeverPrepared, "03")] {
         all.push(answer(Reply::Vote { transaction, vote }, &format!("09 {TRANSACTION} {hex}")));
     }
+    all.extend(locking(object));
     all
+}
+
+/// Of lock servers.
+fn locking(object: ObjectId) -> Vec<Golden> {
+    let extents = vec![
+        LockExtent { position: 3, range: BlockRange::new(4, 2), mode: LockMode::Exclusive },
+        LockExtent { position: 4, range: BlockRange::new(4, 1), mode: LockMode::Shared },
+    ];
+    let extents_hex =
+        "02000000 0300 0400000000000000 0200000000000000 02 0400 0400000000000000 0100000000000000 01".to_string();
+    let claim = "0600000000000000";
+    let mut all = vec![
+        lock_request(LockCommand::Heartbeat, "01"),
+        lock_request(LockCommand::Unlock { claim: 6 }, &format!("03 {claim}")),
+        lock_request(LockCommand::Yield { claims: vec![6] }, &format!("04 01000000 {claim}")),
+        lock_answer(LockReply::Heartbeat, "01"),
+        lock_answer(LockReply::Granted { claim: 6, waited: true }, &format!("02 {claim} 01")),
+        lock_answer(LockReply::Unlocked { claim: 6 }, &format!("03 {claim}")),
+        lock_answer(LockReply::Recall { claims: vec![6] }, &format!("04 01000000 {claim}")),
+        lock_answer(LockReply::Rejected { rejection: Rejection::Fenced }, "06 01"),
+    ];
+    for (term, hex) in [
+        (LockTerm::Transaction { impatient: true }, "01 01"),
+        (LockTerm::Kept, "02"),
+        (LockTerm::Held { start: Generation(9), kept: false }, "03 09000000 00"),
+    ] {
+        let command = LockCommand::Lock { claim: 6, object, extents: extents.clone(), term };
+        all.push(lock_request(command, &format!("02 {claim} {OBJECT} {extents_hex} {hex}")));
+    }
+    for (refusal, hex) in [(LockRefusal::Timeout, "01"), (LockRefusal::Busy, "02"), (LockRefusal::Malformed, "03")] {
+        all.push(lock_answer(LockReply::Refused { claim: 6, refusal }, &format!("05 {claim} {hex}")));
+    }
+    all
+}
+
+fn lock_request(command: LockCommand, hex: &str) -> Golden {
+    let (host, epoch, start) = (Generation(7), Epoch(3), Generation(5));
+    let message = Message::LockRequest(LockRequest { host, epoch, start, dropped: vec![11], command });
+    Golden { message, description: format!("{LOCK_REQUEST} {hex}") }
+}
+
+fn lock_answer(reply: LockReply, hex: &str) -> Golden {
+    let message = Message::LockAnswer(LockAnswer { epoch: Epoch(3), start: Generation(5), reply });
+    Golden { message, description: format!("{LOCK_ANSWER} {hex}") }
 }
 
 fn request(command: Command, hex: &str) -> Golden {
@@ -244,15 +298,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0100 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 0200 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
-    let written = all.iter().position(|golden| golden.description == format!("{ANSWER} 04 {TRANSACTION}"));
+    let written = all.iter().position(|golden| golden.description == format!("{ANSWER} 04 {TRANSACTION} 00"));
     let with_data = all.iter().position(|golden| !golden.encode().payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "f8e98048")),
-        (written.expect("an answer"), header("1e000000 00000000", device, host, "6aa2e15c")),
-        (with_data.expect("a write"), header("a6000000 00100000", host, device, "af154021")),
+        (0, header("32000000 00000000", host, device, "2b684eb1")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "eaac79c9")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "a0dea17f")),
     ] {
         let golden = &all[index];
         let payload = golden.encode().payload.concat();
@@ -266,24 +320,29 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
 #[test]
 fn a_byte_that_is_no_choice_is_refused_by_name() {
     let manage = format!("{REQUEST} 08 {TICKET}");
-    let piece = format!("{ANSWER} 02 {TRANSACTION} 01000000 0000000000000000 0000000000000000");
+    let piece = format!("{ANSWER} 02 {TRANSACTION} 00 01000000 0000000000000000 0000000000000000");
     let places = [
-        ("Message", String::new(), 2),
+        ("Message", String::new(), 4),
         ("Command", REQUEST.into(), 8),
-        ("Want", format!("{REQUEST} 02 {TRANSACTION} {STAMP} {OBJECT} 00000000"), 2),
-        ("WriteMode", format!("{REQUEST} 04 {TRANSACTION} {STAMP} {OBJECT} 00000000 {OBJECT} {OBJECT}"), 2),
+        ("Want", format!("{REQUEST} 02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000"), 2),
+        ("WriteMode", format!("{REQUEST} 04 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 {OBJECT} {OBJECT}"), 2),
         ("Outcome", format!("{REQUEST} 05 {TRANSACTION} {STAMP}"), 2),
-        ("Task", manage.clone(), 6),
-        ("Ordering", format!("{manage} 01 {OBJECT} {OBJECT}"), 2),
+        ("Task", manage.clone(), 7),
+        ("Ordering", format!("{manage} 01 {OBJECT} {OBJECT}"), 5),
         ("Reply", ANSWER.into(), 12),
         ("content", piece, 3),
         ("Step", format!("{ANSWER} 05 {TRANSACTION}"), 3),
-        ("Refusal", format!("{ANSWER} 05 {TRANSACTION} 01"), 4),
+        ("Refusal", format!("{ANSWER} 05 {TRANSACTION} 01"), 5),
         ("Failure", format!("{ANSWER} 06 {TRANSACTION} 01"), 10),
         ("Vote", format!("{ANSWER} 09 {TRANSACTION}"), 3),
         ("result", format!("{ANSWER} 0b {TICKET}"), 2),
         ("Managed", format!("{ANSWER} 0b {TICKET} 01"), 3),
         ("Rejection", format!("{ANSWER} 0c"), 3),
+        ("LockCommand", LOCK_REQUEST.into(), 4),
+        ("LockTerm", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 00000000"), 3),
+        ("LockMode", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 01000000 0300 {OBJECT} {OBJECT}"), 2),
+        ("LockReply", LOCK_ANSWER.into(), 6),
+        ("LockRefusal", format!("{LOCK_ANSWER} 05 {TICKET}"), 3),
     ];
     for (what, before, choices) in places {
         for byte in 0..=255 {

@@ -16,7 +16,7 @@ const OBJECT: ObjectId = ObjectId(1);
 /// A message whose list is as long as one likes, by what the list is called, with its bound.
 type Stretch = (&'static str, usize, fn(usize) -> Message);
 
-const LISTS: [Stretch; 15] = [
+const LISTS: [Stretch; 19] = [
     ("over", COMMITS_PER_REQUEST_MAX, |n| {
         Message::Request(Request {
             host: Generation(7),
@@ -99,6 +99,17 @@ const LISTS: [Stretch; 15] = [
         let object = ObjectDescription { object: OBJECT, blocks: 1, ordering: Ordering::None };
         managed(Managed::Objects(vec![object; n]))
     }),
+    ("extents to lock", EXTENTS_MAX, |n| {
+        let extent = LockExtent { position: 0, range: BlockRange::new(1, 1), mode: LockMode::Shared };
+        let (extents, term) = (vec![extent; n], LockTerm::Kept);
+        lock_request(vec![], LockCommand::Lock { claim: 1, object: OBJECT, extents, term })
+    }),
+    ("dropped claims", COMMITS_PER_REQUEST_MAX, |n| lock_request(vec![1; n], LockCommand::Heartbeat)),
+    ("yielded claims", COMMITS_PER_REQUEST_MAX, |n| lock_request(vec![], LockCommand::Yield { claims: vec![1; n] })),
+    ("recalled claims", COMMITS_PER_REQUEST_MAX, |n| {
+        let (epoch, start) = (Epoch(0), Generation(1));
+        Message::LockAnswer(LockAnswer { epoch, start, reply: LockReply::Recall { claims: vec![1; n] } })
+    }),
     ("counters", 1024, |n| managed(Managed::Inspected(Inspection { counters: vec![("c".into(), 1); n] }))),
     ("text", 256, |n| managed(Managed::Inspected(Inspection { counters: vec![("c".repeat(n), 1)] }))),
 ];
@@ -112,6 +123,11 @@ fn request(command: Command) -> Message {
         commits: vec![],
         command,
     })
+}
+
+fn lock_request(dropped: Vec<u64>, command: LockCommand) -> Message {
+    let (host, epoch, start) = (Generation(7), Epoch(0), Generation(1));
+    Message::LockRequest(LockRequest { host, epoch, start, dropped, command })
 }
 
 fn answer(reply: Reply) -> Message {
