@@ -20,11 +20,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sim/check", &["base", "wire", "layout"]),
     ("sim/world", &["base", "wire", "machine"]),
     ("sim/cluster", &["base", "wire", "machine", "layout", "store", "device", "host", "world", "check"]),
+    ("sim/measure", &["base", "wire", "machine", "layout", "store", "device", "host", "locks", "world"]),
+    ("sim/experiments", &["wire", "measure"]),
     // Real. The shell knows no protocol either.
     ("real/shell", &["base", "wire", "machine"]),
     ("real/control", &["base", "wire", "machine", "layout"]),
     ("real/nbd", &["base", "wire", "machine", "layout", "shell"]),
-    ("real/cli", &["base", "wire", "machine", "layout", "store", "device", "host", "shell", "control", "nbd"]),
+    ("real/cli", &["base", "wire", "machine", "layout", "store", "device", "host", "locks", "shell", "control", "nbd"]),
     // Measured: the pure, and nothing else, so that what is counted is the same on every machine.
     ("benches", &["base", "wire", "machine", "layout", "locks", "store", "device", "host"]),
 ];
