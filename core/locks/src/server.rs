@@ -2,7 +2,7 @@
 
 use crate::LockServerCounters;
 use crate::fencing::Round;
-use crate::host_list::{HostList, ListError};
+use crate::host_list::{HostList, ListError, Progress};
 use crate::sessions::{ClaimName, ClaimRequest, Session};
 use crate::table::{LockState, LockTable};
 use braid_base::limits::{self, Settings};
@@ -204,6 +204,7 @@ impl LockServer {
             self.sessions.insert(*host, session);
         }
         self.service = LockService::Recovering;
+        self.list_is_stale = true;
         self.arm_patrol(now.time);
         self.serve_if_recovered(now, out);
     }
@@ -297,9 +298,10 @@ impl Machine for LockServer {
                 self.counters.messages_received += 1;
                 self.on_message(now, from, message, out);
             }
-            Input::DiskDone { result, .. } => match self.list.on_disk_done(result) {
-                Ok(false) => self.on_list_read(now, out),
-                Ok(true) => self.ask_deferred(now, out),
+            Input::DiskDone { result, .. } => match self.list.on_disk_done(result, out) {
+                Ok(Progress::Read) => self.on_list_read(now, out),
+                Ok(Progress::Writing) => {}
+                Ok(Progress::Written) => self.ask_deferred(now, out),
                 Err(error) => {
                     self.service = LockService::Unusable(error);
                     self.timers = Timers::default();
