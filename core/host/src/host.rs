@@ -126,6 +126,17 @@ impl Host {
         nothing && self.servers_know_all()
     }
 
+    /// The same for one volume alone.
+    pub fn is_idle_for(&self, volume: VolumeId) -> bool {
+        self.operations.values().all(|operation| operation.volume.id != volume)
+            && self.transactions.values().all(|transaction| transaction.volume() != volume)
+    }
+
+    /// True if a device has said that it serves this host no more.
+    pub fn is_fenced(&self) -> bool {
+        self.fenced_by.is_some()
+    }
+
     /// When each device was last heard.
     pub fn last_heard(&self) -> impl Iterator<Item = (DeviceId, Option<Time>)> + '_ {
         self.links.iter().map(|(device, link)| (*device, link.last_heard))

@@ -7,7 +7,7 @@ use crate::claims::Acquiring;
 use crate::host::{Host, Timer};
 use crate::operation::{Work, devices_of};
 use braid_base::limits;
-use braid_base::{BlockRange, DeviceId, Now, Stamp, Time, TransactionId};
+use braid_base::{BlockRange, DeviceId, Now, Stamp, Time, TransactionId, VolumeId};
 use braid_layout::{Atomicity, Old, Share, VolumeDescription};
 use braid_machine::{Effects, HostError, HostSuccess, Ignored, OpId};
 use braid_wire::{Command, Failure, Ordering, Outcome, Piece, Step, Want, WriteMode};
@@ -54,6 +54,11 @@ pub(crate) enum Phase {
 }
 
 impl Transaction {
+    /// Of which volume.
+    pub fn volume(&self) -> VolumeId {
+        self.volume.id
+    }
+
     /// True if it can't go on without this device.
     pub fn awaits(&self, device: DeviceId) -> bool {
         self.silent().is_some_and(|silent| silent.contains(&device))

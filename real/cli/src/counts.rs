@@ -86,6 +86,18 @@ pub fn of_host(counts: &Counts) -> Vec<String> {
     sentence("each operation took", counts, counts.get("operations"), &each).into_iter().collect()
 }
 
+/// What a lock server's counters mean, in lines for people.
+pub fn of_lock_server(counts: &Counts) -> Vec<String> {
+    let each = [
+        ("messages", &["messages_received", "messages_sent"][..]),
+        ("waits", &["waits"]),
+        ("recalls", &["recalls"]),
+        ("time-outs", &["timeouts"]),
+        ("µs of CPU", &["cpu_micros"]),
+    ];
+    sentence("each claim took", counts, counts.get("locks"), &each).into_iter().collect()
+}
+
 fn sentence(begin: &str, counts: &Counts, whole: Option<u64>, each: &[(&str, &[&str])]) -> Option<String> {
     let known = each.iter().filter_map(|(what, names)| Some(format!("{:.2} {what}", counts.per(names, whole)?)));
     let known: Vec<String> = known.collect();

@@ -19,12 +19,38 @@ pub struct Asked {
     pub unit: Option<u64>,
     /// Name and usable size of each volume.
     pub volumes: Vec<(String, u64)>,
+    /// How many lock servers share the work.
+    pub lock_servers: Option<u16>,
+    /// How hosts get locks at several of them.
+    pub lock_acquisition: Option<LockAcquisition>,
+}
+
+/// How hosts get locks at several lock servers without deadlock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LockAcquisition {
+    /// One server after the other.
+    #[default]
+    Ordered,
+    /// All at once; who can't have all in time gives them back and tries again.
+    Timeout,
+}
+
+impl LockAcquisition {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            LockAcquisition::Ordered => "ordered",
+            LockAcquisition::Timeout => "timeout",
+        }
+    }
 }
 
 /// The name of the volume that fills an array for which no volumes were asked.
 pub const DEFAULT_VOLUME: &str = "vol0";
 /// Devices of an array unless told otherwise.
 const DEFAULT_DEVICES: u16 = 5;
+/// More would only be more to ask.
+const LOCK_SERVERS_MAX: u16 = 64;
 /// Raw size of a device unless told otherwise: files are sparse, so it costs nothing until it is written.
 const DEFAULT_SIZE: u64 = 8 << 30;
 
@@ -51,7 +77,21 @@ impl Asked {
                 return Err(Failure::usage("volume-exists", format!("--volume {name} is given twice")));
             }
         }
-        Ok(Creation { devices, size, layout: scheme.to_string(), unit, volumes: self.volumes.clone() })
+        let lock_servers = self.lock_servers.unwrap_or(1);
+        if !(1..=LOCK_SERVERS_MAX).contains(&lock_servers) {
+            let message = format!("an array has 1 to {LOCK_SERVERS_MAX} lock servers, not {lock_servers}");
+            return Err(Failure::usage("bad-lock-servers", message));
+        }
+        let lock_acquisition = self.lock_acquisition.unwrap_or_default().name().to_string();
+        Ok(Creation {
+            devices,
+            size,
+            layout: scheme.to_string(),
+            unit,
+            volumes: self.volumes.clone(),
+            lock_servers,
+            lock_acquisition,
+        })
     }
 
     /// What was asked for and is not so, each in words.
@@ -65,6 +105,12 @@ impl Asked {
             differs(self.size.map(exact_size), "--size", exact_size(created.size)),
             differs(self.layout.map(|layout| layout.to_string()), "--layout", created.layout.clone()),
             differs(self.unit.map(exact_size), "--unit", exact_size(created.unit)),
+            differs(self.lock_servers.map(|n| n.to_string()), "--lock-servers", created.lock_servers.to_string()),
+            differs(
+                self.lock_acquisition.map(|how| how.name().to_string()),
+                "--lock-acquisition",
+                created.lock_acquisition.clone(),
+            ),
         ]
         .into_iter()
         .flatten()
@@ -179,6 +225,8 @@ mod tests {
             layout: Some("raid1:2".parse().unwrap()),
             unit: Some(65_536),
             volumes: vec![("a".into(), 12_288), ("c".into(), 4096)],
+            lock_servers: Some(2),
+            lock_acquisition: Some(LockAcquisition::Timeout),
         };
         assert_eq!(
             asked.differences(&creation),
@@ -186,6 +234,8 @@ mod tests {
                 "--devices 7, but the array was created with 5",
                 "--size 8589938688 bytes, but the array was created with 8 GiB",
                 "--layout raid1:2, but the array was created with raid5:4+1",
+                "--lock-servers 2, but the array was created with 1",
+                "--lock-acquisition timeout, but the array was created with ordered",
                 "--volume a with 12 KiB, but the array was created with 4 KiB",
                 "--volume c, but the array was created without it",
                 "no --volume b, but the array was created with it",
@@ -206,5 +256,6 @@ mod tests {
         let twice = vec![("x".to_string(), 4096), ("x".to_string(), 8192)];
         assert_eq!(code(Asked { volumes: twice, ..Asked::default() }), "volume-exists");
         assert_eq!(code(Asked { devices: Some(0), ..Asked::default() }), "bad-devices");
+        assert_eq!(code(Asked { lock_servers: Some(0), ..Asked::default() }), "bad-lock-servers");
     }
 }

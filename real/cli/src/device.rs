@@ -238,7 +238,7 @@ fn parts(range: BlockRange, length: u64) -> impl Iterator<Item = BlockRange> {
 }
 
 /// Opens and locks a disk. One whose process was killed is held a little longer, until the kernel has ended its I/O.
-fn open_once_free(path: &Path) -> Result<Disk, Failure> {
+pub fn open_once_free(path: &Path) -> Result<Disk, Failure> {
     let begun = Instant::now();
     loop {
         match Disk::open(path, &DiskOptions::default()) {
@@ -250,7 +250,8 @@ fn open_once_free(path: &Path) -> Result<Disk, Failure> {
     }
 }
 
-fn open_failure(error: DiskOpenError) -> Failure {
+/// As people and programs see it.
+pub fn open_failure(error: DiskOpenError) -> Failure {
     let message = error.to_string();
     match error {
         DiskOpenError::InUse { .. } => Failure::failed("device-in-use", message),

@@ -5,10 +5,13 @@
 //! | `commands` | one file for each command: its arguments, its help, what it does |
 //! | `supervisor` | keeps devices running for `braid up`, each in a process or a task |
 //! | `device` | one device: making, opening and serving it |
+//! | `lockd` | one lock server: its state, its lease, serving it |
 //! | `front` | an NBD server and its host |
 //! | `observed` | machines that can be looked at while they run |
 //! | `session` | a host in this process: generation, lease, addresses of the devices |
+//! | `shelf` | the volumes that a host serves, and their being on hold |
 //! | `volumes` | volumes from their names to their components, and their exports |
+//! | `ordering` | changing a volume's ordering while hosts use it |
 //! | `creation` | what an array is created with, and how that may differ from what is asked for later |
 //! | `counts` | counters by their names, and what they say of one operation |
 //! | `failure` | errors as people and programs see them |
@@ -20,9 +23,12 @@ mod creation;
 mod device;
 mod failure;
 mod front;
+mod lockd;
 mod observed;
+mod ordering;
 mod output;
 mod session;
+mod shelf;
 mod signals;
 mod supervisor;
 mod volumes;

@@ -1,16 +1,18 @@
 //! Machines that can be looked at while they run: what they, their shell and their process have counted.
 
 use crate::counts::Counts;
-use braid_base::{Now, Time};
+use braid_base::{Now, Time, VolumeId};
 use braid_device::{Device, Service};
 use braid_host::Host;
-use braid_machine::{Effect, Effects, Input, Machine};
+use braid_locks::{LockServer, LockService};
+use braid_machine::{Effect, Effects, HostRequest, Input, Machine};
 use braid_shell::Counters;
 use braid_wire::{Command, Managed, Message, Reply, Task};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// A device that shows whether it serves, and whose answers to [`Task::Inspect`] also tell what is counted around it.
@@ -78,39 +80,169 @@ impl Machine for ObservedDevice {
     }
 }
 
-/// A host that runs in a task of this thread.
-pub struct ObservedHost(Rc<RefCell<Host>>);
+/// A host that runs in a task of this thread, and begins nothing on volumes that are on hold.
+pub struct ObservedHost {
+    host: Rc<RefCell<Host>>,
+    holds: Holds,
+    /// What waits for volumes on hold, in the order in which it came.
+    held: Vec<(VolumeId, Input)>,
+}
+
+/// Volumes on which a host is to begin nothing for now. A hold ends when the host is told anew how the volume is, or that
+/// it has gone.
+#[derive(Clone, Debug, Default)]
+pub struct Holds(Arc<Mutex<BTreeSet<VolumeId>>>);
+
+/// A lock server that shows whether it serves, and what it has counted.
+pub struct ObservedLockServer {
+    server: Rc<RefCell<LockServer>>,
+    seen: watch::Sender<LockService>,
+}
+
+/// The way to look at an [`ObservedLockServer`].
+pub struct LockServerView {
+    server: Rc<RefCell<LockServer>>,
+    shell: Arc<Counters>,
+    own_process: bool,
+}
+
+impl ObservedLockServer {
+    /// `own_process` says that the process is there for this server alone, so that its figures are the server's.
+    pub fn new(
+        server: LockServer,
+        shell: Arc<Counters>,
+        own_process: bool,
+    ) -> (Self, LockServerView, watch::Receiver<LockService>) {
+        let (seen, service) = watch::channel(LockService::Off);
+        let server = Rc::new(RefCell::new(server));
+        let view = LockServerView { server: server.clone(), shell, own_process };
+        (ObservedLockServer { server, seen }, view, service)
+    }
+}
+
+impl Machine for ObservedLockServer {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        self.server.borrow_mut().step(now, input, out);
+        let service = self.server.borrow().service();
+        self.seen.send_if_modified(|seen| std::mem::replace(seen, service) != service);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.server.borrow().deadline()
+    }
+
+    fn invariants(&self) {
+        self.server.borrow().invariants();
+    }
+}
+
+impl LockServerView {
+    /// What the server and its shell have counted since their start; and its process, if that is its own.
+    pub fn counters(&self) -> Counts {
+        let server = self.server.borrow().counters().list();
+        let server = server.into_iter().map(|(name, value)| (name.to_string(), value));
+        let process = self.own_process.then(of_process).into_iter().flatten();
+        server.chain(of_shell(&self.shell)).chain(process).collect()
+    }
+}
 
 /// The way to look at an [`ObservedHost`]. It needs no message, and wakes nobody.
 #[derive(Clone)]
 pub struct HostView {
     host: Rc<RefCell<Host>>,
+    holds: Holds,
     shell: Arc<Counters>,
 }
 
 impl ObservedHost {
     /// A host, and the way to look at it.
     pub fn new(host: Host, shell: Arc<Counters>) -> (ObservedHost, HostView) {
-        let host = Rc::new(RefCell::new(host));
-        (ObservedHost(host.clone()), HostView { host, shell })
+        let (host, holds) = (Rc::new(RefCell::new(host)), Holds::default());
+        let view = HostView { host: host.clone(), holds: holds.clone(), shell };
+        (ObservedHost { host, holds, held: Vec::new() }, view)
+    }
+
+    /// Lets what has waited for a volume begin.
+    fn release(&mut self, now: Now, volume: VolumeId, out: &mut Effects) {
+        self.holds.end(volume);
+        for (_, input) in self.held.extract_if(.., |(held, _)| *held == volume) {
+            self.host.borrow_mut().step(now, input, out);
+        }
     }
 }
 
 impl Machine for ObservedHost {
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
-        self.0.borrow_mut().step(now, input, out);
+        let mut told = None;
+        if let Input::Request { request, .. } = &input {
+            match request {
+                HostRequest::AdoptVolume { volume } => told = Some(volume.id),
+                HostRequest::DropVolume { volume } => told = Some(*volume),
+                _ => {
+                    if let Some(volume) = volume_of(request).filter(|volume| self.holds.contains(*volume)) {
+                        return self.held.push((volume, input));
+                    }
+                }
+            }
+        }
+        self.host.borrow_mut().step(now, input, out);
+        if let Some(volume) = told {
+            self.release(now, volume, out);
+        }
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.0.borrow().deadline()
+        self.host.borrow().deadline()
     }
 
     fn invariants(&self) {
-        self.0.borrow().invariants();
+        self.host.borrow().invariants();
+    }
+}
+
+impl Holds {
+    /// Holds a volume from now on.
+    pub fn begin(&self, volume: VolumeId) {
+        self.lock().insert(volume);
+    }
+
+    /// True if the volume is on hold.
+    pub fn contains(&self, volume: VolumeId) -> bool {
+        self.lock().contains(&volume)
+    }
+
+    /// All that are on hold.
+    pub fn all(&self) -> Vec<VolumeId> {
+        self.lock().iter().copied().collect()
+    }
+
+    /// Holds the volume no longer.
+    pub fn end(&self, volume: VolumeId) {
+        self.lock().remove(&volume);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<VolumeId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl HostView {
+    /// The volumes on hold.
+    pub fn holds(&self) -> &Holds {
+        &self.holds
+    }
+
+    /// True if a device has said that it serves this host no more.
+    pub fn is_fenced(&self) -> bool {
+        self.host.borrow().is_fenced()
+    }
+
+    /// True if nothing is under way on any volume that is on hold.
+    pub fn has_drained(&self) -> bool {
+        let host = self.host.borrow();
+        self.holds.all().into_iter().all(|volume| host.is_idle_for(volume))
+    }
+
     /// What the host, its shell and this whole process have counted since their start.
     pub fn counters(&self) -> Counts {
         let host = self.host.borrow().counters().list();
@@ -128,6 +260,22 @@ pub fn cpu_micros() -> u64 {
 fn asks_to_inspect(input: &Input) -> bool {
     matches!(input, Input::Message { message: Message::Request(request), .. }
         if matches!(request.command, Command::Manage { task: Task::Inspect, .. }))
+}
+
+/// What volume a request begins something on.
+fn volume_of(request: &HostRequest) -> Option<VolumeId> {
+    match request {
+        HostRequest::Read { volume, .. }
+        | HostRequest::Write { volume, .. }
+        | HostRequest::Zero { volume, .. }
+        | HostRequest::Allocation { volume, .. }
+        | HostRequest::Check { volume, .. }
+        | HostRequest::Reconstruct { volume, .. } => Some(*volume),
+        HostRequest::AdoptVolume { .. }
+        | HostRequest::DropVolume { .. }
+        | HostRequest::Flush { .. }
+        | HostRequest::Manage { .. } => None,
+    }
 }
 
 fn of_shell(shell: &Counters) -> impl Iterator<Item = (String, u64)> {
@@ -149,6 +297,53 @@ fn resident_bytes(status: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_base::limits::Settings;
+    use braid_base::{DeviceId, Epoch, Generation};
+    use braid_host::HostConfig;
+    use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
+    use braid_machine::OpId;
+    use braid_wire::Ordering;
+
+    #[test]
+    fn what_is_asked_of_a_volume_on_hold_begins_when_the_host_is_told_anew_how_it_is() {
+        let volume = |id: u64, ordering: Ordering| VolumeDescription {
+            id: VolumeId(id),
+            bytes: 1 << 20,
+            layout: Layout::new(Scheme::Raid0 { data: 1 }, 1, 16).unwrap(),
+            devices: vec![DeviceId(0)],
+            ordering,
+            atomicity: Atomicity::Implied,
+        };
+        let host = Host::new(HostConfig {
+            generation: Generation(1),
+            epoch: Epoch(1),
+            devices: vec![DeviceId(0)],
+            lock_servers: Vec::new(),
+            acquisition: Default::default(),
+            volumes: vec![volume(1, Ordering::Timestamp), volume(2, Ordering::Timestamp)],
+            settings: Settings::default(),
+            seed: 1,
+        });
+        let (mut observed, view) = ObservedHost::new(host, Arc::default());
+        let mut ask = |op: u64, request: HostRequest| {
+            let mut out = Effects::new();
+            let input = Input::Request { op: OpId(op), request };
+            observed.step(Now { time: Time(1), clock: braid_base::Clock(1) }, input, &mut out);
+            let effects = out.drain();
+            effects.filter(|effect| matches!(effect, Effect::Send { .. })).count()
+        };
+        let read = |volume: u64| HostRequest::Read { volume: VolumeId(volume), offset: 0, length: 4096 };
+        assert_eq!(ask(1, read(1)), 1);
+        view.holds().begin(VolumeId(1));
+        assert!(!view.has_drained(), "what had begun is not over");
+        assert_eq!(ask(2, read(1)), 0, "it waits");
+        assert_eq!(ask(3, read(2)), 1, "another volume's does not");
+        assert_eq!(ask(4, HostRequest::AdoptVolume { volume: volume(2, Ordering::None) }), 0, "nor is it for that");
+        assert_eq!(ask(5, HostRequest::AdoptVolume { volume: volume(1, Ordering::None) }), 1, "now it begins");
+        assert!(!view.holds().contains(VolumeId(1)));
+        view.holds().begin(VolumeId(7));
+        assert!(view.has_drained(), "of that one nothing is under way");
+    }
 
     #[test]
     fn memory_is_read_from_what_the_kernel_says() {

@@ -28,6 +28,15 @@ pub fn bytes(length: u64, what: &'static str) -> indicatif::ProgressBar {
     bar
 }
 
+/// A line on standard error that says what is being done, of which nobody knows how long it takes.
+pub fn waiting() -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new_spinner();
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(std::time::Duration::from_millis(100));
+    }
+    bar
+}
+
 /// The same, of so many steps that each take a while; its message says what is being done.
 pub fn steps(length: u64) -> indicatif::ProgressBar {
     let bar = indicatif::ProgressBar::new(length);

@@ -3,11 +3,14 @@
 use crate::counts::Counts;
 use crate::failure::Failure;
 use crate::observed::{HostView, ObservedHost};
+use crate::shelf::{Shelf, Wanted};
+use crate::volumes;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Epoch, Generation, NodeId};
-use braid_control::{ArrayFolder, ControlError, Moment};
-use braid_host::{Host, HostConfig};
-use braid_shell::{Counters, DeviceAddresses, HostClient, Node, run_host};
+use braid_base::{DeviceId, Epoch, Generation, LockServerId, NodeId};
+use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Moment};
+use braid_host::{Acquisition, Host, HostConfig};
+use braid_layout::VolumeDescription;
+use braid_shell::{Addresses, Counters, HostClient, Node, run_host};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -17,6 +20,8 @@ use tokio::task::JoinHandle;
 pub const LEASE: Duration = Duration::from_secs(4);
 /// How often leases are renewed, and addresses looked up.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
+/// The same while users wait for a volume that is on hold.
+const HOLD_HEARTBEAT: Duration = Duration::from_millis(25);
 
 /// A running host.
 pub struct Session {
@@ -24,6 +29,7 @@ pub struct Session {
     generation: Generation,
     client: HostClient,
     view: HostView,
+    shelf: Shelf,
     stop: oneshot::Sender<()>,
     driver: JoinHandle<std::io::Result<()>>,
     keeper: JoinHandle<()>,
@@ -40,8 +46,8 @@ impl Session {
             generation,
             epoch: Epoch(description.epoch),
             devices: description.devices.iter().map(|device| DeviceId(device.id)).collect(),
-            lock_servers: Vec::new(),
-            acquisition: Default::default(),
+            lock_servers: description.lock_servers().collect(),
+            acquisition: acquisition(&description)?,
             volumes: Vec::new(),
             settings,
             seed: braid_shell::now().clock.0,
@@ -54,13 +60,16 @@ impl Session {
         let (client, driver) = run_host(host, us, followed, counters, async {
             let _ = stopped.await;
         });
+        let shelf = Shelf::new(client.clone(), view.holds().clone());
         let (losing, lost) = watch::channel(None);
-        let keeper = tokio::task::spawn_local(keep(folder.clone(), generation, view.clone(), addresses, losing));
+        let keeper = Keeper { folder: folder.clone(), generation, view: view.clone(), shelf: shelf.clone() };
+        let keeper = tokio::task::spawn_local(keeper.keep(addresses, losing));
         Ok(Session {
             folder: folder.clone(),
             generation,
             client,
             view,
+            shelf,
             stop,
             // A host stays on its thread.
             driver: tokio::task::spawn_local(driver),
@@ -82,6 +91,20 @@ impl Session {
     /// The way to ask the host.
     pub fn client(&self) -> &HostClient {
         &self.client
+    }
+
+    /// The volumes that it serves.
+    pub fn shelf(&self) -> &Shelf {
+        &self.shelf
+    }
+
+    /// Serves the volume of this name, and no other.
+    pub async fn take_in(&self, name: &str) -> Result<VolumeDescription, Failure> {
+        // Read now: whoever changes its ordering after this waits for our lease.
+        let description = self.folder.describe()?;
+        let volume = volumes::describe(volumes::find(&description, name)?)?;
+        self.shelf.serve(Wanted::Named(vec![name.to_string()]), &description).await?;
+        Ok(volume)
     }
 
     /// What the host has counted; as others see it in its lease, but of this moment.
@@ -133,60 +156,98 @@ fn release(folder: &ArrayFolder, generation: Generation) {
     }
 }
 
-/// Renews the lease, which also shows what the host has counted, and follows the devices to where they listen.
-async fn keep(
+/// Looks after a host's lease.
+struct Keeper {
     folder: ArrayFolder,
     generation: Generation,
     view: HostView,
-    follow: watch::Sender<DeviceAddresses>,
-    losing: watch::Sender<Option<Failure>>,
-) {
-    // By the clock that leases are measured with, which also counts while the machine sleeps.
-    let mut renewed = Moment::now();
-    let mut ticks = tokio::time::interval(HEARTBEAT);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        let now = Moment::now();
-        let counters = view.counters().into_map();
-        let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, Some(counters)).map(|()| now);
-        match blocking(&folder, renew).await {
-            Ok(now) => renewed = now,
-            Err(error @ ControlError::LeaseLost { .. }) => {
-                losing.send_replace(Some(error.into()));
+    shelf: Shelf,
+}
+
+impl Keeper {
+    /// Renews the lease, which also tells what the host has counted and by which revision of the description it lives;
+    /// follows devices and lock servers to where they listen, and the volumes.
+    async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Failure>>) {
+        let Keeper { folder, generation, view, shelf } = self;
+        // By the clock that leases are measured with, which also counts while the machine sleeps.
+        let mut renewed = Moment::now();
+        let mut revision = 0;
+        loop {
+            if view.is_fenced() {
+                // By a lock server, which did not hear it for a lease.
+                let failure = Failure::failed("fenced", "the devices serve this host no more: it was taken for dead");
+                losing.send_replace(Some(failure));
                 return;
             }
-            Err(error) => {
-                tracing::warn!("host {generation} can't renew its lease: {error}");
-                if Moment::now().since(&renewed).is_none_or(|age| age > LEASE) {
-                    losing.send_replace(Some(Failure::from(error).of("the host's lease could not be renewed")));
+            let now = Moment::now();
+            let report = LeaseReport { counters: view.counters().into_map(), revision, lock_server: None };
+            let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, Some(report)).map(|()| now);
+            match blocking(&folder, renew).await {
+                Ok(now) => renewed = now,
+                Err(error @ ControlError::LeaseLost { .. }) => {
+                    losing.send_replace(Some(error.into()));
                     return;
                 }
+                Err(error) => {
+                    tracing::warn!("host {generation} can't renew its lease: {error}");
+                    if Moment::now().since(&renewed).is_none_or(|age| age > LEASE) {
+                        losing.send_replace(Some(Failure::from(error).of("the host's lease could not be renewed")));
+                        return;
+                    }
+                }
             }
-        }
-        match blocking(&folder, addresses).await {
-            Ok(found) => {
-                follow.send_if_modified(|known| {
-                    let changed = *known != found;
-                    *known = found;
-                    changed
-                });
+            match blocking(&folder, |folder| Ok((addresses(folder)?, folder.describe()?))).await {
+                Ok((found, description)) => {
+                    follow.send_if_modified(|known| {
+                        let changed = *known != found;
+                        *known = found;
+                        changed
+                    });
+                    match shelf.follow(&description).await {
+                        Ok(()) if view.has_drained() => revision = description.revision,
+                        Ok(()) => {}
+                        Err(failure) => tracing::warn!("can't follow the volumes: {failure}"),
+                    }
+                }
+                Err(error) => tracing::warn!("can't look up the array: {error}"),
             }
-            Err(error) => tracing::warn!("can't look up where the devices are: {error}"),
+            let held = !view.holds().all().is_empty();
+            tokio::time::sleep(if held { HOLD_HEARTBEAT } else { HEARTBEAT }).await;
         }
     }
 }
 
-/// Where each device listens, as far as is known.
-fn addresses(folder: &ArrayFolder) -> Result<DeviceAddresses, ControlError> {
+/// Where each device and lock server listens, as far as is known.
+pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
     let description = folder.describe()?;
     let running = folder.running()?;
-    let found = description.devices.iter().filter_map(|device| {
+    let devices = description.devices.iter().filter_map(|device| {
         let id = DeviceId(device.id);
         let started = running.as_ref().and_then(|running| running.device(id)).map(|device| device.address.clone());
-        Some((id, started.or_else(|| device.address.clone())?.parse().ok()?))
+        Some((NodeId::Device(id), started.or_else(|| device.address.clone())?.parse().ok()?))
     });
-    Ok(found.collect())
+    let mut found: Addresses = devices.collect();
+    // In the order of their generations: of two starts of a lock server the later one stands.
+    for host in folder.hosts(&Moment::now(), LEASE)?.into_iter().filter(|host| host.live) {
+        if let Some(service) = host.report.lock_server
+            && let Ok(address) = service.address.parse()
+        {
+            found.insert(NodeId::LockServer(LockServerId(service.id)), address);
+        }
+    }
+    Ok(found)
+}
+
+/// How hosts of the array get locks at several lock servers.
+fn acquisition(description: &ArrayDescription) -> Result<Acquisition, Failure> {
+    match description.creation.lock_acquisition.as_str() {
+        "ordered" => Ok(Acquisition::Ordered),
+        "timeout" => Ok(Acquisition::Timeout),
+        other => {
+            let message = format!("the array's lock_acquisition is '{other}', not ordered or timeout");
+            Err(Failure::failed("description-damaged", message))
+        }
+    }
 }
 
 /// Does something with the folder where it may wait for the disk.

@@ -2,7 +2,9 @@
 
 use crate::creation::{self, DEFAULT_VOLUME};
 use crate::failure::Failure;
+use crate::ordering;
 use crate::session::Session;
+use crate::shelf::{Shelf, Wanted, is_usable};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
@@ -69,7 +71,8 @@ pub fn find<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a Vol
         Failure::unreachable("no-such-volume", format!("there is no volume '{name}'")).hint(hint)
     })?;
     match entry.state {
-        VolumeState::Ready => Ok(entry),
+        // Whoever uses it while it is on hold waits.
+        VolumeState::Ready | VolumeState::Draining { .. } | VolumeState::Reordering { .. } => Ok(entry),
         VolumeState::Creating => Err(Failure::failed("volume-creating", format!("volume '{name}' is not wholly made"))
             .hint(format!(
                 "`braid volume delete {name} --yes` removes it; or create it again with the same arguments"
@@ -85,13 +88,12 @@ pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failu
     creation::check_multiple("--size", plan.bytes)?;
     let entry = session.folder().update(|description| enter(description, plan))?;
     let volume = describe(&entry)?;
-    if let Err(failure) = on_all_devices(session.client(), &volume, |volume| Task::CreateObject {
-        object: volume.id.object(),
-        blocks: volume.component_blocks(),
-        ordering: volume.ordering,
-    })
-    .await
-    {
+    let made = async {
+        create_components(session.client(), &volume).await?;
+        // Whoever runs the array starts them when it sees the entry.
+        if volume.ordering.needs_lock_server() { ordering::await_lock_servers(session.folder()).await } else { Ok(()) }
+    };
+    if let Err(failure) = made.await {
         // What can't be removed now is removed by `volume delete`, which the entry then still allows.
         if set_state(session.folder(), &entry.name, VolumeState::Deleting).is_ok() {
             let _ = remove(session, &entry).await;
@@ -145,20 +147,16 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     })
 }
 
-/// Ends what a crash cut short: half-made volumes are made, half-deleted ones deleted.
+/// Ends what a crash cut short: half-made volumes are made, half-deleted ones deleted. For those whose ordering was being
+/// changed see [`crate::ordering::keep_settled`].
 pub async fn settle(session: &Session) -> Result<(), Failure> {
     for entry in session.folder().describe()?.volumes {
         match entry.state {
-            VolumeState::Ready => {}
+            VolumeState::Ready | VolumeState::Draining { .. } | VolumeState::Reordering { .. } => {}
             VolumeState::Deleting => remove(session, &entry).await?,
             VolumeState::Creating => {
                 let volume = describe(&entry)?;
-                on_all_devices(session.client(), &volume, |volume| Task::CreateObject {
-                    object: volume.id.object(),
-                    blocks: volume.component_blocks(),
-                    ordering: volume.ordering,
-                })
-                .await?;
+                create_components(session.client(), &volume).await?;
                 set_state(session.folder(), &entry.name, VolumeState::Ready)?;
             }
         }
@@ -180,9 +178,8 @@ pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
 /// volumes made while the server runs are served, too.
 pub struct Exports {
     folder: ArrayFolder,
-    client: HostClient,
-    /// Only these; all if it is empty.
-    only: Vec<String>,
+    shelf: Shelf,
+    wanted: Wanted,
     served: watch::Sender<Vec<ServedVolume>>,
     backend: HostBackend,
 }
@@ -191,8 +188,9 @@ impl Exports {
     /// The volumes called `only`, or all if none are named, through the host of `session`.
     pub fn new(session: &Session, only: Vec<String>) -> Exports {
         let (served, seen) = watch::channel(Vec::new());
-        let (folder, client) = (session.folder().clone(), session.client().clone());
-        Exports { folder, backend: HostBackend::new(client.clone(), seen), client, only, served }
+        let (folder, shelf) = (session.folder().clone(), session.shelf().clone());
+        let wanted = if only.is_empty() { Wanted::All } else { Wanted::Named(only) };
+        Exports { folder, shelf, wanted, served, backend: HostBackend::new(session.client().clone(), seen) }
     }
 
     /// Takes in what is new and drops what is gone. If the description can't be read, all stays as it was.
@@ -203,20 +201,15 @@ impl Exports {
     }
 
     async fn try_refresh(&self) -> Result<(), Failure> {
+        let description = self.folder.describe()?;
+        self.shelf.serve(self.wanted.clone(), &description).await?;
         let mut volumes = Vec::new();
-        for entry in self.folder.describe()?.volumes {
-            if entry.state == VolumeState::Ready && (self.only.is_empty() || self.only.contains(&entry.name)) {
+        for entry in description.volumes.into_iter().filter(is_usable) {
+            if self.wanted.includes(&entry) {
                 let volume = describe(&entry)?;
                 let description = format!("{} on {} devices", entry.layout, entry.devices.len());
                 volumes.push(ServedVolume { name: entry.name, description, volume });
             }
-        }
-        let before = self.served.borrow().clone();
-        for new in volumes.iter().filter(|volume| !before.contains(volume)) {
-            self.client.call(HostRequest::AdoptVolume { volume: new.volume.clone() }).await?;
-        }
-        for gone in before.iter().filter(|old| !volumes.iter().any(|new| new.volume.id == old.volume.id)) {
-            self.client.call(HostRequest::DropVolume { volume: gone.volume.id }).await?;
         }
         self.served.send_replace(volumes);
         Ok(())
@@ -314,8 +307,17 @@ fn set_state(folder: &ArrayFolder, name: &str, state: VolumeState) -> Result<(),
     })
 }
 
+async fn create_components(client: &HostClient, volume: &VolumeDescription) -> Result<(), Failure> {
+    on_all_devices(client, volume, |volume| Task::CreateObject {
+        object: volume.id.object(),
+        blocks: volume.component_blocks(),
+        ordering: volume.ordering,
+    })
+    .await
+}
+
 /// Gives every device of the volume the same task at once. The first failure is the answer.
-async fn on_all_devices(
+pub async fn on_all_devices(
     client: &HostClient,
     volume: &VolumeDescription,
     task: impl Fn(&VolumeDescription) -> Task,

@@ -1,6 +1,6 @@
 //! What an array is: its devices and volumes, and how it was created.
 
-use braid_base::ArrayId;
+use braid_base::{ArrayId, LockServerId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Path, PathBuf};
 
@@ -66,22 +66,60 @@ pub struct VolumeEntry {
     pub unit: u64,
     /// The devices that it lies on, in ring order.
     pub devices: Vec<u16>,
-    /// `timestamp` or `none`.
+    /// How its requests are ordered: `timestamp`, `device-lock`, …
     pub ordering: String,
-    /// Whether its components are there.
+    /// Whether its components are there, and all ordered so.
     pub state: VolumeState,
 }
 
-/// Whether a volume's components are on all its devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether a volume's components are on all its devices, and ordered in one way.
+///
+/// ```text
+///   Creating ──► Ready ──► Draining ──► Reordering ──► Ready         Draining ──► Ready: it was given up
+///                  └─────► Deleting
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VolumeState {
     /// Some may not be there yet.
     Creating,
     /// All are there.
     Ready,
+    /// Hosts are to end what they have begun, and to begin nothing: its ordering is going to change. Nothing has
+    /// changed yet.
+    Draining {
+        /// To which ordering.
+        to: String,
+        /// The generation of the host that is changing it. If that dies, whoever runs the array takes it back.
+        by: u32,
+    },
+    /// All hosts have drained. Some devices may order it in the new way already.
+    Reordering {
+        /// To which ordering.
+        to: String,
+        /// As in `Draining`; but what has begun is brought to its end.
+        by: u32,
+    },
     /// Some may be gone already.
     Deleting,
+}
+
+impl VolumeState {
+    /// True if hosts are to begin nothing until it is ready again.
+    pub fn is_on_hold(&self) -> bool {
+        matches!(self, VolumeState::Draining { .. } | VolumeState::Reordering { .. })
+    }
+
+    /// In a word, for programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            VolumeState::Creating => "creating",
+            VolumeState::Ready => "ready",
+            VolumeState::Draining { .. } => "draining",
+            VolumeState::Reordering { .. } => "reordering",
+            VolumeState::Deleting => "deleting",
+        }
+    }
 }
 
 /// What an array was created with; what is asked for later must not differ.
@@ -98,6 +136,20 @@ pub struct Creation {
     pub unit: u64,
     /// Name and bytes of each volume.
     pub volumes: Vec<(String, u64)>,
+    /// How many lock servers share the work, if a volume's ordering needs any.
+    #[serde(default = "one")]
+    pub lock_servers: u16,
+    /// How hosts get locks at several of them: `ordered` or `timeout`.
+    #[serde(default = "ordered")]
+    pub lock_acquisition: String,
+}
+
+fn one() -> u16 {
+    1
+}
+
+fn ordered() -> String {
+    "ordered".to_string()
 }
 
 impl ArrayDescription {
@@ -125,6 +177,11 @@ impl ArrayDescription {
     /// The same, to change it.
     pub fn volume_mut(&mut self, name: &str) -> Option<&mut VolumeEntry> {
         self.volumes.iter_mut().find(|volume| volume.name == name)
+    }
+
+    /// The lock servers, whether or not they are needed.
+    pub fn lock_servers(&self) -> impl Iterator<Item = LockServerId> + use<> {
+        (0..self.creation.lock_servers).map(LockServerId)
     }
 
     /// What is wrong with it, if anything: the file may have been edited by hand.
@@ -156,6 +213,11 @@ impl DeviceEntry {
     pub fn path(&self, folder: &Path) -> PathBuf {
         folder.join(&self.file)
     }
+}
+
+/// Where a lock server keeps what it must not forget: a file in the array's folder.
+pub fn lock_server_file(server: LockServerId) -> PathBuf {
+    format!("lockd{}.state", server.0).into()
 }
 
 /// Reads the form that [`ArrayId`] is written in.

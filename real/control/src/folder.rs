@@ -2,7 +2,7 @@
 
 use crate::file::{self, Durability, Lock};
 use crate::hosts::GENERATIONS;
-use crate::{ArrayDescription, ControlError, RunningSet, reserve};
+use crate::{ArrayDescription, ControlError, RunningSet, lock_server_file, reserve};
 use serde::Serialize;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -160,14 +160,17 @@ impl Supervision {
     /// something else in it. Its devices must have ended.
     pub fn discard(self, and_folder: bool) -> Result<(), ControlError> {
         let folder = &self.folder;
-        let devices = folder.update(|description| {
+        let (devices, lock_servers) = folder.update(|description| {
             assert!(!description.populated && description.volumes.is_empty(), "an array with volumes is not discarded");
             // If this is cut short, the next start makes the devices anew.
             description.created = false;
-            Ok::<_, ControlError>(description.devices.clone())
+            Ok::<_, ControlError>((description.devices.clone(), description.lock_servers()))
         })?;
         for device in devices {
             file::remove(&device.path(&folder.dir))?;
+        }
+        for server in lock_servers {
+            file::remove(&folder.dir.join(lock_server_file(server)))?;
         }
         file::remove(&folder.path(DESCRIPTION))?;
         let hosts = folder.path(HOSTS);
@@ -243,8 +246,15 @@ pub(crate) mod tests {
             domain: format!("device-{id}"),
             address: None,
         });
-        let creation =
-            Creation { devices: 2, size: 1 << 30, layout: "raid1:2".into(), unit: 65_536, volumes: Vec::new() };
+        let creation = Creation {
+            devices: 2,
+            size: 1 << 30,
+            layout: "raid1:2".into(),
+            unit: 65_536,
+            volumes: Vec::new(),
+            lock_servers: 2,
+            lock_acquisition: "timeout".into(),
+        };
         ArrayDescription::new(devices.collect(), creation)
     }
 
@@ -273,6 +283,20 @@ pub(crate) mod tests {
         let elsewhere = ArrayFolder::at(&scratch.path("elsewhere"));
         assert!(matches!(elsewhere.describe(), Err(ControlError::NoArray { .. })));
         assert!(matches!(elsewhere.update(|_| Ok::<_, ControlError>(())), Err(ControlError::NoArray { .. })));
+    }
+
+    #[test]
+    fn an_array_of_before_there_were_lock_servers_has_one() {
+        let scratch = Scratch::new("before");
+        let folder = scratch.array();
+        let path = folder.path(DESCRIPTION);
+        let mut value: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let creation = value["creation"].as_object_mut().unwrap();
+        assert_eq!(creation.remove("lock_servers"), Some(2.into()));
+        assert_eq!(creation.remove("lock_acquisition"), Some("timeout".into()));
+        std::fs::write(&path, value.to_string()).unwrap();
+        let creation = folder.describe().unwrap().creation;
+        assert_eq!((creation.lock_servers, creation.lock_acquisition.as_str()), (1, "ordered"));
     }
 
     #[test]

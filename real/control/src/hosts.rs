@@ -24,8 +24,31 @@ pub struct HostEntry {
     pub what: String,
     /// False if its lease has run out.
     pub live: bool,
-    /// What it had counted when it last renewed its lease.
+    /// What it had told when it last renewed its lease.
+    pub report: LeaseReport,
+}
+
+/// What a host lets others know with its lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseReport {
+    /// What it has counted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, u64>,
+    /// The newest revision of the description that it lives by: of the volumes on hold there, it has nothing under way.
+    #[serde(default)]
+    pub revision: u64,
+    /// If it is a lock server: which, and where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_server: Option<LockService>,
+}
+
+/// A lock server that serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockService {
+    /// Its number.
+    pub id: u16,
+    /// Where it listens: `HOST:PORT` or `unix:PATH`.
+    pub address: String,
 }
 
 /// Whom the devices are to refuse: every generation below a number, except those that live.
@@ -52,8 +75,8 @@ struct Lease {
     what: String,
     boot: String,
     renewed_nanos: u64,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    counters: BTreeMap<String, u64>,
+    #[serde(default)]
+    report: LeaseReport,
 }
 
 impl ArrayFolder {
@@ -73,27 +96,22 @@ impl ArrayFolder {
             what: what.to_string(),
             boot: now.boot.clone(),
             renewed_nanos: nanos(now.elapsed),
-            counters: BTreeMap::new(),
+            report: LeaseReport::default(),
         };
         // Under the same lock, so that nobody sees the generation without its lease and fences it.
         self.replace(&self.lease_path(Generation(generation)), &lease, Durability::ThisBoot)?;
         Ok(Generation(generation))
     }
 
-    /// Extends a lease, unless it was taken away, and shows what its host has counted; without `counters`, what it showed
+    /// Extends a lease, unless it was taken away, and shows what its host has to tell; without a report, what it told
     /// before stands.
-    pub fn renew(
-        &self,
-        generation: Generation,
-        now: &Moment,
-        counters: Option<BTreeMap<String, u64>>,
-    ) -> Result<(), ControlError> {
+    pub fn renew(&self, generation: Generation, now: &Moment, report: Option<LeaseReport>) -> Result<(), ControlError> {
         let _lock = self.lock()?;
         let path = self.lease_path(generation);
         let mut lease: Lease = file::read(&path)?.ok_or(ControlError::LeaseLost { generation })?;
         lease.boot = now.boot.clone();
         lease.renewed_nanos = nanos(now.elapsed);
-        lease.counters = counters.unwrap_or(lease.counters);
+        lease.report = report.unwrap_or(lease.report);
         self.replace(&path, &lease, Durability::ThisBoot)
     }
 
@@ -118,12 +136,12 @@ impl ArrayFolder {
                 Ok(Some(lease)) => {
                     let renewed = Moment { boot: lease.boot, elapsed: Duration::from_nanos(lease.renewed_nanos) };
                     let live = now.since(&renewed).is_some_and(|age| age <= length);
-                    let Lease { pid, what, counters, .. } = lease;
-                    hosts.push(HostEntry { generation, pid, what, live, counters });
+                    let Lease { pid, what, report, .. } = lease;
+                    hosts.push(HostEntry { generation, pid, what, live, report });
                 }
                 Err(ControlError::Damaged { .. }) => {
                     let what = "unreadable lease".to_string();
-                    hosts.push(HostEntry { generation, pid: 0, what, live: false, counters: BTreeMap::new() });
+                    hosts.push(HostEntry { generation, pid: 0, what, live: false, report: LeaseReport::default() });
                 }
                 Err(error) => return Err(error),
             }
@@ -228,10 +246,12 @@ mod tests {
         let live = |now: &Moment| folder.hosts(now, LEASE).unwrap()[0].live;
         assert!(live(&at(14)));
         assert!(!live(&at(15)));
-        folder.renew(generation, &at(13), Some(BTreeMap::from([("operations".to_string(), 3)]))).unwrap();
+        let counters = BTreeMap::from([("operations".to_string(), 3)]);
+        let report = LeaseReport { counters, revision: 7, lock_server: None };
+        folder.renew(generation, &at(13), Some(report.clone())).unwrap();
         folder.renew(generation, &at(14), None).unwrap();
         assert!(live(&at(18)));
-        assert_eq!(folder.hosts(&at(18), LEASE).unwrap()[0].counters["operations"], 3);
+        assert_eq!(folder.hosts(&at(18), LEASE).unwrap()[0].report, report);
         assert!(!live(&at(19)));
         assert!(!live(&Moment { boot: "next".into(), elapsed: Duration::from_secs(15) }), "another boot");
         folder.release(generation).unwrap();

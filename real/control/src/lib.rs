@@ -4,6 +4,7 @@
 //!   array.json            the description: devices, volumes, how it was created     changed by compare-and-swap
 //!   generations           the last host generation given out                        only ever rises
 //!   hosts/17.json         the lease of host 17, renewed at every heartbeat          removed at a clean end
+//!   lockd0.state          what lock server 0 must not forget
 //!   run.json              what `braid up` has started: processes and addresses      not durable, one run's
 //!   lock, up.lock         held while something changes; held while `braid up` runs
 //!   reserve               room on the file system, kept back for the others         given up when the disk is full
@@ -26,9 +27,11 @@ mod moment;
 mod reserve;
 mod run;
 
-pub use description::{ArrayDescription, Creation, DeviceEntry, FIRST_EPOCH, VolumeEntry, VolumeState, parse_array_id};
+pub use description::{
+    ArrayDescription, Creation, DeviceEntry, FIRST_EPOCH, VolumeEntry, VolumeState, lock_server_file, parse_array_id,
+};
 pub use error::ControlError;
 pub use folder::{ArrayFolder, Supervision};
-pub use hosts::{Fence, HostEntry};
+pub use hosts::{Fence, HostEntry, LeaseReport, LockService};
 pub use moment::Moment;
-pub use run::{Endpoint, RunningDevice, RunningSet};
+pub use run::{Endpoint, RunningDaemon, RunningSet};

@@ -1,7 +1,7 @@
 //! What one run of `braid up` has started, for `status`, `down`, and for hosts that look for devices whose addresses
-//! change from start to start.
+//! change from start to start. Lock servers are found by their leases.
 
-use braid_base::DeviceId;
+use braid_base::{DeviceId, LockServerId};
 use serde::{Deserialize, Serialize};
 
 /// The processes and addresses of one run.
@@ -14,15 +14,17 @@ pub struct RunningSet {
     /// True once everything was started and served.
     pub ready: bool,
     /// The devices that run.
-    pub devices: Vec<RunningDevice>,
+    pub devices: Vec<RunningDaemon>,
+    /// The lock servers that run.
+    pub lock_servers: Vec<RunningDaemon>,
     /// Where the supervisor's own NBD server listens.
     pub nbd: Option<Endpoint>,
 }
 
-/// One device of this run.
+/// One device or lock server of this run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RunningDevice {
+pub struct RunningDaemon {
     /// Its number.
     pub id: u16,
     /// `HOST:PORT` or `unix:PATH`.
@@ -43,11 +45,23 @@ pub struct Endpoint(pub String);
 impl RunningSet {
     /// A run that has begun and started nothing yet.
     pub fn begun(supervisor: u32) -> RunningSet {
-        RunningSet { schema: crate::file::SCHEMA, supervisor, ready: false, devices: Vec::new(), nbd: None }
+        RunningSet {
+            schema: crate::file::SCHEMA,
+            supervisor,
+            ready: false,
+            devices: Vec::new(),
+            lock_servers: Vec::new(),
+            nbd: None,
+        }
     }
 
     /// A device of this run.
-    pub fn device(&self, id: DeviceId) -> Option<&RunningDevice> {
+    pub fn device(&self, id: DeviceId) -> Option<&RunningDaemon> {
         self.devices.iter().find(|device| device.id == id.0)
+    }
+
+    /// A lock server of this run.
+    pub fn lock_server(&self, id: LockServerId) -> Option<&RunningDaemon> {
+        self.lock_servers.iter().find(|server| server.id == id.0)
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Arrival {
     pub name: String,
     /// Who is at the other end, as far as is known.
     pub peer: Option<NodeId>,
-    /// Between frames, a silence of this length ends it.
+    /// Between frames, a silence of this length ends it; one that we made is silent only if we have asked something.
     pub silence_max: Duration,
     pub claim: Claim,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Arrival {
 pub(crate) enum Claim {
     /// Room for another one.
     Accepted { _permit: OwnedSemaphorePermit },
-    /// Word to whoever made it: true if the peer had anything valid to say.
+    /// Word to whoever made it: false if the peer was asked and had nothing valid to say.
     Made { ended: oneshot::Sender<bool> },
 }
 
@@ -41,6 +41,8 @@ pub(crate) struct Connection {
     outbox: Outbox,
     silence_max: Duration,
     last_read: Instant,
+    /// When something was first asked since the last read.
+    asked: Option<Instant>,
     /// It has brought a valid frame.
     spoke: bool,
     claim: Claim,
@@ -69,7 +71,7 @@ impl Connection {
     pub fn new(arrival: Arrival, inbox: Inbox, now: Instant) -> Connection {
         let Arrival { stream, name, silence_max, claim, .. } = arrival;
         let outbox = Outbox::default();
-        Connection { name, stream, inbox, outbox, silence_max, last_read: now, spoke: false, claim }
+        Connection { name, stream, inbox, outbox, silence_max, last_read: now, asked: None, spoke: false, claim }
     }
 
     /// What it is called in the log.
@@ -85,6 +87,9 @@ impl Connection {
     /// Puts a frame into the outbox; [`Connection::poll_flush`] writes it.
     pub fn push(&mut self, frame: EncodedFrame) -> Pushed {
         let first = self.outbox.is_empty();
+        if matches!(self.claim, Claim::Made { .. }) {
+            self.asked.get_or_insert_with(Instant::now);
+        }
         match self.outbox.push(frame) {
             false => Pushed::Full,
             true if first => Pushed::First,
@@ -118,7 +123,7 @@ impl Connection {
             Ok(count @ 1..) => count,
             _ => return Poll::Ready(Err(Ended::Quietly)),
         };
-        self.last_read = now;
+        (self.last_read, self.asked) = (now, None);
         add(&counters.socket_reads, usize::from(!self.stream.is_pipe()));
         add(&counters.bytes_received, count);
         loop {
@@ -143,7 +148,15 @@ impl Connection {
         }
         let waiting = self.inbox.is_waiting();
         let patience = if waiting { STALL_MAX } else { self.silence_max };
-        match now.duration_since(self.last_read) >= patience {
+        let since = match (&self.claim, waiting) {
+            (Claim::Made { .. }, false) => match self.asked {
+                Some(asked) => asked,
+                // Nobody has to speak unasked.
+                None => return Ok(()),
+            },
+            _ => self.last_read,
+        };
+        match now.saturating_duration_since(since) >= patience {
             false => Ok(()),
             true if waiting && self.spoke => Err(Ended::Refused(Refused::Stalled { seconds: STALL_MAX.as_secs() })),
             // A stranger without a word, or a silence: not worth a warning.
@@ -155,7 +168,7 @@ impl Connection {
     pub fn end(self) {
         if let Claim::Made { ended } = self.claim {
             // Whoever made it may have gone.
-            let _ = ended.send(self.spoke);
+            let _ = ended.send(self.spoke || self.asked.is_none());
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::address::Address;
 use crate::connection::{Arrival, Claim};
 use crate::stream::{self, Listener};
 use crate::warning::Warning;
-use braid_base::{DeviceId, NodeId, limits};
+use braid_base::{NodeId, limits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +20,12 @@ const RECONNECT_MAX: Duration = Duration::from_millis(500);
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// A host that says nothing for so long is gone; living ones speak twice a second.
 const HOST_SILENCE_MAX: Duration = Duration::from_secs(60);
-/// A device that says nothing for so long may be behind a connection that is dead without knowing: a new one finds it
+/// Who was asked and says nothing for so long may be behind a connection that is dead without knowing: a new one finds it
 /// sooner than the system's own patience would.
-const DEVICE_SILENCE_MAX: Duration = Duration::from_secs(5);
+const ANSWER_SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Where devices listen.
-pub type DeviceAddresses = BTreeMap<DeviceId, Address>;
+/// Where nodes listen.
+pub type Addresses = BTreeMap<NodeId, Address>;
 
 /// Takes connections from whoever comes.
 pub(crate) async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Arrival>, warning: Arc<Warning>) {
@@ -49,36 +49,36 @@ pub(crate) async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Arriva
     }
 }
 
-/// Stays connected to every device, anew when its address changes.
-pub(crate) async fn keep_connected(mut devices: watch::Receiver<DeviceAddresses>, arrivals: mpsc::Sender<Arrival>) {
+/// Stays connected to each of `nodes`, anew when its address changes.
+pub(crate) async fn keep_connected(mut nodes: watch::Receiver<Addresses>, arrivals: mpsc::Sender<Arrival>) {
     let mut connectors = JoinSet::new();
-    let mut running: BTreeMap<DeviceId, (Address, AbortHandle)> = BTreeMap::new();
+    let mut running: BTreeMap<NodeId, (Address, AbortHandle)> = BTreeMap::new();
     loop {
-        let wanted = devices.borrow_and_update().clone();
-        running.retain(|device, (address, connector)| {
-            let same = wanted.get(device) == Some(address);
+        let wanted = nodes.borrow_and_update().clone();
+        running.retain(|node, (address, connector)| {
+            let same = wanted.get(node) == Some(address);
             if !same {
                 connector.abort();
             }
             same
         });
-        for (device, address) in wanted {
-            running.entry(device).or_insert_with(|| {
-                let connector = connectors.spawn(stay_connected(device, address.clone(), arrivals.clone()));
+        for (node, address) in wanted {
+            running.entry(node).or_insert_with(|| {
+                let connector = connectors.spawn(stay_connected(node, address.clone(), arrivals.clone()));
                 (address, connector)
             });
         }
         while connectors.try_join_next().is_some() {}
-        if devices.changed().await.is_err() {
+        if nodes.changed().await.is_err() {
             // Nobody can change the addresses any more.
             std::future::pending().await
         }
     }
 }
 
-async fn stay_connected(device: DeviceId, address: Address, arrivals: mpsc::Sender<Arrival>) {
+async fn stay_connected(node: NodeId, address: Address, arrivals: mpsc::Sender<Arrival>) {
     let mut pause = RECONNECT_MIN;
-    // Said once, until the device has spoken again.
+    // Said once, until the node has spoken again.
     let mut complained = false;
     loop {
         let failure = match tokio::time::timeout(CONNECT_MAX, stream::connect(&address)).await {
@@ -86,9 +86,9 @@ async fn stay_connected(device: DeviceId, address: Address, arrivals: mpsc::Send
                 let (ended, end) = oneshot::channel();
                 let arrival = Arrival {
                     stream,
-                    name: format!("{device} at {address}"),
-                    peer: Some(NodeId::Device(device)),
-                    silence_max: DEVICE_SILENCE_MAX,
+                    name: format!("{node} at {address}"),
+                    peer: Some(node),
+                    silence_max: ANSWER_SILENCE_MAX,
                     claim: Claim::Made { ended },
                 };
                 if arrivals.send(arrival).await.is_err() {
@@ -98,14 +98,14 @@ async fn stay_connected(device: DeviceId, address: Address, arrivals: mpsc::Send
                     (pause, complained) = (RECONNECT_MIN, false);
                     "the connection has ended".to_string()
                 } else {
-                    "it ends the connection without a word: is it a device of this array? Its log says".to_string()
+                    "it ends the connection without a word: does it belong to this array? Its log says".to_string()
                 }
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it does not answer".to_string(),
         };
         if !std::mem::replace(&mut complained, true) {
-            tracing::info!("{device} at {address}: {failure}; trying again");
+            tracing::info!("{node} at {address}: {failure}; trying again");
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RECONNECT_MAX);

@@ -2,9 +2,10 @@
 //! disk commands.
 //!
 //! * [`run_device`] drives a machine that has a disk and is connected to by hosts.
-//! * [`run_host`] drives a machine that connects to devices and is asked through a [`HostClient`].
+//! * [`run_server`] drives one that connects to others besides.
+//! * [`run_host`] drives a machine that connects to others and is asked through a [`HostClient`].
 //!
-//! Both are futures that own everything; run each in a tokio runtime of one thread (`new_current_thread`), or in one
+//! All are futures that own everything; run each in a tokio runtime of one thread (`new_current_thread`), or in one
 //! that it shares with its front end. What a caller must know of the losses: messages are datagrams. One that can't be
 //! sent at once, because no connection is there or its queue is full, is dropped and counted.
 
@@ -26,7 +27,7 @@ mod warning;
 
 pub use address::{Address, AddressError};
 pub use clock::now;
-pub use connector::DeviceAddresses;
+pub use connector::Addresses;
 pub use counters::Counters;
 pub use disk::{Disk, DiskOpenError, DiskOptions, EngineChoice};
 pub use host::HostClient;
@@ -58,20 +59,36 @@ pub async fn run_device<M: Machine>(
     Driver::device(machine, transport, engine, counters).run(stop).await
 }
 
+/// The same for a machine that also speaks to others of its own accord: it keeps a connection to each of `nodes`, and
+/// when an address changes, it connects there.
+pub async fn run_server<M: Machine>(
+    machine: M,
+    us: Node,
+    (disk, engine): (Disk, EngineChoice),
+    listener: Listener,
+    nodes: watch::Receiver<Addresses>,
+    counters: Arc<Counters>,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let engine = Engine::start(disk, engine, counters.clone())?;
+    let transport = Transport::listen_and_connect(us, listener, nodes, counters.clone());
+    Driver::device(machine, transport, engine, counters).run(stop).await
+}
+
 /// A host to be run: the future drives it until `stop` ends; the client asks it. Then it takes no more requests,
 /// finishes those it has, and the client's calls end with `HostError::Stopped`.
 ///
-/// The host keeps a connection to each of `devices`; when an address changes, it connects there.
+/// The host keeps a connection to each of `nodes`; when an address changes, it connects there.
 pub fn run_host<M: Machine>(
     machine: M,
     us: Node,
-    devices: watch::Receiver<DeviceAddresses>,
+    nodes: watch::Receiver<Addresses>,
     counters: Arc<Counters>,
     stop: impl Future<Output = ()>,
 ) -> (HostClient, impl Future<Output = io::Result<()>>) {
     let (client, calls) = HostClient::new();
     let running = async move {
-        let transport = Transport::connect(us, devices, counters.clone());
+        let transport = Transport::connect(us, nodes, counters.clone());
         Driver::host(machine, transport, calls, counters).run(stop).await
     };
     (client, running)

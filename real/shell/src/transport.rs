@@ -5,7 +5,7 @@
 //! brings what all of them have, and costs one pass.
 
 use crate::connection::{Arrival, Connection, Ended, Pushed};
-use crate::connector::{self, DeviceAddresses};
+use crate::connector::{self, Addresses};
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node};
 use crate::stream::Listener;
@@ -48,9 +48,23 @@ impl Transport {
         Transport::new(us, counters, warning.clone(), |arrivals| connector::accept(listener, arrivals, warning))
     }
 
-    /// Keeps connections to devices. Call it within a tokio runtime.
-    pub fn connect(us: Node, devices: watch::Receiver<DeviceAddresses>, counters: Arc<Counters>) -> Transport {
-        Transport::new(us, counters, Arc::default(), |arrivals| connector::keep_connected(devices, arrivals))
+    /// Keeps connections to `nodes`. Call it within a tokio runtime.
+    pub fn connect(us: Node, nodes: watch::Receiver<Addresses>, counters: Arc<Counters>) -> Transport {
+        Transport::new(us, counters, Arc::default(), |arrivals| connector::keep_connected(nodes, arrivals))
+    }
+
+    /// Does both.
+    pub fn listen_and_connect(
+        us: Node,
+        listener: Listener,
+        nodes: watch::Receiver<Addresses>,
+        counters: Arc<Counters>,
+    ) -> Transport {
+        let warning = Arc::<Warning>::default();
+        Transport::new(us, counters, warning.clone(), |arrivals| async move {
+            let accepting = connector::accept(listener, arrivals.clone(), warning);
+            tokio::join!(accepting, connector::keep_connected(nodes, arrivals));
+        })
     }
 
     fn new<T>(

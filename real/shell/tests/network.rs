@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use toy::{ARRAY, Folder, Running, echo, read, start_device, start_device_behind, start_host, write};
+use toy::{ARRAY, Folder, Running, echo, read, start_device, start_device_behind, start_host, start_relay, write};
 
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
@@ -99,7 +99,7 @@ async fn a_host_finds_its_device_again_after_a_restart_at_another_address() {
 
     // In another place: by being told.
     let (elsewhere, device) = start_device(0, &file, &Address::loopback(0), EngineChoice::Automatic).await;
-    addresses.send_replace([(DeviceId(0), elsewhere)].into());
+    addresses.send_replace([(NodeId::Device(DeviceId(0)), elsewhere)].into());
     assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
     host.stop().await;
     device.stop().await;
@@ -213,13 +213,32 @@ async fn a_host_that_has_fallen_silent_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_that_has_fallen_silent_is_connected_to_anew() {
+async fn a_device_that_does_not_answer_is_connected_to_anew_and_one_that_was_not_asked_is_not() {
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = Address::loopback(silent.local_addr().expect("bound").port());
-    let (_client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
+    let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
     let (_first, _) = timeout(LONG, silent.accept()).await.expect("in time").expect("the host connects");
+    assert!(timeout(LONG, silent.accept()).await.is_err(), "nobody has to speak unasked");
+    let call = tokio::spawn(async move { echo(&client, 0).await });
     timeout(LONG, silent.accept()).await.expect("in time").expect("the host connects again");
+    call.abort();
+    host.stop_at_once();
+}
+
+#[tokio::test]
+async fn a_server_between_hosts_and_a_device_speaks_to_both() {
+    let folder = Folder::new("relay");
+    let (address, device) =
+        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (address, relay) = start_relay(1, &folder.file("relay", MIB), 0, address).await;
+    let (client, _addresses, host) = start_host(ARRAY, 1, [(1, address)]);
+    for _ in 0..20 {
+        assert!(timeout(LONG, echo(&client, 1)).await.expect("in time").is_ok());
+    }
+    assert!(device.counters.value("frames_received") >= 20);
     host.stop().await;
+    relay.stop().await;
+    device.stop().await;
 }
 
 #[tokio::test]

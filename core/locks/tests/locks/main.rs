@@ -1,3 +1,9 @@
-//! The lock table against a naive model.
+//! The lock table against a naive model; the lock server on a bench, rule by rule, and in a storm.
 
+mod bench;
+mod claims;
+mod restart;
+mod silence;
+mod storm;
+mod strangers;
 mod table;

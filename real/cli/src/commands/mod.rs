@@ -4,6 +4,7 @@ mod bench;
 mod completions;
 mod device;
 mod down;
+mod lockd;
 mod nbd;
 mod status;
 mod up;
@@ -65,6 +66,7 @@ enum Command {
     #[command(subcommand)]
     Device(device::Command),
     Nbd(nbd::Arguments),
+    Lockd(lockd::Arguments),
     Bench(Box<bench::Arguments>),
     Completions(completions::Arguments),
 }
@@ -128,6 +130,7 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         Command::Status(arguments) => status::run(arguments, common).await,
         Command::Volume(command) => volume::run(command, common).await,
         Command::Device(command) => device::run(command, common).await,
+        Command::Lockd(arguments) => lockd::run(arguments, common).await,
         Command::Nbd(arguments) => nbd::run(arguments, common).await,
         Command::Bench(arguments) => bench::run(*arguments, common).await,
         Command::Completions(arguments) => completions::run(arguments, Cli::command()),

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::front::{self, Front};
 use crate::output;
 use crate::session::{Session, require_up};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::volumes;
 use braid_nbd::uri;
 use braid_shell::Address;
@@ -27,10 +27,16 @@ pub struct Arguments {
     /// Where to listen: HOST:PORT, port 0 for any free one, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: Address,
+    /// Die with this process, which must be the parent
+    #[arg(long, hide = true, env = super::bench::CHILD_OF)]
+    child_of: Option<u32>,
 }
 
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    if let Some(parent) = arguments.child_of {
+        signals::die_with(parent)?;
+    }
     let mut signals = Signals::catch()?;
     let folder = common.folder();
     let description = folder.describe()?;

@@ -1,12 +1,12 @@
 //! `braid status`: what runs, and how it is.
 
 use crate::commands::Common;
-use crate::counts;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, table};
 use crate::session::{LEASE, Session};
+use crate::{counts, ordering};
 use braid_base::units::format_size;
-use braid_base::{DeviceId, Generation};
+use braid_base::{DeviceId, Generation, LockServerId};
 use braid_control::{ArrayDescription, ArrayFolder, HostEntry, Moment, RunningSet, VolumeState};
 use braid_machine::{HostRequest, HostSuccess};
 use braid_wire::{Managed, Task};
@@ -19,13 +19,13 @@ use tokio::task::JoinSet;
 /// How long a device may take to say how it is.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
 
-/// Show the array: its devices, volumes and hosts, and whether they serve
+/// Show the array: its devices, lock servers, volumes and hosts, and whether they serve
 ///
 /// Asks each device, and says `serving` only of those that answered. Ends with status 0 if the array is up, even if
 /// a device is not serving at the moment, and with 3 if it is not up.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Show what each device and host has counted since it started, and what that means for one operation
+    /// Show what each device, lock server and host has counted since it started, and what that means for one operation
     #[arg(long, short)]
     verbose: bool,
 }
@@ -91,16 +91,28 @@ impl View<'_> {
                 "nbd": self.nbd(&volume.name),
                 "layout": volume.layout,
                 "unit": volume.unit,
+                "ordering": volume.ordering,
                 "state": self.volume_state(volume),
             })
         });
-        let hosts = self.hosts.iter().map(|host| {
+        let lock_servers = self.lock_servers().map(|(id, lease)| {
+            let running = self.running.and_then(|running| running.lock_server(id));
+            json!({
+                "id": id.0,
+                "address": self.lock_server_address(id, lease),
+                "pid": running.map(|running| running.pid).unwrap_or(lease.map(|lease| lease.pid)),
+                "state": self.lock_server_state(id, lease),
+                "restarts": running.map(|running| running.restarts),
+                "counters": lease.map(|lease| &lease.report.counters),
+            })
+        });
+        let hosts = self.hosts().map(|host| {
             json!({
                 "generation": host.generation.0,
                 "pid": host.pid,
                 "what": host.what,
                 "live": host.live,
-                "counters": host.counters,
+                "counters": host.report.counters,
             })
         });
         json!({
@@ -112,6 +124,7 @@ impl View<'_> {
             "pid": self.running.map(|running| running.supervisor),
             "volumes": volumes.collect::<Vec<_>>(),
             "devices": devices.collect::<Vec<_>>(),
+            "lock_servers": lock_servers.collect::<Vec<_>>(),
             "hosts": hosts.collect::<Vec<_>>(),
         })
     }
@@ -123,13 +136,14 @@ impl View<'_> {
             None => format!("not up: `braid up --dir {}` starts it", self.folder.dir().display()),
         };
         let mut text = format!("array {} in {}: {up}\n\n", self.description.array, self.folder.dir().display());
-        let mut rows = vec![row(["volume", "size", "layout", "state", "address"])];
+        let mut rows = vec![row(["volume", "size", "layout", "ordering", "state", "address"])];
         for volume in &self.description.volumes {
             let address = self.nbd(&volume.name).unwrap_or_default();
             rows.push(row([
                 &volume.name,
                 &format_size(volume.bytes),
                 &volume.layout,
+                &volume.ordering,
                 &self.volume_state(volume),
                 &address,
             ]));
@@ -150,10 +164,20 @@ impl View<'_> {
             ]));
         }
         text += &table(&rows);
-        if !self.hosts.is_empty() {
+        if self.lock_servers().next().is_some() {
+            text += "\n";
+            let mut rows = vec![row(["lock server", "state", "process", "address"])];
+            for (id, lease) in self.lock_servers() {
+                let pid = lease.map(|lease| lease.pid.to_string()).unwrap_or_default();
+                let address = self.lock_server_address(id, lease).unwrap_or_default();
+                rows.push(row([&id.to_string(), &self.lock_server_state(id, lease), &pid, &address]));
+            }
+            text += &table(&rows);
+        }
+        if self.hosts().next().is_some() {
             text += "\n";
             let mut rows = vec![row(["host", "lease", "process", "what"])];
-            for host in &self.hosts {
+            for host in self.hosts() {
                 let lease = if host.live { "live" } else { "run out" };
                 rows.push(row([&host.generation.to_string(), lease, &host.pid.to_string(), &host.what]));
             }
@@ -164,13 +188,51 @@ impl View<'_> {
                 let meaning = counts::of_device(&state.counters.iter().cloned().collect());
                 text += &counted(&format!("device {id}"), meaning, &state.counters);
             }
-            for host in self.hosts.iter().filter(|host| !host.counters.is_empty()) {
-                let counters: Vec<_> = host.counters.clone().into_iter().collect();
+            for (id, lease) in self.lock_servers().filter_map(|(id, lease)| Some((id, lease?))) {
+                let counters: Vec<_> = lease.report.counters.clone().into_iter().collect();
+                let meaning = counts::of_lock_server(&counters.iter().cloned().collect());
+                text += &counted(&format!("lock server {id}"), meaning, &counters);
+            }
+            for host in self.hosts().filter(|host| !host.report.counters.is_empty()) {
+                let counters: Vec<_> = host.report.counters.clone().into_iter().collect();
                 let meaning = counts::of_host(&counters.iter().cloned().collect());
                 text += &counted(&format!("host {} ({})", host.generation, host.what), meaning, &counters);
             }
         }
         text
+    }
+
+    /// The hosts that are not lock servers.
+    fn hosts(&self) -> impl Iterator<Item = &HostEntry> {
+        self.hosts.iter().filter(|host| host.report.lock_server.is_none())
+    }
+
+    /// The lock servers that are needed or run, and the lease of the latest start of each.
+    fn lock_servers(&self) -> impl Iterator<Item = (LockServerId, Option<&HostEntry>)> {
+        let needed = self.description.volumes.iter().any(ordering::needs_lock_server);
+        self.description.lock_servers().filter_map(move |id| {
+            let serves = |host: &&HostEntry| host.report.lock_server.as_ref().is_some_and(|service| service.id == id.0);
+            let lease = self.hosts.iter().rev().find(serves);
+            let known =
+                needed || lease.is_some() || self.running.is_some_and(|running| running.lock_server(id).is_some());
+            known.then_some((id, lease))
+        })
+    }
+
+    fn lock_server_state(&self, id: LockServerId, lease: Option<&HostEntry>) -> String {
+        match (lease, self.running.and_then(|running| running.lock_server(id))) {
+            (_, Some(running)) if running.pid.is_none() => {
+                format!("down: {}", running.down.as_deref().unwrap_or("being started again"))
+            }
+            (Some(lease), _) if lease.live => SERVING.to_string(),
+            (Some(_), _) => "silent: its lease has run out".to_string(),
+            (None, _) => "not running".to_string(),
+        }
+    }
+
+    fn lock_server_address(&self, id: LockServerId, lease: Option<&HostEntry>) -> Option<String> {
+        let running = self.running.and_then(|running| running.lock_server(id)).map(|running| running.address.clone());
+        running.or_else(|| Some(lease?.report.lock_server.as_ref()?.address.clone()))
     }
 
     fn device_state(&self, id: DeviceId) -> String {
@@ -191,9 +253,10 @@ impl View<'_> {
             .filter(|id| self.states.get(id).is_none_or(|state| state.state != SERVING))
             .map(|id| id.to_string())
             .collect();
-        match volume.state {
+        match &volume.state {
             VolumeState::Creating => "being created".to_string(),
             VolumeState::Deleting => "being deleted".to_string(),
+            VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => format!("changing to {to}"),
             VolumeState::Ready if self.running.is_none() => "not up".to_string(),
             VolumeState::Ready if away.is_empty() => "available".to_string(),
             VolumeState::Ready => format!("waiting for {}", away.join(", ")),

@@ -1,17 +1,17 @@
 //! `braid up`: brings up a whole array on this machine, and keeps it up.
 
 use crate::commands::{Common, size};
-use crate::creation::{self, Asked};
+use crate::creation::{self, Asked, LockAcquisition};
 use crate::device;
 use crate::failure::Failure;
 use crate::front::{self, Front};
 use crate::output;
-use crate::session::Session;
+use crate::session::{HEARTBEAT, Session, blocking};
 use crate::signals::{self, Signals};
-use crate::supervisor::{Keepers, Placement, Report, keep_fenced};
-use crate::volumes;
-use braid_base::DeviceId;
+use crate::supervisor::{self, Keepers, Placement, Report, keep_fenced};
+use crate::{ordering, volumes};
 use braid_base::units::{format_size, parse_size};
+use braid_base::{DeviceId, NodeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, Endpoint, RunningSet, Supervision, VolumeEntry, VolumeState,
 };
@@ -56,6 +56,12 @@ pub struct Arguments {
     /// A volume and its usable size; may be given more than once [default: vol0, which fills the array]
     #[arg(long = "volume", value_name = "NAME:SIZE", value_parser = named_size)]
     volumes: Vec<(String, u64)>,
+    /// Lock servers that share the work, where a volume's ordering needs any [default: 1]
+    #[arg(long, value_name = "N")]
+    lock_servers: Option<u16>,
+    /// How hosts get locks at several of them: one after the other, or all at once with a time-out [default: ordered]
+    #[arg(long, value_enum, value_name = "HOW")]
+    lock_acquisition: Option<LockAcquisition>,
     /// Port for NBD clients on 127.0.0.1; 0 takes any free one
     #[arg(long, default_value_t = 10809)]
     port: u16,
@@ -98,6 +104,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         layout: arguments.layout,
         unit: arguments.unit,
         volumes: arguments.volumes,
+        lock_servers: arguments.lock_servers,
+        lock_acquisition: arguments.lock_acquisition,
     };
     // Nothing is left behind by an array that can't be.
     if !folder.dir().join("array.json").exists() {
@@ -109,8 +117,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let description = open_or_create(&folder, &asked)?;
 
     let mut array = Array {
-        keepers: Keepers::start(folder.dir(), &description, placement),
+        keepers: Keepers::start(&folder, &description, placement),
         running: RunningSet::begun(std::process::id()),
+        lock_servers_started: false,
         supervision,
         folder,
     };
@@ -128,6 +137,7 @@ struct Array {
     folder: ArrayFolder,
     keepers: Keepers,
     running: RunningSet,
+    lock_servers_started: bool,
     /// Given up last of all: from then on another may run the array.
     supervision: Supervision,
 }
@@ -158,30 +168,37 @@ impl Array {
         };
         output::print(common.json, || view.json(), || view.text());
 
-        let mut fencing = self.fencing(&front, description);
+        let mut watching = self.watching(&front, description);
+        let mut ticks = tokio::time::interval(HEARTBEAT);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = signals.asked_to_end() => break,
                 report = self.keepers.report() => self.note(&report),
+                _ = ticks.tick() => match blocking(&self.folder, ArrayFolder::describe).await {
+                    Ok(description) => self.start_lock_servers_if_needed(&description),
+                    Err(error) => tracing::warn!("can't see whether lock servers are needed: {error}"),
+                },
                 failure = front.session().lost() => {
                     tracing::warn!("the host is shut out, and starts again: {failure}");
-                    fencing.shutdown().await;
+                    watching.shutdown().await;
                     front.stop().await;
                     front = tokio::select! {
                         front = reopen(&self.folder, &address) => front,
                         () = signals.asked_to_end() => return Ok(()),
                     };
-                    fencing = self.fencing(&front, description);
+                    watching = self.watching(&front, description);
                 }
             }
         }
-        drop(fencing);
+        drop(watching);
         front.stop().await;
         Ok(())
     }
 
     /// Waits for the devices, and makes what volumes are to be there.
     async fn bring_up(&mut self, description: &ArrayDescription) -> Result<Session, Failure> {
+        self.start_lock_servers_if_needed(description);
         let all_serve = self.all_serve(description.devices.len());
         tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
             Err(Failure::unreachable("device-slow", format!("the devices did not all serve within {READY_WAIT:?}")))
@@ -209,33 +226,50 @@ impl Array {
                 Ok(_) => self.note(&report),
                 // A run that was just killed may not have let go of its files yet.
                 Err(failure) if failure.code == "device-in-use" && begun.elapsed() < IN_USE_WAIT => {}
+                // Only some volumes need one, and those wait.
+                Err(_) if matches!(report.node, NodeId::LockServer(_)) => self.note(&report),
                 Err(failure) => return Err(failure.clone()),
             }
         }
         Ok(())
     }
 
-    /// Lets others know of a device's fate.
+    /// Once they run they go on, whether or not they are needed any longer: it costs little.
+    fn start_lock_servers_if_needed(&mut self, description: &ArrayDescription) {
+        if !self.lock_servers_started && description.volumes.iter().any(ordering::needs_lock_server) {
+            self.lock_servers_started = true;
+            self.keepers.start_lock_servers(description);
+        }
+    }
+
+    /// Lets others know of the fate of a device or lock server.
     fn note(&mut self, report: &Report) {
         if let Err(failure) = &report.state {
-            tracing::warn!("device {} is down, and will be started again: {failure}", report.id);
+            tracing::warn!("{} is down, and will be started again: {failure}", supervisor::name(report.node));
         }
-        let entry = report.entry(self.running.device(report.id));
-        self.running.devices.retain(|device| device.id != entry.id);
-        self.running.devices.push(entry);
-        self.running.devices.sort_by_key(|device| device.id);
+        let among = match report.node {
+            NodeId::LockServer(_) => &mut self.running.lock_servers,
+            _ => &mut self.running.devices,
+        };
+        let entry = report.entry(among.iter().find(|other| other.id == supervisor::number(report.node)));
+        among.retain(|other| other.id != entry.id);
+        among.push(entry);
+        among.sort_by_key(|other| other.id);
         if let Err(error) = self.supervision.publish(&self.running) {
             // Hosts that run already go on; it is tried again with the next report.
             tracing::warn!("can't let others know where devices are: {error}");
         }
     }
 
-    fn fencing(&self, front: &Front, description: &ArrayDescription) -> JoinSet<()> {
+    /// What keeps the array in order, by way of the front's host.
+    fn watching(&self, front: &Front, description: &ArrayDescription) -> JoinSet<()> {
         let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
-        let mut fencing = JoinSet::new();
+        let mut watching = JoinSet::new();
         let session = front.session();
-        fencing.spawn(keep_fenced(self.folder.clone(), session.generation(), session.client().clone(), devices));
-        fencing
+        let client = session.client().clone();
+        watching.spawn(keep_fenced(self.folder.clone(), session.generation(), client.clone(), devices));
+        watching.spawn(ordering::keep_settled(self.folder.clone(), client));
+        watching
     }
 }
 

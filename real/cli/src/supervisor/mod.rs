@@ -1,6 +1,7 @@
-//! Keeps the devices of an array running: each has a keeper, which starts it, notices its end, and starts it again.
+//! Keeps the devices and lock servers of an array running: each has a keeper, which starts it, notices its end, and starts it
+//! again.
 //!
-//! A device runs in a process of its own, or in a task of this one ([`Placement`]). Its address stays the same from start
+//! Each runs in a process of its own, or in a task of this one ([`Placement`]). Its address stays the same from start
 //! to start wherever the port can be had again.
 
 mod fence;
@@ -10,25 +11,25 @@ mod task;
 pub use fence::keep_fenced;
 
 use crate::failure::Failure;
-use braid_base::{ArrayId, DeviceId};
-use braid_control::{ArrayDescription, DeviceEntry, RunningDevice};
+use braid_base::{ArrayId, DeviceId, LockServerId, NodeId};
+use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, RunningDaemon};
 use braid_shell::Address;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-/// How long a device may take to open its store and listen.
+/// How long one may take to open its store and listen.
 const START_WAIT: Duration = Duration::from_secs(60);
-/// How long a device may take to end.
+/// How long one may take to end.
 const STOP_WAIT: Duration = Duration::from_secs(10);
-/// The first wait before a device that ended is started again; doubles up to [`BACKOFF_MAX`].
+/// The first wait before one that ended is started again; doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// A device that ran so long has shown that it can run.
+/// One that ran so long has shown that it can run.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// Where a device runs.
+/// Where a device or lock server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// In a process of its own, that can be killed without the others.
@@ -37,16 +38,16 @@ pub enum Placement {
     Task,
 }
 
-/// What a keeper says of its device.
+/// What a keeper says of its device or lock server.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Which device.
-    pub id: DeviceId,
+    /// Which one.
+    pub node: NodeId,
     /// Where and how it runs, or why it does not.
     pub state: Result<Running, Failure>,
 }
 
-/// A device that serves.
+/// One that serves.
 #[derive(Clone, Debug)]
 pub struct Running {
     /// Where.
@@ -55,40 +56,55 @@ pub struct Running {
     pub pid: u32,
 }
 
-/// What a keeper needs to start its device.
+/// What a keeper keeps running.
 #[derive(Clone, Debug)]
-struct Assignment {
-    array: ArrayId,
-    id: DeviceId,
-    file: PathBuf,
+enum Assignment {
+    Device { array: ArrayId, id: DeviceId, file: PathBuf },
+    LockServer { folder: ArrayFolder, id: LockServerId },
 }
 
-/// The keepers of all devices of an array.
+/// The keepers of all devices and lock servers of an array.
 pub struct Keepers {
+    folder: ArrayFolder,
+    placement: Placement,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
+    reporter: mpsc::Sender<Report>,
     reports: mpsc::Receiver<Report>,
 }
 
 impl Keepers {
     /// Starts every device of the array. What becomes of them is told by [`Keepers::report`].
-    pub fn start(folder: &Path, description: &ArrayDescription, placement: Placement) -> Keepers {
-        let (stop, stopped) = watch::channel(false);
+    pub fn start(folder: &ArrayFolder, description: &ArrayDescription, placement: Placement) -> Keepers {
+        let (stop, _) = watch::channel(false);
         let (reporter, reports) = mpsc::channel(description.devices.len().max(1));
-        let mut tasks = JoinSet::new();
+        let tasks = JoinSet::new();
+        let mut keepers = Keepers { folder: folder.clone(), placement, stop, tasks, reporter, reports };
         for DeviceEntry { id, file, .. } in &description.devices {
-            let assignment = Assignment { array: description.array, id: DeviceId(*id), file: folder.join(file) };
-            tasks.spawn_local(keep(assignment, placement, stopped.clone(), reporter.clone()));
+            let file = folder.dir().join(file);
+            keepers.add(Assignment::Device { array: description.array, id: DeviceId(*id), file });
         }
-        Keepers { stop, tasks, reports }
+        keepers
     }
 
-    /// The next thing that happens to a device.
+    /// Starts every lock server of the array.
+    pub fn start_lock_servers(&mut self, description: &ArrayDescription) {
+        for id in description.lock_servers() {
+            self.add(Assignment::LockServer { folder: self.folder.clone(), id });
+        }
+    }
+
+    fn add(&mut self, assignment: Assignment) {
+        let stopped = self.stop.subscribe();
+        self.tasks.spawn_local(keep(assignment, self.placement, stopped, self.reporter.clone()));
+    }
+
+    /// The next thing that happens to one of them.
     pub async fn report(&mut self) -> Report {
         self.reports.recv().await.expect("keepers report until they are stopped")
     }
 
-    /// Ends all devices, and returns when they have ended.
+    /// Ends all, and returns when they have ended.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         self.reports.close();
@@ -96,10 +112,10 @@ impl Keepers {
     }
 }
 
-/// One start of a device, wherever it runs.
+/// One start of a device or lock server, wherever it runs.
 enum Started {
-    Process(process::DeviceProcess),
-    Task(task::DeviceTask),
+    Process(process::ServerProcess),
+    Task(task::ServerTask),
 }
 
 impl Started {
@@ -110,17 +126,17 @@ impl Started {
     ) -> Result<(Self, Running), Failure> {
         match placement {
             Placement::Process => {
-                let (process, running) = process::DeviceProcess::start(assignment, listen).await?;
+                let (process, running) = process::ServerProcess::start(assignment, listen).await?;
                 Ok((Started::Process(process), running))
             }
             Placement::Task => {
-                let (task, running) = task::DeviceTask::start(assignment, listen).await?;
+                let (task, running) = task::ServerTask::start(assignment, listen).await?;
                 Ok((Started::Task(task), running))
             }
         }
     }
 
-    /// Ends when the device does, which it is not expected to.
+    /// Ends when what was started does, which it is not expected to.
     async fn ended(&mut self) -> Failure {
         match self {
             Started::Process(process) => process.ended().await,
@@ -142,7 +158,7 @@ async fn keep(
     mut stop: watch::Receiver<bool>,
     reporter: mpsc::Sender<Report>,
 ) {
-    let id = assignment.id;
+    let node = assignment.node();
     let any = Address::loopback(0);
     let mut listen = any.clone();
     let mut backoff = BACKOFF_MIN;
@@ -155,19 +171,19 @@ async fn keep(
         let starting = tokio::time::timeout(START_WAIT, Started::start(&assignment, placement, &listen));
         let started = tokio::select! {
             started = starting => started.unwrap_or_else(|_| {
-                let message = format!("device {id} did not begin to serve within {START_WAIT:?}");
+                let message = format!("{} did not begin to serve within {START_WAIT:?}", assignment.name());
                 Err(Failure::unreachable("device-slow", message))
             }),
             // A start that is cut short takes its process or task with it.
             () = &mut stopped => return,
         };
         let failure = match started {
-            Ok((mut device, running)) => {
+            Ok((mut server, running)) => {
                 listen = running.address.clone();
-                let _ = reporter.send(Report { id, state: Ok(running) }).await;
+                let _ = reporter.send(Report { node, state: Ok(running) }).await;
                 let failure = tokio::select! {
-                    failure = device.ended() => failure,
-                    () = &mut stopped => return device.stop().await,
+                    failure = server.ended() => failure,
+                    () = &mut stopped => return server.stop().await,
                 };
                 if begun.elapsed() > STEADY {
                     backoff = BACKOFF_MIN;
@@ -175,12 +191,12 @@ async fn keep(
                 failure
             }
             Err(failure) => {
-                // If it was the port, another will do: hosts look up where devices are.
+                // If it was the port, another will do: hosts look up where everybody is.
                 listen = any.clone();
                 failure
             }
         };
-        let _ = reporter.send(Report { id, state: Err(failure) }).await;
+        let _ = reporter.send(Report { node, state: Err(failure) }).await;
         tokio::select! {
             () = tokio::time::sleep(backoff) => {}
             () = &mut stopped => return,
@@ -189,20 +205,52 @@ async fn keep(
     }
 }
 
+impl Assignment {
+    fn node(&self) -> NodeId {
+        match self {
+            Assignment::Device { id, .. } => NodeId::Device(*id),
+            Assignment::LockServer { id, .. } => NodeId::LockServer(*id),
+        }
+    }
+
+    /// As people know it.
+    fn name(&self) -> String {
+        name(self.node())
+    }
+}
+
+/// As people know a device or lock server.
+pub fn name(node: NodeId) -> String {
+    match node {
+        NodeId::Device(id) => format!("device {id}"),
+        NodeId::LockServer(id) => format!("lock server {id}"),
+        NodeId::Host(generation) => format!("host {generation}"),
+    }
+}
+
+/// Its number among its kind.
+pub fn number(node: NodeId) -> u16 {
+    match node {
+        NodeId::Device(id) => id.0,
+        NodeId::LockServer(id) => id.0,
+        NodeId::Host(_) => unreachable!("hosts are not kept running"),
+    }
+}
+
 impl Report {
     /// As others are told of it.
-    pub fn entry(&self, before: Option<&RunningDevice>) -> RunningDevice {
+    pub fn entry(&self, before: Option<&RunningDaemon>) -> RunningDaemon {
         let restarts = before.map_or(0, |before| before.restarts);
         match &self.state {
-            Ok(running) => RunningDevice {
-                id: self.id.0,
+            Ok(running) => RunningDaemon {
+                id: number(self.node),
                 address: running.address.to_string(),
                 pid: Some(running.pid),
                 restarts,
                 down: None,
             },
-            Err(failure) => RunningDevice {
-                id: self.id.0,
+            Err(failure) => RunningDaemon {
+                id: number(self.node),
                 address: before.map(|before| before.address.clone()).unwrap_or_default(),
                 pid: None,
                 restarts: restarts + 1,

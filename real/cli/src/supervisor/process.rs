@@ -1,4 +1,4 @@
-//! A device in a process of its own: `braid device serve`, bound to this one for life and death.
+//! A device or lock server in a process of its own: `braid device serve` or `braid lockd`, bound to this one for life and death.
 
 use super::{Assignment, Running, STOP_WAIT};
 use crate::failure::Failure;
@@ -7,22 +7,28 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-/// The process of a device.
-pub struct DeviceProcess {
+/// The process.
+pub struct ServerProcess {
     child: Child,
     name: String,
 }
 
-impl DeviceProcess {
+impl ServerProcess {
     /// Starts it, and waits until it serves.
-    pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(DeviceProcess, Running), Failure> {
-        let name = format!("device {}", assignment.id);
+    pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(ServerProcess, Running), Failure> {
+        let name = assignment.name();
         let program = std::env::current_exe()?;
-        let mut child = Command::new(program)
-            .args(["device", "serve", "--json", "--listen", &listen.to_string()])
-            .args(["--array-id", &assignment.array.to_string(), "--id", &assignment.id.0.to_string()])
-            .args(["--child-of", &std::process::id().to_string()])
-            .arg(&assignment.file)
+        let mut command = Command::new(program);
+        match assignment {
+            Assignment::Device { array, id, file } => {
+                command.args(["device", "serve", "--array-id", &array.to_string(), "--id", &id.0.to_string()]).arg(file)
+            }
+            Assignment::LockServer { folder, id } => {
+                command.args(["lockd", "--id", &id.0.to_string(), "--array"]).arg(folder.dir())
+            }
+        };
+        let mut child = command
+            .args(["--json", "--listen", &listen.to_string(), "--child-of", &std::process::id().to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -42,7 +48,7 @@ impl DeviceProcess {
             return Err(Failure::failed("device-ended", format!("{name} ended before it served: {status}"))
                 .hint("its own messages are on standard error"));
         };
-        Ok((DeviceProcess { child, name }, Running { address, pid }))
+        Ok((ServerProcess { child, name }, Running { address, pid }))
     }
 
     /// Ends when the process does.

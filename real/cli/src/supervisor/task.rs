@@ -1,14 +1,15 @@
-//! A device in a task of this process, in the same thread as the host.
+//! A device or lock server in a task of this process, in the same thread as the host.
 
 use super::{Assignment, Running, STOP_WAIT};
 use crate::device::{DeviceFile, Expected};
 use crate::failure::Failure;
+use crate::lockd::LockDaemon;
 use braid_shell::Address;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinError, JoinHandle, spawn_local};
 
-/// The task of a device. Dropped, it ends at once.
-pub struct DeviceTask {
+/// The task. Dropped, it ends at once.
+pub struct ServerTask {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Failure>,
     name: String,
@@ -23,15 +24,14 @@ impl Drop for AbortOnDrop {
     }
 }
 
-impl DeviceTask {
+impl ServerTask {
     /// Starts it, and waits until it serves.
-    pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(DeviceTask, Running), Failure> {
-        let name = format!("device {}", assignment.id);
+    pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(ServerTask, Running), Failure> {
+        let name = assignment.name();
         let (stop, stopped) = oneshot::channel::<()>();
         let (serving, served) = oneshot::channel();
         let (assignment, listen) = (assignment.clone(), listen.clone());
         let mut task = spawn_local(async move {
-            let expected = Expected { array: Some(assignment.array), id: Some(assignment.id) };
             let told = |address: &Address| {
                 let _ = serving.send(address.clone());
             };
@@ -39,17 +39,24 @@ impl DeviceTask {
                 // Dropped: whoever started us has gone.
                 let _ = stopped.await;
             };
-            let outcome = match DeviceFile::open(&assignment.file, expected) {
-                Ok(file) => file.serve(&listen, false, told, stopped).await,
-                Err(failure) => Err(failure),
+            let outcome = async {
+                match assignment {
+                    Assignment::Device { array, id, file } => {
+                        let expected = Expected { array: Some(array), id: Some(id) };
+                        DeviceFile::open(&file, expected)?.serve(&listen, false, told, stopped).await
+                    }
+                    Assignment::LockServer { folder, id } => {
+                        LockDaemon::open(&folder, id)?.serve(&listen, false, told, stopped).await
+                    }
+                }
             };
-            outcome.err().unwrap_or_else(|| Failure::failed("device-ended", "it was stopped"))
+            outcome.await.err().unwrap_or_else(|| Failure::failed("device-ended", "it was stopped"))
         });
         let end = AbortOnDrop(task.abort_handle());
         match served.await {
             Ok(address) => {
                 let running = Running { address, pid: std::process::id() };
-                Ok((DeviceTask { stop, task, name, _end: end }, running))
+                Ok((ServerTask { stop, task, name, _end: end }, running))
             }
             Err(_) => Err(how_it_ended(&name, (&mut task).await)),
         }
@@ -62,7 +69,7 @@ impl DeviceTask {
 
     /// Asks the task to end.
     pub async fn stop(self) {
-        let DeviceTask { stop, task, name, _end } = self;
+        let ServerTask { stop, task, name, _end } = self;
         drop(stop);
         if tokio::time::timeout(STOP_WAIT, task).await.is_err() {
             tracing::warn!("{name} did not end within {STOP_WAIT:?}");

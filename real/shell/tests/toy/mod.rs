@@ -1,5 +1,5 @@
-//! The smallest machines that use all of the shell: a device that keeps blocks without any order, and a host that asks
-//! it and asks again until it is answered.
+//! The smallest machines that use all of the shell: a device that keeps blocks without any order, a host that asks it and
+//! asks again until it is answered, and a relay between the two.
 
 #![allow(dead_code, missing_docs)]
 
@@ -9,8 +9,8 @@ use braid_machine::{
     DiskCommand, DiskResult, DiskTag, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId,
 };
 use braid_shell::{
-    Address, Counters, DeviceAddresses, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, run_device,
-    run_host,
+    Address, Addresses, Counters, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, run_device, run_host,
+    run_server,
 };
 use braid_wire::{
     Answer, Command, Content, Failure, Linkage, Managed, Message, Ordering, Piece, Reply, Request, Step, Task, Want,
@@ -92,6 +92,36 @@ impl ToyDevice {
 
 fn answer(out: &mut Effects, to: NodeId, reply: Reply) {
     out.send(to, Message::Answer(Answer { epoch: Epoch(1), confirmed: Vec::new(), reply }));
+}
+
+/// Passes what hosts ask on to a device, and its answers back.
+pub struct ToyRelay {
+    device: NodeId,
+    asked: BTreeMap<u64, NodeId>,
+}
+
+impl Machine for ToyRelay {
+    fn step(&mut self, _now: Now, input: Input, out: &mut Effects) {
+        let Input::Message { from, message } = input else { return };
+        match &message {
+            Message::Request(Request { command: Command::Manage { ticket, .. }, .. }) => {
+                self.asked.insert(*ticket, from);
+                out.send(self.device, message);
+            }
+            Message::Answer(Answer { reply: Reply::Managed { ticket, .. }, .. }) => {
+                if let Some(host) = self.asked.remove(ticket) {
+                    out.send(host, message);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn invariants(&self) {}
 }
 
 /// Passes each request to the device that its volume's number names.
@@ -235,13 +265,30 @@ pub fn start_device_behind(listener: Listener, id: u16, file: &Path, engine: Eng
     (address, Running { counters, stop, task: tokio::spawn(running) })
 }
 
+/// Starts a relay that hosts know as device `id`, to device `to`.
+pub async fn start_relay(id: u16, file: &Path, to: u16, address: Address) -> (Address, Running) {
+    let listener = Listener::bind(&Address::loopback(0)).await.expect("a place to listen at");
+    let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
+    let at = listener.address().clone();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let counters = Arc::new(Counters::default());
+    let us = Node { array: ARRAY, id: NodeId::Device(DeviceId(id)) };
+    let device = NodeId::Device(DeviceId(to));
+    let (_, nodes) = watch::channel([(device, address)].into());
+    let relay = ToyRelay { device, asked: BTreeMap::new() };
+    let running = run_server(relay, us, (disk, EngineChoice::Threads), listener, nodes, counters.clone(), async {
+        let _ = stopped.await;
+    });
+    (at, Running { counters, stop, task: tokio::spawn(running) })
+}
+
 /// Starts a toy host that knows these devices.
 pub fn start_host(
     array: ArrayId,
     generation: u32,
     devices: impl IntoIterator<Item = (u16, Address)>,
-) -> (HostClient, watch::Sender<DeviceAddresses>, Running) {
-    let devices = devices.into_iter().map(|(id, address)| (DeviceId(id), address)).collect();
+) -> (HostClient, watch::Sender<Addresses>, Running) {
+    let devices = devices.into_iter().map(|(id, address)| (NodeId::Device(DeviceId(id)), address)).collect();
     let (addresses, devices) = watch::channel(devices);
     let (stop, stopped) = oneshot::channel::<()>();
     let counters = Arc::new(Counters::default());

@@ -6,6 +6,7 @@
 //! | `clients` | nbdinfo, nbdcopy, qemu-img, qemu-io, fio, libnbd |
 //! | `file_system` | ext4 on a volume, through nbdfuse and a loop device |
 //! | `hosts` | several servers that write the same stripes, or the same blocks, at once |
+//! | `orderings` | volumes whose ordering is changed under load; lock servers that die |
 //! | `crashes` | `kill -9` of devices, servers, and everything |
 //! | `lifecycle` | up, status, volumes, down, signals |
 //! | `mistakes` | what people get wrong, and what they are told |
@@ -20,4 +21,5 @@ mod file_system;
 mod hosts;
 mod lifecycle;
 mod mistakes;
+mod orderings;
 mod strangers;

@@ -10,10 +10,13 @@ use serde_json::{Map, Value, json};
 pub const METRICS: &[Metric] = &[
     metric("operations_per_second", "operations/s"),
     metric("mib_per_second", "MiB/s"),
+    metric("latency_mean_us", "latency, mean, µs"),
     metric("latency_p50_us", "latency, median, µs"),
     metric("latency_p99_us", "latency, 99 %, µs"),
     metric("latency_max_us", "latency, highest, µs"),
     metric("messages_per_operation", "messages/operation"),
+    metric("lock_messages_per_operation", "  of lock servers"),
+    metric("delayed_percent", "operations delayed, %"),
     metric("journal_batches_per_operation", "journal batches/operation"),
     metric("disk_reads_per_operation", "disk reads/operation"),
     metric("disk_writes_per_operation", "disk writes/operation"),
@@ -26,6 +29,8 @@ pub const METRICS: &[Metric] = &[
     metric("cpu_us_per_operation", "CPU, µs/operation, all"),
     metric("cpu_us_per_operation_devices", "  devices"),
     metric("cpu_us_per_operation_server", "  braid up"),
+    metric("cpu_us_per_operation_hosts", "  hosts"),
+    metric("cpu_us_per_operation_lock_servers", "  lock servers"),
     metric("cpu_us_per_operation_client", "  bench"),
     metric("device_resident_mib", "memory of a device, MiB"),
 ];
@@ -52,12 +57,17 @@ struct Span {
     /// By all devices together.
     devices: Counts,
     server: Counts,
+    /// By all lock servers together; zeros of none.
+    lock_servers: Counts,
     /// By all hosts that drove the volume.
     hosts: Counts,
 }
 
+/// What goes to and fro between hosts and those that serve them.
+const MESSAGES: [&str; 2] = ["messages_received", "messages_sent"];
+
 /// Events. Sizes, such as memory, may fall in a span.
-const COUNTED: [&str; 16] = [
+const COUNTED: [&str; 17] = [
     "messages_received",
     "messages_sent",
     "journal_batches",
@@ -71,6 +81,7 @@ const COUNTED: [&str; 16] = [
     "refused_other",
     "cpu_micros",
     "retries",
+    "delayed",
     "socket_reads",
     "socket_writes",
     "ring_enters",
@@ -80,7 +91,7 @@ impl Figures {
     /// The figures of a run that began with `before` and ended with `after`; `client_cpu` is what this process used for it,
     /// in microseconds.
     pub fn new(driven: &Driven, before: &Snapshot, after: &Snapshot, client_cpu: u64) -> Result<Figures, Failure> {
-        let Span { devices, server, hosts } = Span::between(before, after)?;
+        let Span { devices, server, lock_servers, hosts } = Span::between(before, after)?;
         let seconds = driven.elapsed.as_secs_f64();
         let operations = Some(driven.operations);
         let micros = |nanos: u64| Some(nanos as f64 / 1e3);
@@ -89,17 +100,26 @@ impl Figures {
             server.per(&["cpu_micros"], operations),
             ratio(client_cpu, driven.operations),
         ];
+        // Hosts within the bench are part of it; lock servers within the server's process are part of that.
+        let of_hosts = if after.host_processes { hosts.per(&["cpu_micros"], operations) } else { Some(0.0) };
+        let of_lock_servers = lock_servers.per(&["cpu_micros"], operations).unwrap_or(0.0);
         // Devices in the server's process have no figure of their own: the server's is theirs, too.
         let devices_are_inside = server.get("cpu_micros").is_some() && cpu[0].is_none();
-        let all = if devices_are_inside { cpu[1..].iter().copied().sum() } else { cpu.iter().copied().sum() };
+        let all: Option<f64> =
+            if devices_are_inside { cpu[1..].iter().copied().sum() } else { cpu.iter().copied().sum() };
+        let all = all.and_then(|all| Some(all + of_hosts? + of_lock_servers));
+        let both = [&devices, &lock_servers].into_iter().map(|counts| counts.per(&MESSAGES, operations));
         let resident = after.devices.iter().filter_map(|device| device.get("resident_bytes")).max();
         let value = |name: &str| match name {
             "operations_per_second" => Some(driven.operations as f64 / seconds),
             "mib_per_second" => Some((driven.bytes_read + driven.bytes_written) as f64 / seconds / f64::from(1 << 20)),
+            "latency_mean_us" => Some(driven.latency.mean() / 1e3),
             "latency_p50_us" => micros(driven.latency.value_at_quantile(0.5)),
             "latency_p99_us" => micros(driven.latency.value_at_quantile(0.99)),
             "latency_max_us" => micros(driven.latency.max()),
-            "messages_per_operation" => devices.per(&["messages_received", "messages_sent"], operations),
+            "messages_per_operation" => both.clone().sum(),
+            "lock_messages_per_operation" => lock_servers.per(&MESSAGES, operations),
+            "delayed_percent" => hosts.per(&["delayed"], operations).map(|share| share * 100.0),
             "journal_batches_per_operation" => devices.per(&["journal_batches"], operations),
             "disk_reads_per_operation" => devices.per(&["disk_reads"], operations),
             "disk_writes_per_operation" => devices.per(&["disk_writes"], operations),
@@ -112,6 +132,8 @@ impl Figures {
             "cpu_us_per_operation" => all,
             "cpu_us_per_operation_devices" => cpu[0],
             "cpu_us_per_operation_server" => cpu[1],
+            "cpu_us_per_operation_hosts" => of_hosts.filter(|_| after.host_processes),
+            "cpu_us_per_operation_lock_servers" => lock_servers.per(&["cpu_micros"], operations),
             "cpu_us_per_operation_client" => cpu[2],
             "device_resident_mib" => resident.map(|bytes| bytes as f64 / f64::from(1 << 20)),
             _ => unreachable!("{name} is a metric without a meaning"),
@@ -161,9 +183,11 @@ impl Span {
             Ok::<_, Failure>(sum)
         };
         let server = since(&after.server, &before.server)?;
+        let none = || MESSAGES.iter().map(|name| (name.to_string(), 0)).collect();
+        let lock_servers = sum(&after.lock_servers, &before.lock_servers)?.unwrap_or_else(none);
         // Through NBD, the server's host is the one that drives.
         let hosts = sum(&after.hosts, &before.hosts)?.unwrap_or_else(|| server.clone());
-        Ok(Span { devices: sum(&after.devices, &before.devices)?.unwrap_or_default(), server, hosts })
+        Ok(Span { devices: sum(&after.devices, &before.devices)?.unwrap_or_default(), server, lock_servers, hosts })
     }
 }
 
@@ -234,6 +258,33 @@ mod tests {
         let near = |name: &str, micros: f64| (figure(&figures, name).unwrap() / micros - 1.0).abs() < 0.001;
         assert!(near("latency_p50_us", 100.0) && near("latency_p99_us", 100.0) && near("latency_max_us", 2000.0));
         assert_eq!(figure(&figures, "disk_reads_per_operation"), None, "nobody has counted them");
+    }
+
+    #[test]
+    fn messages_of_lock_servers_count_and_so_do_processes_of_hosts() {
+        let snapshot = |factor| Snapshot {
+            devices: vec![device(factor, Some(1000)); 2],
+            server: counts(&[("cpu_micros", 700 * factor)]),
+            lock_servers: vec![counts(&[
+                ("messages_received", 100 * factor),
+                ("messages_sent", 50 * factor),
+                ("cpu_micros", 100 * factor),
+            ])],
+            hosts: vec![counts(&[("delayed", 2 * factor), ("cpu_micros", 200 * factor)]); 2],
+            host_processes: true,
+            ..Snapshot::default()
+        };
+        let figures = Figures::new(&driven(), &snapshot(1), &snapshot(2), 300).unwrap();
+        for (name, value) in [
+            ("messages_per_operation", 9.5),
+            ("lock_messages_per_operation", 1.5),
+            ("delayed_percent", 4.0),
+            ("cpu_us_per_operation_hosts", 4.0),
+            ("cpu_us_per_operation_lock_servers", 1.0),
+            ("cpu_us_per_operation", 35.0),
+        ] {
+            assert_eq!(figure(&figures, name), Some(value), "{name}");
+        }
     }
 
     #[test]

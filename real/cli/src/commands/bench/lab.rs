@@ -9,10 +9,7 @@ use super::settings::{ArraySettings, Settings, Through, VolumeSettings};
 use crate::counts::Counts;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::volumes;
-use braid_base::VolumeId;
 use braid_control::ArrayFolder;
-use braid_machine::HostRequest;
 use braid_nbd::Client;
 use braid_shell::Address;
 use rustix::process::{Pid, Signal, kill_process};
@@ -42,6 +39,13 @@ pub struct Lab {
     seed: u64,
     arrays: Vec<Array>,
     sessions: Vec<Session>,
+    hosts: Vec<HostProcess>,
+}
+
+/// A `braid nbd` of the bench's own.
+struct HostProcess {
+    child: Child,
+    generation: u64,
 }
 
 /// Where arrays are.
@@ -92,14 +96,18 @@ pub struct Snapshot {
     pub restarts: Vec<u64>,
     /// By the process that keeps the array up, and its host, which serves NBD.
     pub server: Counts,
-    /// By each host within the bench.
+    /// By each lock server.
+    pub lock_servers: Vec<Counts>,
+    /// By each host within the bench, or in a process of its own.
     pub hosts: Vec<Counts>,
+    /// Whether each of those hosts is a process of its own, so that its CPU time is its own.
+    pub host_processes: bool,
 }
 
 impl Lab {
     /// Nothing is there yet. `seed` decides what is written to volumes.
     pub fn new(place: Place, seed: u64) -> Lab {
-        Lab { place, seed, arrays: Vec::new(), sessions: Vec::new() }
+        Lab { place, seed, arrays: Vec::new(), sessions: Vec::new(), hosts: Vec::new() }
     }
 
     /// Brings up an array for `side`, or finds the one that is there. `bytes` is what all its volumes hold together.
@@ -126,9 +134,10 @@ impl Lab {
             Some(up) => timeout(UP_WAIT, ready(up)).await.unwrap_or_else(|_| {
                 let message = format!("an array to measure did not come up within {UP_WAIT:?}");
                 Err(Failure::unreachable("device-slow", message))
-            }),
-            None => Ok(()),
-        }
+            })?,
+            None => return Ok(()),
+        };
+        Ok(())
     }
 
     /// Makes a volume for `side` on its array, or finds the one that is there. True if it is new.
@@ -181,15 +190,19 @@ impl Lab {
                     let client = Client::open(&volume.server, &volume.name).await.map_err(nbd_failure)?;
                     Target::Nbd(Rc::new(client))
                 }
+                Through::Hosts => {
+                    let (name, array) = (volume.name.clone(), &self.arrays[site.array]);
+                    let (host, address) = array.start_host(&name).await?;
+                    self.hosts.push(host);
+                    Target::Nbd(Rc::new(Client::open(&address, &name).await.map_err(nbd_failure)?))
+                }
                 Through::Direct => {
                     let folder = &self.arrays[site.array].folder;
-                    let described = volumes::describe(volumes::find(&folder.describe()?, &volume.name)?)?;
-                    let id: VolumeId = described.id;
                     let session = Session::start(folder, "bench").await?;
                     let client = session.client().clone();
+                    let taken = session.take_in(&volume.name).await;
                     self.sessions.push(session);
-                    client.call(HostRequest::AdoptVolume { volume: described }).await?;
-                    Target::Host { client, volume: id }
+                    Target::Host { client, volume: taken?.id }
                 }
             });
         }
@@ -199,14 +212,17 @@ impl Lab {
     /// Ends what [`Lab::open`] began.
     pub async fn close(&mut self, ways: Ways) {
         drop(ways);
-        self.end_sessions().await;
+        self.end_hosts().await;
     }
 
     /// All at once: each may have to wait for what it has begun.
-    async fn end_sessions(&mut self) {
+    async fn end_hosts(&mut self) {
         let mut ending = JoinSet::new();
         for session in self.sessions.drain(..) {
             ending.spawn_local(session.end());
+        }
+        for host in self.hosts.drain(..) {
+            ending.spawn_local(async move { end(host.child, "a host of the bench").await });
         }
         while ending.join_next().await.is_some() {}
     }
@@ -225,18 +241,28 @@ impl Lab {
             let message = format!("device {} is {} in the middle of a measurement", away["id"], away["state"]);
             return Err(Failure::unreachable("device-away", message));
         }
-        let server = list("hosts").into_iter().find(|host| host["pid"] == status["pid"]);
+        let (hosts, lock_servers) = (list("hosts"), list("lock_servers"));
+        let server = hosts.iter().find(|host| host["pid"] == status["pid"]);
+        let mut of_processes = Vec::new();
+        for process in &self.hosts {
+            let found = hosts.iter().find(|host| host["generation"] == process.generation).ok_or_else(|| {
+                Failure::unreachable("host-away", "a host of the bench has ended in the middle of a measurement")
+            })?;
+            of_processes.push(counters(found));
+        }
         Ok(Snapshot {
             devices: devices.iter().map(counters).collect(),
-            restarts: devices.iter().filter_map(|device| device["restarts"].as_u64()).collect(),
-            server: server.iter().map(counters).next().unwrap_or_default(),
-            hosts: self.sessions.iter().map(Session::counters).collect(),
+            restarts: devices.iter().chain(&lock_servers).filter_map(|part| part["restarts"].as_u64()).collect(),
+            server: server.map(counters).unwrap_or_default(),
+            lock_servers: lock_servers.iter().map(counters).collect(),
+            hosts: self.sessions.iter().map(Session::counters).chain(of_processes).collect(),
+            host_processes: !self.hosts.is_empty(),
         })
     }
 
     /// Puts everything away that the bench has made. What can't be is told.
     pub async fn tidy(mut self) {
-        self.end_sessions().await;
+        self.end_hosts().await;
         for array in self.arrays {
             array.put_away().await;
         }
@@ -277,7 +303,7 @@ impl Array {
     }
 
     async fn put_away(mut self) {
-        let Some((mut child, _)) = self.up.take() else {
+        let Some((child, _)) = self.up.take() else {
             for volume in &self.volumes {
                 match self.command(&["volume", "delete", &volume.name, "--yes"]).await {
                     Err(failure) if failure.code != "no-such-volume" => {
@@ -289,17 +315,34 @@ impl Array {
             }
             return;
         };
-        if let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid as i32)) {
-            // Until it is waited for, its number is not given to another.
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        if timeout(DOWN_WAIT, child.wait()).await.is_err() {
-            tracing::warn!(
-                "the array in {} did not end within {DOWN_WAIT:?}, and is killed",
-                self.folder.dir().display()
-            );
-            let _ = child.kill().await;
-        }
+        end(child, &format!("the array in {}", self.folder.dir().display())).await;
+    }
+
+    /// Starts one more host of the array that serves this volume, and says where.
+    async fn start_host(&self, volume: &str) -> Result<(HostProcess, Address), Failure> {
+        let mut command = Command::new(&self.program);
+        command.args(["nbd", "--json", "--volume", volume, "--array"]).arg(self.folder.dir());
+        let mut started = spawn(command, &self.program)?;
+        let said = timeout(UP_WAIT, ready(&mut started)).await.unwrap_or_else(|_| {
+            Err(Failure::unreachable("host-slow", format!("a host did not serve within {UP_WAIT:?}")))
+        })?;
+        let address = said["address"].as_str().and_then(|address| address.parse().ok());
+        let (Some(address), Some(generation)) = (address, said["generation"].as_u64()) else {
+            return Err(Failure::failed("nbd", format!("a host said '{said}', which the bench does not understand")));
+        };
+        Ok((HostProcess { child: started.0, generation }, address))
+    }
+}
+
+/// Asks a process to end, and after a while makes it.
+async fn end(mut child: Child, what: &str) {
+    if let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid as i32)) {
+        // Until it is waited for, its number is not given to another.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    if timeout(DOWN_WAIT, child.wait()).await.is_err() {
+        tracing::warn!("{what} did not end within {DOWN_WAIT:?}, and is killed");
+        let _ = child.kill().await;
     }
 }
 
@@ -316,6 +359,11 @@ fn start(
     command.args(["--devices", &settings.devices.to_string()]);
     command.args(["--size", &device_bytes.next_multiple_of(block).to_string()]);
     command.arg(if settings.in_process { "--in-process" } else { "--processes" });
+    spawn(command, program)
+}
+
+/// Starts a process that dies with this one.
+fn spawn(mut command: Command, program: &Path) -> Result<(Child, BufReader<ChildStdout>), Failure> {
     command.env(CHILD_OF, std::process::id().to_string()).env_remove("BRAID_ARRAY");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0).kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| Failure::from(error).of(program.display()))?;
@@ -323,15 +371,17 @@ fn start(
     Ok((child, output))
 }
 
-/// Waits until an array says that it is ready.
-async fn ready((child, output): &mut (Child, BufReader<ChildStdout>)) -> Result<(), Failure> {
+/// Waits until a process says that it is ready, and what it says.
+async fn ready((child, output): &mut (Child, BufReader<ChildStdout>)) -> Result<Value, Failure> {
     let mut line = String::new();
     output.read_line(&mut line).await?;
     let said: Value = serde_json::from_str(&line).unwrap_or_default();
     if said["ready"] == true {
-        return Ok(());
+        return Ok(said);
     }
     let status = child.wait().await?;
-    let silent = || Failure::failed("up-failed", format!("`braid up` ended with {status} before it was ready"));
-    Err(Failure::from_json(&said, status.code()).unwrap_or_else(silent).of("an array to measure did not come up"))
+    let silent = || Failure::failed("up-failed", format!("it ended with {status} before it was ready"));
+    Err(Failure::from_json(&said, status.code())
+        .unwrap_or_else(silent)
+        .of("an array or host to measure did not come up"))
 }

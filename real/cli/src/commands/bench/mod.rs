@@ -9,11 +9,13 @@
 //! | `figures` | what a run brings and costs |
 //! | `statistics` | medians, and how sure they are |
 //! | `report` | what is told in the end |
+//! | `orderings` | `braid bench orderings`: all of them beside each other |
 
 mod content;
 mod figures;
 mod lab;
 mod load;
+mod orderings;
 mod report;
 mod settings;
 mod statistics;
@@ -59,8 +61,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 ///   braid bench --versus binary=/path/to/other/braid    whether another build is faster, through NBD
 ///   braid bench --array /srv/a --clients 4 --json       four hosts on an array of yours, for programs
 #[derive(clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Where the scratch arrays go; there must be room for three times --size for each volume [default: .]
     #[arg(long, value_name = "DIR", help_heading = "Array")]
     scratch: Option<PathBuf>,
@@ -126,12 +130,27 @@ pub struct Arguments {
     pairs: u16,
 }
 
+#[derive(clap::Subcommand)]
+enum Command {
+    Orderings(orderings::Arguments),
+}
+
+/// How each run goes.
+#[derive(Clone, Copy)]
+struct Span {
+    warm_up: Duration,
+    counted: Duration,
+}
+
 /// What the bench waits before it asks what was counted. Commits ride on later messages, and a server tells with its
 /// lease what it has counted.
 const SETTLE: Duration = HEARTBEAT.saturating_add(Duration::from_millis(100));
 
 /// Measures, tells, and puts everything away.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    if let Some(Command::Orderings(arguments)) = arguments.command {
+        return orderings::run(arguments, common).await;
+    }
     let mut signals = Signals::catch()?;
     let (place, base) = arguments.base(common)?;
     let series = arguments.series(&base, matches!(place, Place::Given(_)))?;
@@ -150,37 +169,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 impl Arguments {
     /// Where to measure, and side A but for the way.
     fn base(&self, common: &Common) -> Result<(Place, Settings), Failure> {
-        let (place, array, layout, unit) = if common.array_named {
-            let own = [
-                ("--scratch", self.scratch.is_some()),
-                ("--devices", self.devices.is_some()),
-                ("--in-process", self.in_process),
-            ];
-            if let Some((option, _)) = own.iter().find(|(_, given)| *given) {
-                return Err(Failure::usage(
-                    "usage",
-                    format!("{option} is for scratch arrays, not for one that is there"),
-                ));
-            }
-            let folder = common.folder();
-            let description = folder.describe()?;
-            let running = folder.running()?.filter(|running| running.ready);
-            let running = running.ok_or_else(|| Failure::not_up(&folder).hint("`braid up` brings it up"))?;
-            let in_process = running.devices.iter().any(|device| device.pid == Some(running.supervisor));
-            let array = ArraySettings { binary: None, devices: description.devices.len() as u16, in_process };
-            let layout = description.creation.layout.parse()?;
-            (Place::Given(folder), array, layout, description.creation.unit)
-        } else {
-            let dir =
-                self.scratch.clone().unwrap_or_else(|| ".".into()).join(format!("braid-bench-{}", std::process::id()));
-            if dir.exists() {
-                return Err(Failure::failed("file-exists", format!("{} is there already", dir.display()))
-                    .hint("it may be left from a bench that was killed: remove it"));
-            }
-            let created = creation::Asked { devices: self.devices, ..Default::default() }.creation()?;
-            let array = ArraySettings { binary: None, devices: created.devices, in_process: self.in_process };
-            (Place::Scratch(dir), array, created.layout.parse()?, created.unit)
-        };
+        let (place, array, layout, unit) = place(common, &self.scratch, self.devices, self.in_process)?;
         let settings = Settings {
             array,
             volume: VolumeSettings {
@@ -200,6 +189,10 @@ impl Arguments {
             },
         };
         Ok((place, settings))
+    }
+
+    fn span(&self) -> Span {
+        Span { warm_up: Duration::from_secs_f64(self.warm_up), counted: Duration::from_secs_f64(self.seconds) }
     }
 
     /// The sides of each series.
@@ -241,13 +234,46 @@ impl Arguments {
     }
 }
 
+/// Where to measure, on what kind of array, and with which layout and stripe unit unless told otherwise.
+fn place(
+    common: &Common,
+    scratch: &Option<PathBuf>,
+    devices: Option<u16>,
+    in_process: bool,
+) -> Result<(Place, ArraySettings, Scheme, u64), Failure> {
+    if common.array_named {
+        let own = [("--scratch", scratch.is_some()), ("--devices", devices.is_some()), ("--in-process", in_process)];
+        if let Some((option, _)) = own.iter().find(|(_, given)| *given) {
+            return Err(Failure::usage("usage", format!("{option} is for scratch arrays, not for one that is there")));
+        }
+        let folder = common.folder();
+        let description = folder.describe()?;
+        let running = folder.running()?.filter(|running| running.ready);
+        let running = running.ok_or_else(|| Failure::not_up(&folder).hint("`braid up` brings it up"))?;
+        let in_process = running.devices.iter().any(|device| device.pid == Some(running.supervisor));
+        let array = ArraySettings { binary: None, devices: description.devices.len() as u16, in_process };
+        let layout = description.creation.layout.parse()?;
+        Ok((Place::Given(folder), array, layout, description.creation.unit))
+    } else {
+        let dir = scratch.clone().unwrap_or_else(|| ".".into()).join(format!("braid-bench-{}", std::process::id()));
+        if dir.exists() {
+            return Err(Failure::failed("file-exists", format!("{} is there already", dir.display()))
+                .hint("it may be left from a bench that was killed: remove it"));
+        }
+        let created = creation::Asked { devices: devices, ..Default::default() }.creation()?;
+        let array = ArraySettings { binary: None, devices: created.devices, in_process: in_process };
+        Ok((Place::Scratch(dir), array, created.layout.parse()?, created.unit))
+    }
+}
+
 async fn measure_all(
     lab: &mut Lab,
     arguments: &Arguments,
     series: Vec<Vec<Settings>>,
     seed: u64,
 ) -> Result<Report, Failure> {
-    let sites = prepare(lab, arguments, &series).await?;
+    let sites = prepare(lab, !arguments.no_fill, &series).await?;
+    let span = arguments.span();
     let pairs = if arguments.versus.is_empty() { 1 } else { usize::from(arguments.pairs) };
     let mut series: Vec<Series> = series.into_iter().map(|sides| Series { sides, runs: Vec::new() }).collect();
     let runs: usize = series.iter().map(|series| series.sides.len() * pairs).sum();
@@ -268,7 +294,7 @@ async fn measure_all(
                     1 => format!("measuring through {way}"),
                     _ => format!("pair {} of {pairs}: {} through {way}", pair + 1, ["A", "B"][side]),
                 });
-                let figures = measure(lab, sites[side], &settings.load, arguments, seed).await?;
+                let figures = measure(lab, sites[side], &settings.load, span, seed).await?;
                 series.runs.push(Run { side, pair, figures });
                 progress.inc(1);
             }
@@ -281,7 +307,7 @@ async fn measure_all(
 }
 
 /// Makes all arrays and volumes ahead, so that nothing but the runs happens in turns. Where each side of each series is measured.
-async fn prepare(lab: &mut Lab, arguments: &Arguments, series: &[Vec<Settings>]) -> Result<Vec<Vec<Site>>, Failure> {
+async fn prepare(lab: &mut Lab, filled: bool, series: &[Vec<Settings>]) -> Result<Vec<Vec<Site>>, Failure> {
     let starting = output::steps(0);
     starting.set_message("making what is to be measured");
     let mut kinds: Vec<&VolumeSettings> = Vec::new();
@@ -300,7 +326,7 @@ async fn prepare(lab: &mut Lab, arguments: &Arguments, series: &[Vec<Settings>])
         let mut found = Vec::new();
         for side in sides {
             let (site, new) = lab.make_volume(side).await?;
-            if new && !arguments.no_fill {
+            if new && filled {
                 let through = if side.array.binary.is_some() { Through::Nbd } else { Through::Direct };
                 let ways = lab.open(site, through, 1).await?;
                 let progress = output::bytes(side.volume.bytes, "filling the volume");
@@ -316,20 +342,14 @@ async fn prepare(lab: &mut Lab, arguments: &Arguments, series: &[Vec<Settings>])
 }
 
 /// One run: warmed up, at rest before and after, so that what was counted in between is all of this run and only that.
-async fn measure(
-    lab: &mut Lab,
-    site: Site,
-    load: &LoadSettings,
-    arguments: &Arguments,
-    seed: u64,
-) -> Result<Figures, Failure> {
+async fn measure(lab: &mut Lab, site: Site, load: &LoadSettings, span: Span, seed: u64) -> Result<Figures, Failure> {
     let ways = lab.open(site, load.through, load.clients).await?;
     let content = lab.content(site);
-    drive(&ways.targets, load, &content, !seed, Duration::from_secs_f64(arguments.warm_up)).await?;
+    drive(&ways.targets, load, &content, !seed, span.warm_up).await?;
     tokio::time::sleep(SETTLE).await;
     let before = lab.snapshot(site).await?;
     let cpu_before = cpu_micros();
-    let driven = drive(&ways.targets, load, &content, seed, Duration::from_secs_f64(arguments.seconds)).await?;
+    let driven = drive(&ways.targets, load, &content, seed, span.counted).await?;
     let cpu = cpu_micros() - cpu_before;
     tokio::time::sleep(SETTLE).await;
     let after = lab.snapshot(site).await?;

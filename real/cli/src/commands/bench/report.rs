@@ -39,12 +39,13 @@ pub struct Run {
 }
 
 /// One metric over all pairs.
-struct Comparison {
+pub struct Comparison {
     a: f64,
     b: f64,
     /// The median of B/A; none if an A is zero.
-    ratio: Option<f64>,
-    interval: Option<Interval>,
+    pub ratio: Option<f64>,
+    /// Where the true median of B/A lies; none of too few pairs.
+    pub interval: Option<Interval>,
     pairs: usize,
 }
 
@@ -125,19 +126,25 @@ impl Series {
         self.runs.iter().filter(|run| run.side == side).filter_map(|run| run.figures.value(metric)).collect()
     }
 
-    fn median(&self, side: usize, metric: usize) -> Option<f64> {
+    /// The median of a metric of one side; none if it was not counted.
+    pub fn median(&self, side: usize, metric: usize) -> Option<f64> {
         median(&self.values(side, metric))
     }
 
-    /// None unless both sides have values.
+    /// B beside A.
     fn compare(&self, metric: usize) -> Option<Comparison> {
-        let (a, b) = (self.median(0, metric)?, self.median(1, metric)?);
+        self.compare_with_first(1, metric)
+    }
+
+    /// A side beside the first one. None unless both have values.
+    pub fn compare_with_first(&self, other: usize, metric: usize) -> Option<Comparison> {
+        let (a, b) = (self.median(0, metric)?, self.median(other, metric)?);
         let of = |side: usize, pair: usize| {
             self.runs.iter().find(|run| (run.side, run.pair) == (side, pair)).and_then(|run| run.figures.value(metric))
         };
         let pairs = self.runs.iter().filter(|run| run.side == 0).map(|run| run.pair);
         let ratios: Vec<Option<f64>> =
-            pairs.map(|pair| Some(of(1, pair)? / of(0, pair).filter(|a| *a > 0.0)?)).collect();
+            pairs.map(|pair| Some(of(other, pair)? / of(0, pair).filter(|a| *a > 0.0)?)).collect();
         let pairs = ratios.len();
         // Some ratios without the others would be a choice of what to tell.
         let ratios: Vec<f64> = ratios.into_iter().collect::<Option<_>>().unwrap_or_default();
@@ -177,7 +184,7 @@ impl Series {
 }
 
 /// A number with as many digits as one can take in.
-fn number(value: Option<f64>) -> String {
+pub fn number(value: Option<f64>) -> String {
     match value {
         None => "-".to_string(),
         Some(0.0) => "0".to_string(),
@@ -189,7 +196,7 @@ fn number(value: Option<f64>) -> String {
 }
 
 /// Aligns all columns but the first at their right.
-fn right(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
+pub fn right(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     for column in 1..columns {
         let widest = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

@@ -72,6 +72,8 @@ pub enum Through {
     Direct,
     /// Each client is a connection to the array's NBD server.
     Nbd,
+    /// Each client is a connection to an NBD server of its own, which is a host in a process of its own.
+    Hosts,
 }
 
 /// Where operations go.
@@ -187,6 +189,7 @@ impl Through {
         match self {
             Through::Direct => "direct",
             Through::Nbd => "nbd",
+            Through::Hosts => "hosts",
         }
     }
 }

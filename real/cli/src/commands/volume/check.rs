@@ -59,7 +59,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
     require_up(&folder)?;
     let session = Session::start(&folder, "volume check").await?;
-    let outcome = check(&session, &volume, arguments.reconstruct).await;
+    let outcome = check(&session, &arguments.name, arguments.reconstruct).await;
     session.end().await;
     let found = outcome?;
     let named = |stripes: &[u64]| stripes.iter().take(NAMED).copied().collect::<Vec<u64>>();
@@ -94,8 +94,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })
 }
 
-async fn check(session: &Session, volume: &VolumeDescription, reconstruct: bool) -> Result<Findings, Failure> {
-    session.client().call(HostRequest::AdoptVolume { volume: volume.clone() }).await?;
+async fn check(session: &Session, name: &str, reconstruct: bool) -> Result<Findings, Failure> {
+    let volume = session.take_in(name).await?;
     let stripes = volume.stripes();
     let progress = output::progress(stripes, "stripes");
     let mut found = Findings { stripes, ..Findings::default() };

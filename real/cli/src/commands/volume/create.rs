@@ -30,7 +30,8 @@ pub struct Arguments {
     /// Stripe unit, 4KiB to 1MiB [default: as the array was created]
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,
-    /// How hosts are kept apart: timestamp, or none (one host at a time, or parity breaks)
+    /// How hosts are kept apart: timestamp, device-lock, server-lock, callback-lock, or none (one host at a time, or parity
+    /// breaks)
     #[arg(long, default_value = "timestamp")]
     ordering: Ordering,
 }

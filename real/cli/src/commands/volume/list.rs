@@ -23,12 +23,21 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 .volumes
                 .iter()
                 .map(|volume| {
-                    let state = match volume.state {
-                        VolumeState::Ready => "",
-                        VolumeState::Creating => "being created",
-                        VolumeState::Deleting => "being deleted",
+                    let state = match &volume.state {
+                        VolumeState::Ready => String::new(),
+                        VolumeState::Creating => "being created".to_string(),
+                        VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => {
+                            format!("changing to {to}")
+                        }
+                        VolumeState::Deleting => "being deleted".to_string(),
                     };
-                    vec![volume.name.clone(), format_size(volume.bytes), volume.layout.clone(), state.to_string()]
+                    vec![
+                        volume.name.clone(),
+                        format_size(volume.bytes),
+                        volume.layout.clone(),
+                        volume.ordering.clone(),
+                        state,
+                    ]
                 })
                 .collect();
             table(&rows)

@@ -1,10 +1,11 @@
-//! `braid volume`: makes, shows, checks and deletes volumes.
+//! `braid volume`: makes, shows, changes, checks and deletes volumes.
 
 mod check;
 mod create;
 mod delete;
 mod info;
 mod list;
+mod set_ordering;
 
 use crate::commands::Common;
 use crate::failure::Failure;
@@ -12,13 +13,14 @@ use braid_control::VolumeEntry;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Make, show, check and delete volumes
+/// Make, show, change, check and delete volumes
 #[derive(clap::Subcommand)]
 pub enum Command {
     Create(create::Arguments),
     List(list::Arguments),
     Info(info::Arguments),
     Delete(delete::Arguments),
+    SetOrdering(set_ordering::Arguments),
     Check(check::Arguments),
 }
 
@@ -29,6 +31,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::List(arguments) => list::run(arguments, common),
         Command::Info(arguments) => info::run(arguments, common),
         Command::Delete(arguments) => delete::run(arguments, common).await,
+        Command::SetOrdering(arguments) => set_ordering::run(arguments, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,
     }
 }
@@ -42,6 +45,6 @@ fn json(volume: &VolumeEntry) -> serde_json::Value {
         "unit": volume.unit,
         "devices": volume.devices,
         "ordering": volume.ordering,
-        "state": volume.state,
+        "state": volume.state.name(),
     })
 }

@@ -1,0 +1,345 @@
+//! The lock server's machine: who may speak, and where each message goes.
+
+use crate::LockServerCounters;
+use crate::fencing::Round;
+use crate::host_list::{HostList, ListError};
+use crate::sessions::{ClaimName, ClaimRequest, Session};
+use crate::table::{LockState, LockTable};
+use braid_base::limits::{self, Settings};
+use braid_base::{DeviceId, Epoch, Generation, LockServerId, NodeId, Now, Time, Timers};
+use braid_machine::{Effects, Ignored, Input, Machine};
+use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, Message, Rejection};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How a lock server is to run.
+#[derive(Clone, Debug)]
+pub struct LockServerConfig {
+    /// Its number in the array.
+    pub id: LockServerId,
+    /// This start of it, from the control plane: higher than any before. No two processes may be one server at a time.
+    pub start: Generation,
+    /// The epoch that rules.
+    pub epoch: Epoch,
+    /// All devices of the array: where hosts are fenced.
+    pub devices: Vec<DeviceId>,
+    /// Waits and spans.
+    pub settings: Settings,
+}
+
+/// A lock server.
+pub struct LockServer {
+    pub(crate) config: LockServerConfig,
+    pub(crate) service: LockService,
+    pub(crate) table: LockTable<ClaimName>,
+    pub(crate) sessions: BTreeMap<Generation, Session>,
+    /// The hosts that may have held something when the server started.
+    pub(crate) recovered: BTreeSet<Generation>,
+    pub(crate) list: HostList,
+    /// The hosts that are to be in the list are others than when it was last written.
+    pub(crate) list_is_stale: bool,
+    /// Hosts taken for dead, and not yet fenced at every device: served no more.
+    pub(crate) doomed: BTreeSet<Generation>,
+    pub(crate) round: Option<Round>,
+    /// Hosts fenced since the start.
+    pub(crate) fenced: BTreeSet<Generation>,
+    /// How many rounds of fencing there have been.
+    pub(crate) rounds: u64,
+    pub(crate) timers: Timers<Timer>,
+    pub(crate) counters: LockServerCounters,
+}
+
+/// Whether the server serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockService {
+    /// Not started.
+    Off,
+    /// It reads its list of hosts.
+    Reading,
+    /// Hosts that may hold something have yet to say what.
+    Recovering,
+    /// It serves.
+    Serving,
+    /// It can't.
+    Unusable(ListError),
+}
+
+/// What to do later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// Look for silent hosts.
+    Patrol,
+    /// Ask devices again that have not fenced yet.
+    Fence,
+    /// Recall once more what this host has not given back.
+    Recall(Generation),
+    /// Refuse this claim.
+    Impatient(ClaimName),
+}
+
+/// How often silent hosts are looked for, as a part of the lease.
+const PATROLS_PER_LEASE: u32 = 8;
+/// A host that holds something in nobody's way may be silent for so many leases.
+const SILENT_LEASES_MAX: u32 = 10;
+/// The most claims that one look at the invariants checks.
+const CHECKED_MAX: usize = 16;
+
+impl LockServer {
+    /// A lock server that is off.
+    pub fn new(config: LockServerConfig) -> LockServer {
+        assert!(!config.devices.is_empty(), "hosts are fenced at the devices");
+        LockServer {
+            config,
+            service: LockService::Off,
+            table: LockTable::new(),
+            sessions: BTreeMap::new(),
+            recovered: BTreeSet::new(),
+            list: HostList::default(),
+            list_is_stale: false,
+            doomed: BTreeSet::new(),
+            round: None,
+            fenced: BTreeSet::new(),
+            rounds: 0,
+            timers: Timers::default(),
+            counters: LockServerCounters::default(),
+        }
+    }
+
+    /// Whether it serves.
+    pub fn service(&self) -> LockService {
+        self.service
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> &LockServerCounters {
+        &self.counters
+    }
+
+    /// Its table, to look at.
+    pub fn table(&self) -> &LockTable<ClaimName> {
+        &self.table
+    }
+
+    fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
+        match (from, message) {
+            (NodeId::Host(host), Message::LockRequest(request)) if request.host == host => {
+                self.on_request(now, host, request, out);
+            }
+            (NodeId::Device(device), Message::Answer(answer)) => self.on_device_answer(now, device, answer, out),
+            _ => self.ignore(Ignored::NotForUs, out),
+        }
+    }
+
+    fn on_request(&mut self, now: Now, host: Generation, request: LockRequest, out: &mut Effects) {
+        if !matches!(self.service, LockService::Recovering | LockService::Serving) {
+            return self.ignore(Ignored::NotStarted, out);
+        }
+        if let Err(rejection) = self.admit(now, &request) {
+            return self.answer(host, LockReply::Rejected { rejection }, out);
+        }
+        for claim in request.dropped {
+            self.counters.dropped += u64::from(self.give_back(now, ClaimName { host, claim }, out));
+        }
+        if request.start == self.config.start {
+            self.on_complete(now, host, out);
+        }
+        match request.command {
+            LockCommand::Heartbeat => self.answer(host, LockReply::Heartbeat, out),
+            LockCommand::Lock { claim, object, extents, term } => {
+                let asked = ClaimRequest { object, extents, term };
+                self.on_lock(now, ClaimName { host, claim }, asked, request.start, out);
+            }
+            LockCommand::Unlock { claim } => {
+                self.counters.unlocks += u64::from(self.give_back(now, ClaimName { host, claim }, out));
+                self.answer(host, LockReply::Unlocked { claim }, out);
+            }
+            LockCommand::Yield { claims } => {
+                for claim in claims {
+                    self.counters.yields += u64::from(self.give_back(now, ClaimName { host, claim }, out));
+                }
+            }
+        }
+    }
+
+    /// Refuses hosts that are not served, and renews the lease of those that are.
+    fn admit(&mut self, now: Now, request: &LockRequest) -> Result<(), Rejection> {
+        if self.doomed.contains(&request.host) || self.fenced.contains(&request.host) {
+            return Err(Rejection::Fenced);
+        }
+        if request.epoch != self.config.epoch {
+            return Err(Rejection::WrongEpoch { current: self.config.epoch });
+        }
+        if !self.sessions.contains_key(&request.host) && self.sessions.len() >= limits::HOSTS_MAX {
+            return Err(Rejection::TooManyHosts);
+        }
+        // A host that is not known holds nothing: what it might have held, it has given back, or was fenced for.
+        let session = self.sessions.entry(request.host).or_insert_with(|| Session::new(now.time, true));
+        session.last_heard = now.time;
+        if self.timers.deadline_of(Timer::Patrol).is_none() {
+            self.arm_patrol(now.time);
+        }
+        Ok(())
+    }
+
+    /// The host has said all that it holds.
+    fn on_complete(&mut self, now: Now, host: Generation, out: &mut Effects) {
+        let session = self.sessions.get_mut(&host).expect("it was just admitted");
+        if !session.complete {
+            session.complete = true;
+            self.serve_if_recovered(now, out);
+        }
+    }
+
+    /// Begins to serve once it is known what every host holds.
+    pub(crate) fn serve_if_recovered(&mut self, now: Now, out: &mut Effects) {
+        if self.service == LockService::Recovering && self.sessions.values().all(|session| session.complete) {
+            self.service = LockService::Serving;
+            self.ask_deferred(now, out);
+        }
+    }
+
+    fn on_list_read(&mut self, now: Now, out: &mut Effects) {
+        self.recovered = self.list.hosts().clone();
+        for host in &self.recovered {
+            let session = Session { listed: true, ..Session::new(now.time, false) };
+            self.sessions.insert(*host, session);
+        }
+        self.service = LockService::Recovering;
+        self.arm_patrol(now.time);
+        self.serve_if_recovered(now, out);
+    }
+
+    /// Looks for hosts that have been silent for a lease. Those who hold nothing are forgotten; the others are fenced if they are in
+    /// somebody's way.
+    fn patrol(&mut self, now: Now, out: &mut Effects) {
+        let lease = self.config.settings.host_lease;
+        let silence = |session: &Session| now.time.since(session.last_heard);
+        let silent =
+            self.sessions.iter().filter(|(host, session)| silence(session) > lease && !self.doomed.contains(host));
+        let silent: Vec<_> = silent.map(|(host, session)| (*host, silence(session))).collect();
+        for (host, silence) in silent {
+            let session = &self.sessions[&host];
+            let claims = session.claims.keys().map(|claim| ClaimName { host, claim: *claim });
+            let held: Vec<_> = claims.filter(|name| self.table.state(*name) == Some(LockState::Held)).collect();
+            let in_the_way = held.iter().any(|name| self.table.wanted(*name));
+            let for_long = !held.is_empty() && silence > lease * SILENT_LEASES_MAX;
+            if !session.complete || in_the_way || for_long {
+                self.doomed.insert(host);
+            } else if held.is_empty() {
+                self.forget(now, host, out);
+            }
+        }
+        self.fence_doomed(now, out);
+        if !self.sessions.is_empty() {
+            self.arm_patrol(now.time);
+        }
+    }
+
+    fn arm_patrol(&mut self, now: Time) {
+        self.timers.set(Timer::Patrol, now.after(self.config.settings.host_lease / PATROLS_PER_LEASE));
+    }
+
+    /// Ends a session; what the host held or waited for goes to others.
+    pub(crate) fn forget(&mut self, now: Now, host: Generation, out: &mut Effects) {
+        let claims: Vec<_> = self.sessions[&host].claims.keys().copied().collect();
+        for claim in claims {
+            self.give_back(now, ClaimName { host, claim }, out);
+        }
+        self.timers.cancel(Timer::Recall(host));
+        let session = self.sessions.remove(&host).expect("it is there");
+        self.list_is_stale |= session.listed;
+    }
+
+    fn wake(&mut self, now: Now, out: &mut Effects) {
+        while let Some(timer) = self.timers.pop_due(now.time) {
+            match timer {
+                Timer::Patrol => self.patrol(now, out),
+                Timer::Fence => self.ask_devices_again(now, out),
+                Timer::Recall(host) => self.recall_again(now, host, out),
+                Timer::Impatient(claim) => self.on_impatient(now, claim, out),
+            }
+        }
+    }
+
+    /// Writes the list of hosts anew if others are to be in it.
+    fn update_list(&mut self, now: Now, out: &mut Effects) {
+        if !self.list_is_stale || self.list.is_writing() {
+            return;
+        }
+        self.list_is_stale = false;
+        let listed = self.sessions.iter().filter(|(_, session)| session.listed).map(|(host, _)| *host).collect();
+        if self.list.update(listed, out) {
+            self.counters.list_writes += 1;
+        } else {
+            // Whoever was forgotten and came back is in it still.
+            self.ask_deferred(now, out);
+        }
+    }
+
+    pub(crate) fn answer(&mut self, host: Generation, reply: LockReply, out: &mut Effects) {
+        self.counters.messages_sent += 1;
+        let answer = LockAnswer { epoch: self.config.epoch, start: self.config.start, reply };
+        out.send(NodeId::Host(host), Message::LockAnswer(answer));
+    }
+
+    pub(crate) fn ignore(&mut self, why: Ignored, out: &mut Effects) {
+        self.counters.ignored += 1;
+        out.ignore(why);
+    }
+}
+
+impl Machine for LockServer {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        if let LockService::Unusable(_) = self.service {
+            return self.ignore(Ignored::NotStarted, out);
+        }
+        match input {
+            Input::Start => {
+                assert_eq!(self.service, LockService::Off, "a lock server is started once");
+                self.service = LockService::Reading;
+                self.list.start(out);
+            }
+            Input::Message { from, message } => {
+                self.counters.messages_received += 1;
+                self.on_message(now, from, message, out);
+            }
+            Input::DiskDone { result, .. } => match self.list.on_disk_done(result) {
+                Ok(false) => self.on_list_read(now, out),
+                Ok(true) => self.ask_deferred(now, out),
+                Err(error) => {
+                    self.service = LockService::Unusable(error);
+                    self.timers = Timers::default();
+                }
+            },
+            Input::Request { .. } => panic!("a lock server takes no requests of front ends"),
+            Input::Wake => {}
+        }
+        self.wake(now, out);
+        self.update_list(now, out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.timers.next().map(|(time, _)| time)
+    }
+
+    fn invariants(&self) {
+        self.table.invariants();
+        assert_eq!(self.doomed.is_empty(), self.round.is_none(), "whoever is doomed is being fenced");
+        for name in self.table.owners().take(CHECKED_MAX) {
+            let session = &self.sessions[&name.host];
+            assert!(session.listed && self.list.contains(name.host), "who holds or waits is in the list: {name:?}");
+            let held = self.table.state(name) == Some(LockState::Held);
+            assert!(held || self.service == LockService::Serving, "nobody waits during recovery: {name:?}");
+            if held && session.claims[&name.claim].kept && self.table.wanted(name) {
+                let recalled = self.timers.deadline_of(Timer::Recall(name.host)).is_some();
+                assert!(
+                    recalled && session.wanted.contains(&name.claim),
+                    "a kept claim in the way is recalled: {name:?}"
+                );
+            }
+        }
+        if self.table.len() <= CHECKED_MAX {
+            let claims: usize = self.sessions.values().map(|session| session.claims.len()).sum();
+            assert_eq!(claims, self.table.len(), "claims of sessions are in the table");
+        }
+    }
+}

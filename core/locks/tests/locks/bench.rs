@@ -1,0 +1,211 @@
+//! A lock server on a bench: its disk is memory that does at once what it is told, the test plays hosts and devices.
+
+use braid_base::limits::Settings;
+use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, Now, ObjectId, Time};
+use braid_locks::{DISK_BYTES, LockServer, LockServerConfig};
+use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
+use braid_wire::{
+    Answer, Command, LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Managed, Message,
+    Reply, Request, Task,
+};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+pub const OBJECT: ObjectId = ObjectId(1);
+pub const EPOCH: Epoch = Epoch(1);
+pub const ONE: Generation = Generation(11);
+pub const TWO: Generation = Generation(12);
+pub const THREE: Generation = Generation(13);
+pub const PATIENT: LockTerm = LockTerm::Transaction { impatient: false };
+pub const IMPATIENT: LockTerm = LockTerm::Transaction { impatient: true };
+
+pub struct Bench {
+    pub server: LockServer,
+    pub now: Now,
+    pub start: Generation,
+    disk: Vec<u8>,
+    commands: VecDeque<(DiskTag, DiskCommand)>,
+    /// While set, the disk does nothing.
+    pub stalled: bool,
+    /// What each host was told, in order.
+    heard: BTreeMap<Generation, VecDeque<LockAnswer>>,
+    /// What devices were asked to fence: the ticket, and whom.
+    pub fences: VecDeque<(DeviceId, u64, Vec<Generation>)>,
+}
+
+pub fn config(start: Generation) -> LockServerConfig {
+    let devices = vec![DeviceId(0), DeviceId(1)];
+    LockServerConfig { id: LockServerId(0), start, epoch: EPOCH, devices, settings: Settings::default() }
+}
+
+pub fn settings() -> Settings {
+    Settings::default()
+}
+
+pub fn extents(mode: LockMode, ranges: &[(u64, u64)]) -> Vec<LockExtent> {
+    let extent = |(start, count): &(u64, u64)| LockExtent { position: 0, range: BlockRange::new(*start, *count), mode };
+    ranges.iter().map(extent).collect()
+}
+
+impl Bench {
+    pub fn new() -> Bench {
+        let start = Generation(1);
+        let mut bench = Bench {
+            server: LockServer::new(config(start)),
+            now: Now { time: Time(1_000_000_000), clock: Clock(0) },
+            start,
+            disk: vec![0; DISK_BYTES as usize],
+            commands: VecDeque::new(),
+            stalled: false,
+            heard: BTreeMap::new(),
+            fences: VecDeque::new(),
+        };
+        bench.take(Input::Start);
+        bench
+    }
+
+    /// Off and on again: the disk keeps what it has.
+    pub fn restart(&mut self) {
+        self.start.0 += 1;
+        self.server = LockServer::new(config(self.start));
+        self.commands.clear();
+        self.heard.clear();
+        self.fences.clear();
+        self.stalled = false;
+        self.take(Input::Start);
+    }
+
+    /// One step, and all that its disk commands bring about.
+    pub fn take(&mut self, input: Input) {
+        self.step(input);
+        self.run_disk();
+    }
+
+    pub fn run_disk(&mut self) {
+        while !self.stalled
+            && let Some((tag, command)) = self.commands.pop_front()
+        {
+            let result = self.perform(command);
+            self.step(Input::DiskDone { tag, result });
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        let mut effects = Effects::new();
+        self.server.step(self.now, input, &mut effects);
+        self.server.invariants();
+        for effect in effects.drain() {
+            match effect {
+                Effect::Disk { tag, command } => self.commands.push_back((tag, command)),
+                Effect::Send { to: NodeId::Host(host), message: Message::LockAnswer(answer) } => {
+                    assert_eq!((answer.epoch, answer.start), (EPOCH, self.start));
+                    self.heard.entry(host).or_default().push_back(answer);
+                }
+                Effect::Send { to: NodeId::Device(device), message: Message::Request(request) } => {
+                    self.fences.push_back(fence(device, request, self.start));
+                }
+                other => panic!("a lock server does not do this: {other:?}"),
+            }
+        }
+    }
+
+    fn perform(&mut self, command: DiskCommand) -> DiskResult {
+        match command {
+            DiskCommand::Read { offset, length } => {
+                DiskResult::Read(Ok(Bytes::copy_from_slice(&self.disk[offset as usize..][..length])))
+            }
+            DiskCommand::Write { offset, data, durable: true } => {
+                let data = data.concat();
+                self.disk[offset as usize..][..data.len()].copy_from_slice(&data);
+                DiskResult::Done(Ok(()))
+            }
+            other => panic!("a lock server does not do this: {other:?}"),
+        }
+    }
+
+    /// Lets time pass, with every timer on the way.
+    pub fn pass(&mut self, span: Duration) {
+        let end = self.now.time.after(span);
+        while let Some(deadline) = self.server.deadline().filter(|deadline| *deadline <= end) {
+            self.now.time = deadline.max(self.now.time);
+            self.take(Input::Wake);
+        }
+        self.now.time = end;
+    }
+
+    /// Lets time pass, in which these hosts speak often enough.
+    pub fn pass_with(&mut self, span: Duration, alive: &[Generation]) {
+        let end = self.now.time.after(span);
+        while self.now.time < end {
+            self.pass(settings().heartbeat.min(end.since(self.now.time)));
+            for host in alive {
+                let answers = self.heard.get(host).map_or(0, VecDeque::len);
+                self.say(*host, LockCommand::Heartbeat);
+                self.heard.get_mut(host).expect("a heartbeat is answered").remove(answers);
+            }
+        }
+    }
+
+    pub fn message(&mut self, from: NodeId, message: Message) {
+        self.take(Input::Message { from, message });
+    }
+
+    pub fn request(&mut self, request: LockRequest) {
+        self.message(NodeId::Host(request.host), Message::LockRequest(request));
+    }
+
+    /// The host says this, as one that knows the server's start.
+    pub fn say(&mut self, host: Generation, command: LockCommand) {
+        self.say_to(self.start, host, command);
+    }
+
+    pub fn say_to(&mut self, start: Generation, host: Generation, command: LockCommand) {
+        self.request(LockRequest { host, epoch: EPOCH, start, dropped: Vec::new(), command });
+    }
+
+    pub fn lock(&mut self, host: Generation, claim: u64, mode: LockMode, range: (u64, u64), term: LockTerm) {
+        self.say(host, LockCommand::Lock { claim, object: OBJECT, extents: extents(mode, &[range]), term });
+    }
+
+    pub fn unlock(&mut self, host: Generation, claim: u64) {
+        self.say(host, LockCommand::Unlock { claim });
+    }
+
+    /// The next thing the host was told.
+    pub fn hear(&mut self, host: Generation) -> Option<LockReply> {
+        self.heard.get_mut(&host)?.pop_front().map(|answer| answer.reply)
+    }
+
+    /// A device has fenced.
+    pub fn fenced(&mut self, device: DeviceId, ticket: u64) {
+        let reply = Reply::Managed { ticket, result: Ok(Managed::Done) };
+        let answer = Answer { epoch: EPOCH, confirmed: Vec::new(), reply };
+        self.message(NodeId::Device(device), Message::Answer(answer));
+    }
+
+    /// All devices do as they were asked.
+    pub fn fence_everywhere(&mut self) {
+        for (device, ticket, _) in std::mem::take(&mut self.fences) {
+            self.fenced(device, ticket);
+        }
+    }
+}
+
+fn fence(device: DeviceId, request: Request, start: Generation) -> (DeviceId, u64, Vec<Generation>) {
+    assert_eq!(request.host, start, "the server asks in the name of its start");
+    match request.command {
+        Command::Manage { ticket, task: Task::Fence { below: Generation(0), except, also } } if except.is_empty() => {
+            (device, ticket, also)
+        }
+        other => panic!("a lock server asks devices only to fence: {other:?}"),
+    }
+}
+
+pub fn granted(claim: u64, waited: bool) -> Option<LockReply> {
+    Some(LockReply::Granted { claim, waited })
+}
+
+pub fn recall(claims: &[u64]) -> Option<LockReply> {
+    Some(LockReply::Recall { claims: claims.to_vec() })
+}

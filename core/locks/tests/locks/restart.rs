@@ -1,0 +1,144 @@
+//! A server that has started again knows no claims, only who may hold some.
+
+use crate::bench::*;
+use braid_base::Generation;
+use braid_locks::{ListError, LockService};
+use braid_machine::{DiskError, DiskResult, DiskTag, Effects, Input, Machine};
+use braid_wire::LockMode::{Exclusive, Shared};
+use braid_wire::{LockCommand, LockMode, LockReply, LockTerm, Rejection};
+use std::time::Duration;
+
+/// Both hosts hold something, then the server starts again.
+fn restarted() -> Bench {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Kept);
+    bench.lock(TWO, 1, Exclusive, (8, 8), PATIENT);
+    bench.restart();
+    assert_eq!(bench.server.service(), LockService::Recovering);
+    bench
+}
+
+fn hold(bench: &mut Bench, to: u32, host: Generation, claim: u64, mode: LockMode, range: (u64, u64), kept: bool) {
+    let term = LockTerm::Held { start: Generation(to), kept };
+    let command = LockCommand::Lock { claim, object: OBJECT, extents: extents(mode, &[range]), term };
+    bench.say_to(Generation(1), host, command);
+}
+
+#[test]
+fn nothing_is_granted_until_every_host_has_said_what_it_holds() {
+    let mut bench = restarted();
+    bench.say_to(Generation(1), ONE, LockCommand::Heartbeat);
+    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat), "which tells it of the new start");
+    hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
+    hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), granted(1, false)));
+    bench.lock(ONE, 2, Exclusive, (100, 8), PATIENT);
+    bench.say_to(Generation(0), THREE, lock(1, (200, 8)));
+    hold(&mut bench, 2, TWO, 1, Exclusive, (8, 8), false);
+    assert_eq!(bench.hear(TWO), granted(1, false));
+    assert_eq!((bench.hear(ONE), bench.hear(THREE)), (None, None), "the other host has more to say perhaps");
+    bench.say(TWO, LockCommand::Heartbeat);
+    assert_eq!(bench.server.service(), LockService::Serving);
+    assert_eq!((bench.hear(ONE), bench.hear(THREE)), (granted(2, false), granted(1, false)));
+    // What was said again counts: kept or not.
+    bench.lock(THREE, 2, Exclusive, (0, 16), PATIENT);
+    assert_eq!((bench.hear(TWO), bench.hear(TWO)), (Some(LockReply::Heartbeat), None));
+    assert_eq!((bench.hear(ONE), bench.hear(THREE)), (recall(&[1]), None));
+    assert_eq!(bench.server.counters().reasserted, 2);
+}
+
+fn lock(claim: u64, range: (u64, u64)) -> LockCommand {
+    LockCommand::Lock { claim, object: OBJECT, extents: extents(Exclusive, &[range]), term: PATIENT }
+}
+
+#[test]
+fn hosts_that_say_nothing_are_fenced_before_anything_is_granted() {
+    let mut bench = restarted();
+    bench.say(ONE, LockCommand::Heartbeat);
+    bench.lock(ONE, 2, Exclusive, (8, 8), PATIENT);
+    bench.pass_with(settings().host_lease, &[ONE]);
+    assert!(bench.fences.is_empty());
+    bench.pass_with(Duration::from_secs(1), &[ONE]);
+    assert!(bench.fences.iter().all(|(_, _, hosts)| *hosts == [TWO]));
+    bench.hear(ONE);
+    assert_eq!(bench.hear(ONE), None);
+    bench.fence_everywhere();
+    assert_eq!(bench.hear(ONE), granted(2, false));
+    // Fenced hosts are not asked about after the next restart; and what one says it holds is not believed.
+    bench.restart();
+    hold(&mut bench, 3, TWO, 1, Exclusive, (8, 8), false);
+    assert_eq!(bench.hear(TWO), Some(LockReply::Rejected { rejection: Rejection::Fenced }));
+    bench.say(ONE, LockCommand::Heartbeat);
+    assert_eq!(bench.server.service(), LockService::Serving);
+}
+
+#[test]
+fn a_host_that_does_not_know_of_the_restart_is_told_and_gets_nothing() {
+    let mut bench = restarted();
+    for known in [0, 1] {
+        bench.say_to(Generation(known), ONE, lock(5, (50, 1)));
+        assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat));
+    }
+    bench.say(ONE, LockCommand::Heartbeat);
+    bench.say(TWO, LockCommand::Heartbeat);
+    bench.say_to(Generation(1), ONE, lock(5, (50, 1)));
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), Some(LockReply::Heartbeat)));
+    assert!(bench.server.table().is_empty());
+}
+
+/// Late copies, to another start, or from before the host had said all.
+#[test]
+fn late_claims_of_what_is_held_mean_nothing() {
+    let mut bench = restarted();
+    hold(&mut bench, 1, ONE, 1, Exclusive, (0, 8), true);
+    bench.say(ONE, LockCommand::Heartbeat);
+    hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), None));
+    assert!(bench.server.table().is_empty());
+    bench.say(TWO, LockCommand::Heartbeat);
+    // Even when the host has been forgotten since: it is not taken for one that was fenced.
+    bench.pass(settings().host_lease * 2);
+    hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
+    assert_eq!(bench.hear(ONE), None);
+}
+
+#[test]
+fn of_two_hosts_that_say_they_hold_the_same_the_second_is_fenced() {
+    let mut bench = restarted();
+    hold(&mut bench, 2, ONE, 1, Shared, (0, 8), true);
+    hold(&mut bench, 2, TWO, 1, Exclusive, (0, 8), true);
+    assert_eq!(bench.hear(TWO), None);
+    assert!(bench.fences.iter().all(|(_, _, hosts)| *hosts == [TWO]) && bench.fences.len() == 2);
+    bench.say(ONE, LockCommand::Heartbeat);
+    assert_eq!(bench.server.service(), LockService::Recovering);
+    bench.fence_everywhere();
+    assert_eq!(bench.server.service(), LockService::Serving);
+}
+
+#[test]
+fn answers_of_devices_to_an_earlier_start_do_not_count() {
+    let mut bench = restarted();
+    bench.pass(settings().host_lease * 2);
+    let late = std::mem::take(&mut bench.fences);
+    bench.restart();
+    bench.pass(settings().host_lease * 2);
+    for (device, ticket, _) in late {
+        bench.fenced(device, ticket);
+    }
+    assert_eq!(bench.server.service(), LockService::Recovering);
+    bench.fence_everywhere();
+    assert_eq!(bench.server.service(), LockService::Serving);
+}
+
+#[test]
+fn a_server_whose_disk_fails_stops() {
+    let mut bench = Bench::new();
+    bench.stalled = true;
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    bench.take(Input::DiskDone { tag: DiskTag(1), result: DiskResult::Done(Err(DiskError::Failed)) });
+    assert_eq!(bench.server.service(), LockService::Unusable(ListError::Disk(DiskError::Failed)));
+    assert_eq!(bench.server.deadline(), None);
+    let mut effects = Effects::new();
+    bench.server.step(bench.now, Input::Wake, &mut effects);
+    assert!(effects.is_empty() && bench.hear(ONE).is_none());
+}

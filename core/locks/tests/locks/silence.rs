@@ -1,0 +1,119 @@
+//! Hosts that say nothing any more: fenced before anybody gets what they held.
+
+use crate::bench::*;
+use braid_base::DeviceId;
+use braid_wire::LockMode::Exclusive;
+use braid_wire::{LockCommand, LockReply, LockTerm, Rejection};
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_silent_host_is_fenced_at_every_device_before_the_next_is_granted() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Kept);
+    bench.lock(TWO, 1, Exclusive, (0, 8), LockTerm::Kept);
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), recall(&[1])));
+    bench.pass_with(settings().host_lease, &[TWO]);
+    assert!(bench.fences.is_empty(), "its lease has not run out");
+    bench.pass_with(SECOND, &[TWO]);
+    let (first, ticket, hosts) = bench.fences.pop_front().expect("it is fenced");
+    assert_eq!((first, &hosts), (DeviceId(0), &vec![ONE]));
+    while let Some(reply) = bench.hear(ONE) {
+        assert_eq!(Some(reply), recall(&[1]));
+    }
+    let rejected = Some(LockReply::Rejected { rejection: Rejection::Fenced });
+    bench.say(ONE, LockCommand::Yield { claims: vec![1] });
+    assert_eq!(bench.hear(ONE), rejected, "there is no way back: a device may have it fenced");
+    bench.fenced(DeviceId(0), ticket);
+    bench.fenced(DeviceId(0), ticket);
+    bench.fenced(DeviceId(1), ticket + 1);
+    bench.fences.clear();
+    bench.pass_with(SECOND, &[TWO]);
+    assert_eq!(bench.hear(TWO), None, "one device has not said that it is durable");
+    assert!(
+        bench.fences.iter().all(|fence| *fence == (DeviceId(1), ticket, vec![ONE])),
+        "only that one is asked again"
+    );
+    assert!(!bench.fences.is_empty());
+    bench.fence_everywhere();
+    assert_eq!(bench.hear(TWO), granted(1, true));
+    bench.say(ONE, LockCommand::Heartbeat);
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (rejected, None));
+    assert_eq!(bench.server.counters().fenced, 1);
+}
+
+#[test]
+fn a_silent_host_in_nobodys_way_is_left_alone_for_ten_leases() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Kept);
+    bench.pass(settings().host_lease * 10);
+    assert!(bench.fences.is_empty());
+    bench.pass(settings().host_lease / 8);
+    assert_eq!(bench.fences.len(), 2);
+    bench.fence_everywhere();
+    assert!(bench.server.table().is_empty());
+}
+
+#[test]
+fn a_host_that_speaks_keeps_what_others_want() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
+    bench.pass_with(settings().host_lease * 20, &[ONE, TWO]);
+    assert!(bench.fences.is_empty());
+    bench.unlock(ONE, 1);
+    assert_eq!(bench.hear(TWO), granted(1, true));
+}
+
+#[test]
+fn a_silent_host_that_holds_nothing_is_forgotten_with_its_place_in_the_queue() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
+    bench.pass_with(settings().host_lease + SECOND, &[ONE]);
+    assert!(bench.fences.is_empty());
+    assert_eq!(bench.server.table().len(), 1);
+    bench.unlock(ONE, 1);
+    bench.pass(settings().host_lease + SECOND);
+    assert_eq!(bench.server.counters().list_writes, 4, "both came and went");
+    // Nobody has to say anything after a restart.
+    bench.restart();
+    bench.lock(TWO, 2, Exclusive, (0, 8), PATIENT);
+    assert_eq!(bench.hear(TWO), granted(2, false));
+}
+
+/// The host's place in the list is being written over when it comes back.
+#[test]
+fn a_host_that_was_forgotten_and_comes_back_is_written_again() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    bench.unlock(ONE, 1);
+    while bench.hear(ONE).is_some() {}
+    bench.stalled = true;
+    bench.pass(settings().host_lease + SECOND);
+    bench.lock(ONE, 2, Exclusive, (0, 8), PATIENT);
+    assert_eq!(bench.hear(ONE), None);
+    bench.stalled = false;
+    bench.run_disk();
+    assert_eq!(bench.hear(ONE), granted(2, false));
+    assert_eq!(bench.server.counters().list_writes, 3);
+}
+
+#[test]
+fn hosts_that_fall_silent_together_are_fenced_together_and_those_later_in_the_next_round() {
+    let mut bench = Bench::new();
+    for (host, block) in [(ONE, 0), (TWO, 8)] {
+        bench.lock(host, 1, Exclusive, (block, 8), LockTerm::Kept);
+    }
+    bench.lock(THREE, 1, Exclusive, (0, 16), PATIENT);
+    bench.pass_with(SECOND, &[TWO, THREE]);
+    bench.pass_with(settings().host_lease, &[THREE]);
+    bench.pass_with(SECOND * 2, &[THREE]);
+    assert!(bench.fences.iter().all(|(_, _, hosts)| *hosts == [ONE]));
+    bench.fence_everywhere();
+    assert!(bench.fences.iter().all(|(_, _, hosts)| *hosts == [TWO]));
+    assert_eq!((bench.fences.len(), bench.hear(THREE)), (2, None));
+    bench.fence_everywhere();
+    assert_eq!(bench.hear(THREE), granted(1, true));
+}

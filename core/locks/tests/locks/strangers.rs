@@ -1,0 +1,72 @@
+//! What networks and strangers bring: refused or ignored, never believed.
+
+use crate::bench::*;
+use braid_base::{BlockRange, DeviceId, Epoch, Generation, NodeId, limits};
+use braid_wire::{
+    LockCommand, LockExtent, LockMode, LockRefusal, LockReply, LockRequest, LockTerm, Message, Rejection,
+};
+
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    let mut bench = Bench::new();
+    let extent = |position, start, count| LockExtent {
+        position,
+        range: BlockRange::new(start, count),
+        mode: LockMode::Exclusive,
+    };
+    let many = vec![extent(0, 0, 1); limits::EXTENTS_MAX + 1];
+    for (claim, extents) in [vec![], many, vec![extent(0, 5, 0)], vec![extent(1024, 0, 1)]].into_iter().enumerate() {
+        for term in [PATIENT, LockTerm::Kept, LockTerm::Held { start: bench.start, kept: true }] {
+            let claim = claim as u64;
+            bench.say(ONE, LockCommand::Lock { claim, object: OBJECT, extents: extents.clone(), term });
+            assert_eq!(bench.hear(ONE), Some(LockReply::Refused { claim, refusal: LockRefusal::Malformed }));
+        }
+    }
+    assert!(bench.server.table().is_empty());
+}
+
+#[test]
+fn other_epochs_are_refused() {
+    let mut bench = Bench::new();
+    let command = LockCommand::Heartbeat;
+    let request = LockRequest { host: ONE, epoch: Epoch(2), start: Generation(0), dropped: Vec::new(), command };
+    bench.request(request);
+    let rejection = Rejection::WrongEpoch { current: EPOCH };
+    assert_eq!(bench.hear(ONE), Some(LockReply::Rejected { rejection }));
+}
+
+#[test]
+fn nobody_speaks_for_another_host() {
+    let mut bench = Bench::new();
+    let command = LockCommand::Heartbeat;
+    let request = LockRequest { host: ONE, epoch: EPOCH, start: Generation(0), dropped: Vec::new(), command };
+    for from in [NodeId::Host(TWO), NodeId::Device(DeviceId(0))] {
+        bench.message(from, Message::LockRequest(request.clone()));
+    }
+    assert_eq!((bench.hear(ONE), bench.hear(TWO)), (None, None));
+    assert_eq!(bench.server.counters().ignored, 2);
+}
+
+#[test]
+fn more_hosts_than_there_is_room_for_are_turned_away() {
+    let mut bench = Bench::new();
+    for host in 0..limits::HOSTS_MAX as u32 {
+        bench.say(Generation(100 + host), LockCommand::Heartbeat);
+    }
+    bench.say(ONE, LockCommand::Heartbeat);
+    assert_eq!(bench.hear(ONE), Some(LockReply::Rejected { rejection: Rejection::TooManyHosts }));
+    bench.say(Generation(100), LockCommand::Heartbeat);
+    bench.hear(Generation(100));
+    assert_eq!(bench.hear(Generation(100)), Some(LockReply::Heartbeat));
+}
+
+#[test]
+fn a_host_that_asks_for_too_much_at_once_is_told_to_come_back() {
+    let mut bench = Bench::new();
+    bench.stalled = true;
+    for claim in 0..=limits::OPERATIONS_MAX as u64 {
+        bench.lock(ONE, claim, LockMode::Shared, (0, 1), PATIENT);
+    }
+    let claim = limits::OPERATIONS_MAX as u64;
+    assert_eq!(bench.hear(ONE), Some(LockReply::Refused { claim, refusal: LockRefusal::Busy }));
+}

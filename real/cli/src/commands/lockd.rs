@@ -1,0 +1,53 @@
+//! `braid lockd`: the daemon of one lock server.
+
+use crate::commands::Common;
+use crate::failure::Failure;
+use crate::lockd::LockDaemon;
+use crate::output;
+use crate::signals::{self, Signals};
+use braid_base::LockServerId;
+use braid_shell::Address;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Serve locks to the hosts of an array
+///
+/// Volumes with the ordering server-lock or callback-lock need it: hosts ask it before they use a volume's blocks. `braid up` starts
+/// it by itself, and again when it dies; hosts find it by the array's folder. Its state, the file lockd0.state in that folder, is
+/// small: which hosts may hold locks. After it died, it waits for those to say what they hold, or has the devices refuse them, and
+/// only then grants new locks.
+///
+/// Ends with Ctrl-C or SIGTERM. Whoever can reach the address can take locks: keep it to networks that you trust.
+///
+/// Example: `braid lockd --array /srv/a --listen 10.0.0.5:7100`
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Which of the array's lock servers; see `braid up --lock-servers`
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    id: u16,
+    /// Where to listen: HOST:PORT, port 0 for any free one, or unix:PATH
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: Address,
+    /// Die with this process, which must be the parent
+    #[arg(long, hide = true)]
+    child_of: Option<u32>,
+}
+
+/// Serves until it is asked to end.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    if let Some(parent) = arguments.child_of {
+        signals::die_with(parent)?;
+    }
+    let mut signals = Signals::catch()?;
+    let daemon = LockDaemon::open(&common.folder(), LockServerId(arguments.id))?;
+    let serving = |address: &Address| {
+        let (id, pid) = (arguments.id, std::process::id());
+        output::print(
+            common.json,
+            || json!({"schema": 1, "ready": true, "address": address.to_string(), "id": id, "pid": pid}),
+            || format!("lock server {id} serves at {address}\n"),
+        );
+    };
+    daemon.serve(&arguments.listen, true, serving, signals.asked_to_end()).await?;
+    Ok(ExitCode::SUCCESS)
+}

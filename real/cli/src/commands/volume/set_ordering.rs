@@ -1,0 +1,46 @@
+//! `braid volume set-ordering`.
+
+use crate::commands::Common;
+use crate::failure::Failure;
+use crate::session::{Session, require_up};
+use crate::{ordering, output, volumes};
+use braid_wire::Ordering;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Change how hosts that use a volume are kept apart, while they use it
+///
+/// All hosts end what they have begun, the devices are told, and the hosts go on: clients see a pause of about a second, and no
+/// error. If this is cut short, `braid up` puts it right. What each ordering is good for: docs/orderings.md.
+///
+/// Example: `braid volume set-ordering vol0 device-lock`
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Which volume
+    name: String,
+    /// none, server-lock, callback-lock, device-lock or timestamp
+    ordering: Ordering,
+}
+
+/// Changes it.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let folder = common.folder();
+    let Arguments { name, ordering } = arguments;
+    let before = volumes::find(&folder.describe()?, &name)?.ordering.clone();
+    require_up(&folder)?;
+    let session = Session::start(&folder, "volume set-ordering").await?;
+    let bar = output::waiting();
+    let outcome = ordering::change(&session, &name, ordering, |what| bar.set_message(what.to_string())).await;
+    bar.finish_and_clear();
+    session.end().await;
+    let changed = outcome?;
+    output::print(
+        common.json,
+        || json!({"schema": 1, "volume": name, "ordering": ordering.name(), "before": before, "changed": changed}),
+        || match changed {
+            true => format!("volume {name}: {ordering} instead of {before}\n"),
+            false => format!("volume {name} has the ordering {ordering} already\n"),
+        },
+    );
+    Ok(ExitCode::SUCCESS)
+}

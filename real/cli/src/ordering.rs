@@ -1,0 +1,214 @@
+//! Changing how a volume's requests are ordered, while hosts use it.
+//!
+//! ```text
+//!   volume is    who        does
+//!   Draining     hosts      begin nothing on it, end what they have begun, and say so with their leases
+//!   Reordering   devices    are told to order it in the new way: nothing is under way, so that nothing mixes
+//!   Ready        hosts      take it in as it is now, and go on
+//! ```
+//!
+//! Whoever dies in between leaves either a volume that is draining, which goes on as it was; or one that is being reordered,
+//! and hosts wait until that is brought to its end. [`keep_settled`] sees to both.
+
+use crate::failure::Failure;
+use crate::session::{HEARTBEAT, LEASE, Session};
+use crate::volumes;
+use braid_base::{Generation, LockServerId};
+use braid_control::{ArrayDescription, ArrayFolder, HostEntry, Moment, VolumeEntry, VolumeState};
+use braid_shell::HostClient;
+use braid_wire::{Ordering, Task};
+use std::time::{Duration, Instant};
+
+/// How long hosts may take to end what they have begun.
+const DRAIN_WAIT: Duration = Duration::from_secs(30);
+/// How long lock servers may take to start.
+const LOCK_SERVER_WAIT: Duration = Duration::from_secs(10);
+/// The wait before another look at what others do.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Orders a volume as `to` from now on. `progress` is told what is being done. False if it was so already.
+pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl Fn(&str)) -> Result<bool, Failure> {
+    let (folder, by) = (session.folder(), session.generation());
+    settle(folder, session.client()).await?;
+    let Some(revision) = begin(folder, name, to, by)? else { return Ok(false) };
+    let ready = async {
+        progress("waiting for hosts to end what they have begun");
+        await_drained(folder, by, revision).await?;
+        if to.needs_lock_server() {
+            progress("waiting for the lock server");
+            await_lock_servers(folder).await?;
+        }
+        Ok(())
+    };
+    if let Err(failure) = ready.await {
+        // Nothing has changed yet: hosts go on as before.
+        give_up(folder, name, by)?;
+        return Err(failure);
+    }
+    progress("telling the devices");
+    let entry = go_on(folder, name, by)?;
+    finish(folder, session.client(), &entry).await.map_err(|failure| {
+        let hint = "hosts wait until it is done: `braid up` ends what was begun, once all devices of the volume serve";
+        Failure { hint: Some(hint.to_string()), ..failure }.of(format!("volume {name}"))
+    })?;
+    Ok(true)
+}
+
+/// True if hosts need a lock server for this volume, now or soon.
+pub fn needs_lock_server(entry: &VolumeEntry) -> bool {
+    let next = match &entry.state {
+        VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => Some(to),
+        _ => None,
+    };
+    let orderings = [Some(&entry.ordering), next];
+    orderings.into_iter().flatten().any(|name| name.parse().is_ok_and(Ordering::needs_lock_server))
+}
+
+/// Waits until every lock server of the array serves.
+pub async fn await_lock_servers(folder: &ArrayFolder) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        let serving: Vec<LockServerId> = live(folder)?.iter().filter_map(served_by).collect();
+        let Some(away) = folder.describe()?.lock_servers().find(|server| !serving.contains(server)) else {
+            return Ok(());
+        };
+        if begun.elapsed() > LOCK_SERVER_WAIT {
+            let message = format!("the ordering needs lock server {away}, which does not serve");
+            let hint = format!("`braid up` starts it; or do it yourself: `braid lockd --id {}`", away.0);
+            return Err(Failure::unreachable("no-lock-server", message).hint(hint));
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
+}
+
+/// Runs until dropped: ends what somebody has begun who lives no more.
+pub async fn keep_settled(folder: ArrayFolder, client: HostClient) {
+    loop {
+        if let Err(failure) = settle(&folder, &client).await {
+            tracing::warn!("can't end the change of a volume's ordering, and will try again: {failure}");
+        }
+        tokio::time::sleep(HEARTBEAT).await;
+    }
+}
+
+async fn settle(folder: &ArrayFolder, client: &HostClient) -> Result<(), Failure> {
+    let on_hold = folder.describe()?.volumes.into_iter().filter(|entry| entry.state.is_on_hold());
+    for entry in on_hold.collect::<Vec<_>>() {
+        let Some(by) = changed_by(&entry) else { continue };
+        if live(folder)?.iter().any(|host| host.generation == by) {
+            continue;
+        }
+        match entry.state {
+            VolumeState::Draining { .. } => give_up(folder, &entry.name, by)?,
+            _ => finish(folder, client, &entry).await?,
+        }
+    }
+    Ok(())
+}
+
+/// Puts the volume on hold. The revision that says so; none if there is nothing to change.
+fn begin(folder: &ArrayFolder, name: &str, to: Ordering, by: Generation) -> Result<Option<u64>, Failure> {
+    let is_so = |entry: &VolumeEntry| entry.state == VolumeState::Ready && entry.ordering == to.name();
+    if is_so(volumes::find(&folder.describe()?, name)?) {
+        return Ok(None);
+    }
+    folder.update(|description| {
+        let revision = description.revision + 1;
+        volumes::find(description, name)?;
+        let entry = description.volume_mut(name).expect("just found");
+        if let Some(other) = changed_by(entry) {
+            let message = format!("host {other} is changing the ordering of volume '{name}' just now");
+            return Err(Failure::failed("volume-reordering", message).hint("try again when it is done"));
+        }
+        entry.state = VolumeState::Draining { to: to.name().to_string(), by: by.0 };
+        Ok(Some(revision))
+    })
+}
+
+/// Waits until no live host but `own` has anything under way that began before `revision`.
+async fn await_drained(folder: &ArrayFolder, own: Generation, revision: u64) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        let hosts = live(folder)?;
+        let late = |host: &&HostEntry| {
+            host.generation != own && host.report.lock_server.is_none() && host.report.revision < revision
+        };
+        let late: Vec<String> = hosts.iter().filter(late).map(name_of).collect();
+        if late.is_empty() {
+            return Ok(());
+        }
+        if begun.elapsed() > DRAIN_WAIT {
+            let message = format!("{} did not end what they have begun within {DRAIN_WAIT:?}", late.join(", "));
+            return Err(
+                Failure::unreachable("not-drained", message).hint("end them, or try again: nothing has changed")
+            );
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
+}
+
+/// All have drained: from here on there is no way back.
+fn go_on(folder: &ArrayFolder, name: &str, by: Generation) -> Result<VolumeEntry, Failure> {
+    folder.update(|description| {
+        let entry = mine(description, name, by)?;
+        if let VolumeState::Draining { to, by } = entry.state.clone() {
+            entry.state = VolumeState::Reordering { to, by };
+        }
+        Ok(entry.clone())
+    })
+}
+
+/// Nothing has changed: the volume goes on as it was.
+fn give_up(folder: &ArrayFolder, name: &str, by: Generation) -> Result<(), Failure> {
+    folder.update(|description| {
+        let entry = mine(description, name, by)?;
+        if let VolumeState::Draining { .. } = entry.state {
+            entry.state = VolumeState::Ready;
+        }
+        Ok(())
+    })
+}
+
+/// Tells the devices, and then that it is done.
+async fn finish(folder: &ArrayFolder, client: &HostClient, entry: &VolumeEntry) -> Result<(), Failure> {
+    let (VolumeState::Reordering { to, .. }, Some(by)) = (&entry.state, changed_by(entry)) else { return Ok(()) };
+    let volume = volumes::describe(&VolumeEntry { ordering: to.clone(), ..entry.clone() })?;
+    volumes::on_all_devices(client, &volume, |volume| Task::SetOrdering {
+        object: volume.id.object(),
+        ordering: volume.ordering,
+    })
+    .await?;
+    folder.update(|description| {
+        let entry = mine(description, &entry.name, by)?;
+        entry.ordering = to.clone();
+        entry.state = VolumeState::Ready;
+        Ok(())
+    })
+}
+
+/// The volume, if it is still this host that changes it.
+fn mine<'a>(description: &'a mut ArrayDescription, name: &str, by: Generation) -> Result<&'a mut VolumeEntry, Failure> {
+    description.volume_mut(name).filter(|entry| changed_by(entry) == Some(by)).ok_or_else(|| {
+        let message = format!("volume '{name}' was taken over or deleted while its ordering was being changed");
+        Failure::failed("volume-reordering", message).hint("`braid volume info` shows how it is")
+    })
+}
+
+fn changed_by(entry: &VolumeEntry) -> Option<Generation> {
+    match entry.state {
+        VolumeState::Draining { by, .. } | VolumeState::Reordering { by, .. } => Some(Generation(by)),
+        _ => None,
+    }
+}
+
+fn live(folder: &ArrayFolder) -> Result<Vec<HostEntry>, Failure> {
+    Ok(folder.hosts(&Moment::now(), LEASE)?.into_iter().filter(|host| host.live).collect())
+}
+
+fn served_by(host: &HostEntry) -> Option<LockServerId> {
+    host.report.lock_server.as_ref().map(|service| LockServerId(service.id))
+}
+
+fn name_of(host: &HostEntry) -> String {
+    format!("host {} ({}, process {})", host.generation, host.what, host.pid)
+}

@@ -1,0 +1,107 @@
+//! The volumes that a host serves: taken in, put on hold and dropped as the array's description has them.
+//!
+//! A volume whose ordering changes is on hold: the host begins nothing on it, and tells with its lease when all that it had
+//! begun is over. Once the volume is ready again, the host takes it in as it then is, and what has waited begins. So users
+//! see a pause, and no error.
+
+use crate::failure::Failure;
+use crate::observed::Holds;
+use crate::volumes;
+use braid_base::VolumeId;
+use braid_control::{ArrayDescription, VolumeEntry, VolumeState};
+use braid_layout::VolumeDescription;
+use braid_machine::HostRequest;
+use braid_shell::HostClient;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+/// What a host serves. Clones are of the same.
+#[derive(Clone)]
+pub struct Shelf {
+    client: HostClient,
+    holds: Holds,
+    state: Arc<Mutex<State>>,
+}
+
+/// Which volumes a host is to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those of these names.
+    Named(Vec<String>),
+    /// All that there are and will be.
+    All,
+}
+
+struct State {
+    wanted: Wanted,
+    /// Descriptions of lower revisions are past.
+    revision: u64,
+    /// As the host knows them.
+    taken: Vec<VolumeDescription>,
+}
+
+impl Shelf {
+    /// Nothing is served yet.
+    pub fn new(client: HostClient, holds: Holds) -> Shelf {
+        let state = State { wanted: Wanted::Named(Vec::new()), revision: 0, taken: Vec::new() };
+        Shelf { client, holds, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Serves these from now on.
+    pub async fn serve(&self, wanted: Wanted, description: &ArrayDescription) -> Result<(), Failure> {
+        self.state.lock().await.wanted = wanted;
+        self.follow(description).await
+    }
+
+    /// Does what has changed since the last time. One that was read before the last one was is ignored.
+    pub async fn follow(&self, description: &ArrayDescription) -> Result<(), Failure> {
+        // Held to the end, so that the host is told of changes in their order.
+        let mut state = self.state.lock().await;
+        if description.revision < state.revision {
+            return Ok(());
+        }
+        state.revision = description.revision;
+        for entry in description.volumes.iter().filter(|entry| entry.state.is_on_hold()) {
+            self.holds.begin(VolumeId(entry.id));
+        }
+        let wanted = state.wanted.clone();
+        for entry in description.volumes.iter().filter(|entry| wanted.includes(entry)) {
+            if entry.state != VolumeState::Ready {
+                continue;
+            }
+            let volume = volumes::describe(entry)?;
+            if self.holds.contains(volume.id) || !state.taken.contains(&volume) {
+                // This ends the hold, too.
+                self.client.call(HostRequest::AdoptVolume { volume: volume.clone() }).await?;
+                state.taken.retain(|other| other.id != volume.id);
+                state.taken.push(volume);
+            }
+        }
+        let stays = |id: VolumeId| description.volumes.iter().any(|entry| entry.id == id.0 && is_usable(entry));
+        for gone in state.taken.extract_if(.., |volume| !stays(volume.id)).collect::<Vec<_>>() {
+            self.client.call(HostRequest::DropVolume { volume: gone.id }).await?;
+        }
+        let on_hold =
+            |id: VolumeId| description.volumes.iter().any(|entry| entry.id == id.0 && entry.state.is_on_hold());
+        for other in self.holds.all().into_iter().filter(|id| !on_hold(*id)) {
+            // Not one that this host serves: nothing waits for it.
+            self.holds.end(other);
+        }
+        Ok(())
+    }
+}
+
+impl Wanted {
+    /// True if this volume is among them.
+    pub fn includes(&self, entry: &VolumeEntry) -> bool {
+        match self {
+            Wanted::All => true,
+            Wanted::Named(names) => names.contains(&entry.name),
+        }
+    }
+}
+
+/// True if a volume can be used, though perhaps not at this moment.
+pub fn is_usable(entry: &VolumeEntry) -> bool {
+    entry.state == VolumeState::Ready || entry.state.is_on_hold()
+}
