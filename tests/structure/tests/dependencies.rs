@@ -20,6 +20,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sim/check", &["base", "wire", "layout"]),
     ("sim/world", &["base", "wire", "machine"]),
     ("sim/cluster", &["base", "wire", "machine", "layout", "store", "device", "host", "world", "check"]),
+    ("sim/measure", &["base", "wire", "machine", "layout", "store", "device", "host", "locks", "world"]),
+    ("sim/experiments", &["wire", "measure"]),
     // Real. The shell knows no protocol either.
     ("real/shell", &["base", "wire", "machine"]),
     ("real/control", &["base", "wire", "machine", "layout"]),

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 pub const OBJECT: ObjectId = ObjectId(1);
 pub const UNORDERED: ObjectId = ObjectId(2);
+pub const LOCKED: ObjectId = ObjectId(3);
+pub const SERVED: ObjectId = ObjectId(4);
 pub const BLOCKS: u64 = 256;
 pub const EPOCH: Epoch = Epoch(1);
 const SIZE: u64 = 64 << 20;
@@ -37,7 +39,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A device with an object under timestamp ordering and one without ordering.
+    /// A device with an object for each way of ordering.
     pub fn new() -> Bench {
         let config = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
         let mut disk = vec![0; SIZE as usize];
@@ -56,7 +58,12 @@ impl Bench {
             settled: BTreeMap::new(),
         };
         bench.take(Input::Start);
-        for (object, ordering) in [(OBJECT, Ordering::Timestamp), (UNORDERED, Ordering::None)] {
+        for (object, ordering) in [
+            (OBJECT, Ordering::Timestamp),
+            (UNORDERED, Ordering::None),
+            (LOCKED, Ordering::DeviceLock),
+            (SERVED, Ordering::ServerLock),
+        ] {
             let task = Task::CreateObject { object, blocks: BLOCKS, ordering };
             bench.say(Generation(99), Command::Manage { ticket: object.0, task });
             assert!(matches!(bench.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
@@ -197,11 +204,18 @@ fn device() -> Device {
 pub struct Actor {
     pub id: TransactionId,
     pub stamp: Stamp,
+    pub object: ObjectId,
+    pub ordering: Ordering,
 }
 
 impl Actor {
     pub fn new(host: Generation, sequence: u64, stamp: Stamp) -> Actor {
-        Actor { id: TransactionId { host, sequence }, stamp }
+        Actor { id: TransactionId { host, sequence }, stamp, object: OBJECT, ordering: Ordering::Timestamp }
+    }
+
+    /// The same on an object that is ordered otherwise.
+    pub fn on(self, object: ObjectId, ordering: Ordering) -> Actor {
+        Actor { object, ordering, ..self }
     }
 
     pub fn read(self, range: BlockRange) -> Command {
@@ -209,8 +223,8 @@ impl Actor {
         Command::Read {
             transaction,
             stamp,
-            object: OBJECT,
-            ordering: Ordering::Timestamp,
+            object: self.object,
+            ordering: self.ordering,
             extents: vec![range],
             want: Want::Data,
         }
@@ -221,8 +235,8 @@ impl Actor {
         Command::Prewrite {
             transaction,
             stamp,
-            object: OBJECT,
-            ordering: Ordering::Timestamp,
+            object: self.object,
+            ordering: self.ordering,
             prewrites: vec![range],
             reads: Vec::new(),
         }
@@ -233,31 +247,24 @@ impl Actor {
         Command::Prewrite {
             transaction,
             stamp,
-            object: OBJECT,
-            ordering: Ordering::Timestamp,
+            object: self.object,
+            ordering: self.ordering,
             prewrites: vec![range],
             reads: vec![range],
         }
     }
 
     pub fn write(self, range: BlockRange, fill: u8) -> Command {
-        self.write_to(OBJECT, Ordering::Timestamp, WriteMode::Intent, range, fill)
+        self.write_as(WriteMode::Intent, range, fill)
     }
 
-    pub fn write_to(
-        self,
-        object: ObjectId,
-        ordering: Ordering,
-        mode: WriteMode,
-        range: BlockRange,
-        fill: u8,
-    ) -> Command {
+    pub fn write_as(self, mode: WriteMode, range: BlockRange, fill: u8) -> Command {
         let bytes = Bytes::from(vec![fill; range.count as usize * BLOCK_BYTES]);
         Command::Write {
             transaction: self.id,
             stamp: self.stamp,
-            object,
-            ordering,
+            object: self.object,
+            ordering: self.ordering,
             participants: vec![DeviceId(0), DeviceId(1)],
             linkage: Linkage { first: range.start, last: range.end() - 1 },
             mode,

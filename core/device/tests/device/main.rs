@@ -2,5 +2,6 @@
 
 mod bench;
 mod deciding;
+mod locking;
 mod ordering;
 mod strangers;

@@ -256,7 +256,7 @@ fn bad_requests_get_a_clear_no() {
     assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: whole.id, step: Step::Write, failure }));
     // A host that takes the object to be ordered otherwise.
     let other = actor(&bench, A, 2, 10);
-    bench.say(A, other.write_to(UNORDERED, Ordering::Timestamp, WriteMode::Immediate, BLOCK, 1));
+    bench.say(A, other.on(UNORDERED, Ordering::Timestamp).write_as(WriteMode::Immediate, BLOCK, 1));
     let failure = Failure::WrongOrdering;
     assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: other.id, step: Step::Write, failure }));
 }
@@ -265,7 +265,7 @@ fn bad_requests_get_a_clear_no() {
 fn without_ordering_a_write_takes_effect_at_once() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
-    bench.say(A, writer.write_to(UNORDERED, Ordering::None, WriteMode::Immediate, BLOCK, 6));
+    bench.say(A, writer.on(UNORDERED, Ordering::None).write_as(WriteMode::Immediate, BLOCK, 6));
     assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id, waited: false }));
     let earlier = actor(&bench, B, 1, -50);
     let (transaction, stamp) = (earlier.id, earlier.stamp);

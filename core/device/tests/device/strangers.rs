@@ -106,7 +106,7 @@ fn two_transactions_with_one_stamp_still_have_one_intent_a_block() {
 #[test]
 fn a_chain_of_waiting_requests_as_long_as_the_queue_is_released_at_once() {
     let mut bench = Bench::new();
-    let object = braid_base::ObjectId(3);
+    let object = braid_base::ObjectId(30);
     let task = Task::CreateObject { object, blocks: 6000, ordering: Ordering::Timestamp };
     bench.say(B, Command::Manage { ticket: 9, task });
     let links = 4000;
@@ -132,7 +132,7 @@ fn a_chain_of_waiting_requests_as_long_as_the_queue_is_released_at_once() {
     assert_eq!(bench.device.waiting(), links as usize);
     let winner = actor(&bench, B, 1, 100_000);
     bench.say(B, prewrite(winner, contended, Vec::new()));
-    bench.say(B, winner.write_to(object, Ordering::Timestamp, braid_wire::WriteMode::Intent, contended, 3));
+    bench.say(B, winner.on(object, Ordering::Timestamp).write(contended, 3));
     bench.say(A, first.decide(Outcome::Abort));
     assert_eq!(bench.device.waiting(), 0);
 }

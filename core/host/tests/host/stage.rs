@@ -1,10 +1,13 @@
 //! A host on a stage: the test plays the devices, and hears every word.
 
 use braid_base::limits::Settings;
-use braid_base::{BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, NodeId, Now, Stamp, Time, TransactionId, VolumeId};
-use braid_host::{Host, HostConfig};
+use braid_base::{
+    BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, Now, Stamp, Time, TransactionId, VolumeId,
+};
+use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::{Atomicity, Layout, VolumeDescription};
 use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId};
+use braid_wire::locking::{LockAnswer, LockCommand, LockReply, LockRequest};
 use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Reply, Request};
 use bytes::Bytes;
 use std::time::Duration;
@@ -18,6 +21,8 @@ pub struct Stage {
     pub now: Now,
     /// Requests to devices that the test has not taken note of.
     pub sent: Vec<(DeviceId, Request)>,
+    /// The same to lock servers.
+    pub asked: Vec<(LockServerId, LockRequest)>,
     pub replies: Vec<(OpId, HostOutcome)>,
     next_op: u64,
 }
@@ -25,11 +30,16 @@ pub struct Stage {
 impl Stage {
     /// Five devices, RAID 5 of 4+1, stripe units of one block; a host that has sent its first heartbeats.
     pub fn raid5(ordering: Ordering) -> Stage {
+        Stage::with_lock_servers(ordering, 1, Acquisition::Ordered)
+    }
+
+    /// The same with so many lock servers.
+    pub fn with_lock_servers(ordering: Ordering, servers: u16, acquisition: Acquisition) -> Stage {
         let devices: Vec<_> = (0..5).map(DeviceId).collect();
         let scheme = "raid5:4+1".parse().expect("a scheme");
         let volume = VolumeDescription {
             id: VOLUME,
-            bytes: 64 * BLOCK_BYTES as u64,
+            bytes: 256 * BLOCK_BYTES as u64,
             layout: Layout::new(scheme, 5, 1).expect("a layout"),
             devices: devices.clone(),
             ordering,
@@ -39,8 +49,8 @@ impl Stage {
             generation: HOST,
             epoch: EPOCH,
             devices,
-            lock_servers: Vec::new(),
-            acquisition: Default::default(),
+            lock_servers: (0..servers).map(LockServerId).collect(),
+            acquisition,
             volumes: vec![volume],
             settings: Settings::default(),
             seed: 1,
@@ -50,6 +60,7 @@ impl Stage {
             host: Host::new(config),
             now: Now { time: Time(second), clock: Clock(1_000 * second) },
             sent: Vec::new(),
+            asked: Vec::new(),
             replies: Vec::new(),
             next_op: 0,
         };
@@ -67,6 +78,9 @@ impl Stage {
             match effect {
                 Effect::Send { to: NodeId::Device(device), message: Message::Request(request) } => {
                     self.sent.push((device, request));
+                }
+                Effect::Send { to: NodeId::LockServer(server), message: Message::LockRequest(request) } => {
+                    self.asked.push((server, request));
                 }
                 Effect::Reply { op, outcome } => self.replies.push((op, outcome)),
                 other => panic!("a host does not do this: {other:?}"),
@@ -114,6 +128,17 @@ impl Stage {
     pub fn answer_with(&mut self, device: DeviceId, confirmed: Vec<u64>, reply: Reply) {
         let answer = Answer { epoch: EPOCH, confirmed, reply };
         self.take(Input::Message { from: NodeId::Device(device), message: Message::Answer(answer) });
+    }
+
+    /// A lock server says something.
+    pub fn grant(&mut self, server: LockServerId, start: u32, reply: LockReply) {
+        let answer = LockAnswer { epoch: EPOCH, start: Generation(start), reply };
+        self.take(Input::Message { from: NodeId::LockServer(server), message: Message::LockAnswer(answer) });
+    }
+
+    /// Takes out what lock servers were told so far.
+    pub fn lock_commands(&mut self) -> Vec<(LockServerId, LockCommand)> {
+        std::mem::take(&mut self.asked).into_iter().map(|(server, request)| (server, request.command)).collect()
     }
 
     /// Takes out the requests sent so far, heartbeats aside.

@@ -1,0 +1,221 @@
+//! Locks: those that the device serves, and writes under those of a lock server.
+
+use crate::bench::{Actor, BLOCKS, Bench, LOCKED, SERVED, UNORDERED, fills};
+use braid_base::{BlockRange, Generation};
+use braid_wire::{Command, Failure, Managed, Ordering, Outcome, Refusal, Reply, Step, Task, WriteMode};
+use std::time::Duration;
+
+const A: Generation = Generation(1);
+const B: Generation = Generation(2);
+const C: Generation = Generation(3);
+const BLOCK: BlockRange = BlockRange { start: 4, count: 1 };
+
+fn locker(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
+    Actor::new(host, sequence, bench.stamp(host, micros)).on(LOCKED, Ordering::DeviceLock)
+}
+
+fn served(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
+    Actor::new(host, sequence, bench.stamp(host, micros)).on(SERVED, Ordering::ServerLock)
+}
+
+/// Locks, writes and commits.
+fn write(bench: &mut Bench, writer: Actor, fill: u8) {
+    bench.say(writer.id.host, writer.prewrite(BLOCK));
+    assert_eq!(bench.hear(writer.id.host), Some(Reply::Accepted { transaction: writer.id, waited: false }));
+    bench.say(writer.id.host, writer.write(BLOCK, fill));
+    assert_eq!(bench.hear(writer.id.host), Some(Reply::Written { transaction: writer.id, waited: false }));
+    bench.say_with(writer.id.host, vec![writer.id.sequence], Command::Heartbeat);
+}
+
+#[test]
+fn readers_share_and_a_writer_waits_for_the_last_of_them() {
+    let mut bench = Bench::new();
+    let (first, second, writer) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1), locker(&bench, C, 1, 2));
+    bench.say(A, first.read(BLOCK));
+    bench.say(B, second.read(BLOCK));
+    assert_eq!(fills(&bench.hear(A).expect("shared")), [0]);
+    assert_eq!(fills(&bench.hear(B).expect("shared")), [0]);
+    bench.say(C, writer.prewrite(BLOCK));
+    assert_eq!(bench.hear(C), None, "two hold it");
+    assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: first.id }), "so that it hurries to unlock");
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    assert_eq!(bench.hear(C), None, "one holds it");
+    bench.say_with(B, vec![1], Command::Heartbeat);
+    assert_eq!(bench.hear(C), Some(Reply::Accepted { transaction: writer.id, waited: true }));
+}
+
+#[test]
+fn nobody_overtakes_one_who_waits_for_the_same_blocks() {
+    let mut bench = Bench::new();
+    let (reader, writer, late) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1), locker(&bench, C, 1, 2));
+    bench.say(A, reader.read(BLOCK));
+    bench.say(B, writer.prewrite(BLOCK));
+    bench.say(C, late.read(BLOCK));
+    bench.hear(A);
+    assert_eq!(bench.hear(C), None, "or writers would starve");
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    assert_eq!(bench.hear(B), Some(Reply::Accepted { transaction: writer.id, waited: true }));
+    bench.say(B, writer.decide(Outcome::Abort));
+    assert_eq!(fills(&bench.hear(C).expect("its turn")), [0]);
+}
+
+#[test]
+fn a_lock_that_can_not_be_had_in_time_is_refused_and_leaves_no_place_in_the_queue() {
+    let mut bench = Bench::new();
+    let (holder, waiter, third) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1), locker(&bench, C, 1, 2));
+    bench.say(A, holder.prewrite(BLOCK));
+    bench.say(B, waiter.read_and_prewrite(BLOCK));
+    bench.pass(Duration::from_millis(49));
+    assert_eq!(bench.hear(B), None);
+    bench.pass(Duration::from_millis(1));
+    let refused =
+        |transaction| Some(Reply::Refused { transaction, step: Step::Prewrite, refusal: Refusal::LockTimeout });
+    assert_eq!(bench.hear(B), refused(waiter.id));
+    bench.say(B, waiter.read_and_prewrite(BLOCK));
+    let refusal = Refusal::NoPrewrite;
+    assert_eq!(bench.hear(B), Some(Reply::Refused { transaction: waiter.id, step: Step::Prewrite, refusal }));
+    bench.say(A, holder.decide(Outcome::Abort));
+    bench.say(C, third.prewrite(BLOCK));
+    assert_eq!(bench.hear(C), Some(Reply::Accepted { transaction: third.id, waited: false }));
+}
+
+#[test]
+fn a_late_copy_of_a_read_does_not_lock_again() {
+    let mut bench = Bench::new();
+    let (reader, writer) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1));
+    bench.say(A, reader.read(BLOCK));
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    bench.say(A, reader.read(BLOCK));
+    bench.say(B, writer.prewrite(BLOCK));
+    assert_eq!(bench.hear(B), Some(Reply::Accepted { transaction: writer.id, waited: false }));
+}
+
+#[test]
+fn the_locks_of_a_silent_host_are_given_to_others_and_it_can_do_nothing_with_them_any_more() {
+    let mut bench = Bench::new();
+    let silent = locker(&bench, A, 1, 0);
+    bench.say(A, silent.prewrite(BLOCK));
+    bench.hear(A);
+    bench.pass(Duration::from_secs(6));
+    let next = locker(&bench, B, 1, 0);
+    write(&mut bench, next, 7);
+    bench.say(A, silent.prewrite(BLOCK));
+    assert!(
+        matches!(bench.hear(A), Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })),
+        "a late copy is below the floor"
+    );
+    bench.say(A, silent.write(BLOCK, 1));
+    assert!(matches!(bench.hear(A), Some(Reply::Refused { refusal: Refusal::NoPrewrite, .. })));
+}
+
+#[test]
+fn after_a_restart_intents_hold_their_locks_and_nobody_else_does() {
+    let mut bench = Bench::new();
+    let (writer, reader) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1));
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.say(A, writer.write(BLOCK, 5));
+    bench.say(B, reader.read(BlockRange::new(9, 1)));
+    bench.restart();
+    let later = 2_000_000;
+    let (blocked, free) = (locker(&bench, C, 1, later), locker(&bench, C, 2, later + 1));
+    bench.say(C, blocked.read(BLOCK));
+    assert_eq!(bench.hear(C), None, "the intent holds its lock");
+    bench.say(C, free.prewrite(BlockRange::new(9, 1)));
+    assert_eq!(bench.hear(C), Some(Reply::Accepted { transaction: free.id, waited: false }));
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    assert_eq!(fills(&bench.hear(C).expect("it is committed")), [5]);
+}
+
+/// It read on another device, lost that lock in a restart, and would see here what was written since.
+#[test]
+fn a_read_below_the_last_write_is_refused() {
+    let mut bench = Bench::new();
+    let (early, writer) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1));
+    write(&mut bench, writer, 3);
+    bench.say(A, early.read(BLOCK));
+    let refusal = Refusal::TooLate { seen: writer.stamp };
+    assert_eq!(bench.hear(A), Some(Reply::Refused { transaction: early.id, step: Step::Read, refusal }));
+}
+
+#[test]
+fn without_a_lock_nothing_is_written() {
+    let mut bench = Bench::new();
+    let (writer, reader) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1));
+    bench.say(B, reader.read(BlockRange::new(9, 1)));
+    for mode in [WriteMode::Intent, WriteMode::Immediate] {
+        bench.say(A, writer.write_as(mode, BLOCK, 1));
+        assert!(matches!(bench.hear(A), Some(Reply::Refused { refusal: Refusal::NoPrewrite, .. })), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_write_that_waits_for_no_decision_unlocks_when_it_is_durable() {
+    let mut bench = Bench::new();
+    let (writer, reader) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1));
+    bench.say(A, writer.prewrite(BLOCK));
+    bench.stalled = true;
+    bench.say(A, writer.write_as(WriteMode::Immediate, BLOCK, 8));
+    bench.say(B, reader.read(BLOCK));
+    assert_eq!(bench.hear(B), None);
+    bench.stalled = false;
+    bench.run_disk();
+    assert_eq!(fills(&bench.hear(B).expect("it is durable")), [8]);
+}
+
+#[test]
+fn under_a_servers_lock_a_write_needs_no_announcement_but_must_be_above_the_last() {
+    let mut bench = Bench::new();
+    let (first, late, next) = (served(&bench, A, 1, 10), served(&bench, B, 1, 5), served(&bench, C, 1, 20));
+    bench.say(A, first.write(BLOCK, 1));
+    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: first.id, waited: false }));
+    bench.say(B, late.write(BLOCK, 2));
+    let refusal = Refusal::TooLate { seen: first.stamp };
+    assert_eq!(bench.hear(B), Some(Reply::Refused { transaction: late.id, step: Step::Write, refusal }));
+    bench.say(C, next.write(BLOCK, 3));
+    assert_eq!(bench.hear(C), None, "the first is committed, but this device has not heard of it");
+    assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: first.id }));
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    assert_eq!(bench.hear(C), Some(Reply::Written { transaction: next.id, waited: true }));
+    bench.say_with(C, vec![1], Command::Heartbeat);
+    let reader = served(&bench, B, 2, 0);
+    bench.say(B, reader.read(BLOCK));
+    assert_eq!(fills(&bench.hear(B).expect("its lock, not its stamp, is its right to read")), [3]);
+}
+
+#[test]
+fn what_was_promised_never_to_be_written_is_not_written_under_a_servers_lock_either() {
+    let mut bench = Bench::new();
+    let lost = served(&bench, A, 1, 0);
+    bench.say(B, lost.resolve());
+    assert!(matches!(bench.hear(B), Some(Reply::Vote { .. })));
+    bench.restart();
+    bench.say(A, lost.write(BLOCK, 1));
+    assert!(matches!(bench.hear(A), Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })));
+}
+
+#[test]
+fn an_object_is_ordered_otherwise_only_while_nobody_uses_it() {
+    let mut bench = Bench::new();
+    let holder = locker(&bench, A, 1, 0);
+    bench.say(A, holder.read(BLOCK));
+    bench.hear(A);
+    let task = Task::SetOrdering { object: LOCKED, ordering: Ordering::Timestamp };
+    bench.say(B, Command::Manage { ticket: 8, task: task.clone() });
+    assert_eq!(bench.hear(B), Some(Reply::Managed { ticket: 8, result: Err(Failure::InUse) }));
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    for ticket in [9, 10] {
+        bench.say(B, Command::Manage { ticket, task: task.clone() });
+        assert_eq!(bench.hear(B), Some(Reply::Managed { ticket, result: Ok(Managed::Done) }));
+    }
+    bench.restart();
+    let old = locker(&bench, A, 2, 10);
+    bench.say(A, old.read(BLOCK));
+    let failure = Failure::WrongOrdering;
+    assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: old.id, step: Step::Read, failure }));
+    let new = old.on(LOCKED, Ordering::Timestamp);
+    bench.say(A, new.read(BlockRange::new(BLOCKS - 1, 1)));
+    bench.now.clock = bench.now.clock.ahead(Duration::from_secs(2));
+    let none = Task::SetOrdering { object: UNORDERED, ordering: Ordering::None };
+    bench.say(B, Command::Manage { ticket: 11, task: none });
+    assert_eq!(bench.hear(B), Some(Reply::Managed { ticket: 11, result: Ok(Managed::Done) }));
+}

@@ -1,0 +1,229 @@
+//! Locks: when a host asks for them, what it does meanwhile, and when it gives them back.
+
+use crate::stage::{Stage, subject};
+use braid_base::{DeviceId, LockServerId};
+use braid_host::Acquisition;
+use braid_machine::{HostError, HostSuccess};
+use braid_wire::locking::{LockCommand, LockMode, LockRefusal, LockReply, LockTerm};
+use braid_wire::{Command, Ordering, Outcome, Refusal, Reply, Step, WriteMode};
+use std::time::Duration;
+
+const SERVER: LockServerId = LockServerId(0);
+
+/// The one claim that was asked for.
+fn claim(stage: &mut Stage) -> u64 {
+    match &stage.lock_commands()[..] {
+        [(SERVER, LockCommand::Lock { claim, .. })] => *claim,
+        other => panic!("one claim: {other:?}"),
+    }
+}
+
+fn granted(claim: u64) -> LockReply {
+    LockReply::Granted { claim, waited: false }
+}
+
+/// Takes a block's write through its devices.
+fn play_write(stage: &mut Stage) {
+    for _ in ["reads", "writes"] {
+        let commands = stage.commands();
+        stage.accept_all(&commands, 0);
+    }
+}
+
+#[test]
+fn under_a_servers_lock_a_write_locks_everything_first_and_unlocks_at_its_commit() {
+    let mut stage = Stage::raid5(Ordering::ServerLock);
+    let op = stage.write_block(0, 1);
+    assert!(stage.commands().is_empty(), "not before it has its locks");
+    let asked = stage.lock_commands();
+    let [(SERVER, LockCommand::Lock { claim, extents, term, .. })] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!(*term, LockTerm::Transaction { impatient: false });
+    assert_eq!(extents.len(), 2, "a block and its parity: {extents:?}");
+    assert!(extents.iter().all(|extent| extent.mode == LockMode::Exclusive));
+    stage.grant(SERVER, 3, granted(*claim));
+    let reads = stage.commands();
+    assert!(reads.iter().all(|(_, command)| matches!(command, Command::Read { .. })), "no pre-writes: {reads:?}");
+    stage.accept_all(&reads, 0);
+    let writes = stage.commands();
+    assert!(writes.iter().all(|(_, command)| matches!(command, Command::Write { mode: WriteMode::Intent, .. })));
+    assert!(stage.lock_commands().is_empty());
+    stage.accept_all(&writes, 0);
+    assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
+    assert_eq!(stage.lock_commands(), [(SERVER, LockCommand::Unlock { claim: *claim })]);
+    assert!(!stage.host.is_idle(), "the unlock is sent until it is answered");
+    stage.pass(Duration::from_millis(600));
+    assert!(stage.lock_commands().contains(&(SERVER, LockCommand::Unlock { claim: *claim })));
+    stage.grant(SERVER, 3, LockReply::Unlocked { claim: *claim });
+    assert_eq!(stage.host.claims(), 0);
+}
+
+#[test]
+fn kept_locks_are_used_again_without_a_word_until_their_lease_runs_out() {
+    let mut stage = Stage::raid5(Ordering::CallbackLock);
+    stage.write_block(0, 1);
+    let kept = claim(&mut stage);
+    stage.grant(SERVER, 3, granted(kept));
+    play_write(&mut stage);
+    let read = stage.read_block(0);
+    assert!(stage.lock_commands().is_empty(), "what is locked exclusively may be read");
+    let commands = stage.commands();
+    stage.accept_all(&commands, 1);
+    assert!(matches!(stage.outcome(read), Some(Ok(HostSuccess::Data(_)))));
+    stage.pass(Duration::from_secs(4));
+    stage.lock_commands();
+    stage.read_block(0);
+    let asked = std::mem::take(&mut stage.asked);
+    assert!(matches!(asked[..], [(SERVER, ref request)] if matches!(request.command, LockCommand::Lock { .. })));
+    assert_eq!(stage.host.claims(), 1);
+}
+
+#[test]
+fn a_recalled_lock_is_given_back_when_its_last_user_is_done_and_serves_nobody_new() {
+    let mut stage = Stage::raid5(Ordering::CallbackLock);
+    stage.write_block(0, 1);
+    let first = claim(&mut stage);
+    stage.grant(SERVER, 3, granted(first));
+    stage.grant(SERVER, 3, LockReply::Recall { claims: vec![first] });
+    assert!(stage.lock_commands().is_empty(), "it is in use");
+    stage.read_block(0);
+    assert!(stage.lock_commands().is_empty(), "the reader waits for the writer of its own host");
+    play_write(&mut stage);
+    let said = stage.lock_commands();
+    assert!(said.contains(&(SERVER, LockCommand::Yield { claims: vec![first] })), "{said:?}");
+    assert!(
+        said.iter().any(|(_, command)| matches!(command, LockCommand::Lock { .. })),
+        "and the reader asks: {said:?}"
+    );
+    stage.grant(SERVER, 3, LockReply::Recall { claims: vec![77] });
+    let yielded = LockCommand::Yield { claims: vec![77] };
+    assert_eq!(stage.lock_commands(), [(SERVER, yielded)], "what it does not know it does not hold");
+}
+
+#[test]
+fn a_restarted_server_hears_again_what_is_held_and_is_named_only_when_it_knows_all() {
+    let mut stage = Stage::raid5(Ordering::CallbackLock);
+    for block in [0, 16] {
+        stage.write_block(block, 1);
+        let kept = claim(&mut stage);
+        stage.grant(SERVER, 3, granted(kept));
+        play_write(&mut stage);
+    }
+    stage.grant(SERVER, 9, LockReply::Heartbeat);
+    let held = stage.lock_commands();
+    let claims: Vec<u64> = held
+        .iter()
+        .map(|(_, command)| match command {
+            LockCommand::Lock { claim, term: LockTerm::Held { start, kept: true }, .. } if start.0 == 9 => *claim,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(claims.len(), 2);
+    stage.grant(SERVER, 9, granted(claims[0]));
+    stage.read_block(40);
+    assert_eq!(stage.asked.pop().expect("a claim").1.start.0, 3, "one is missing");
+    stage.grant(SERVER, 9, granted(claims[1]));
+    stage.read_block(60);
+    assert_eq!(stage.asked.pop().expect("a claim").1.start.0, 9);
+    stage.lock_commands();
+    stage.grant(SERVER, 3, LockReply::Recall { claims });
+    assert!(stage.lock_commands().is_empty(), "the word of an earlier start means nothing");
+}
+
+#[test]
+fn several_servers_are_asked_in_turn_or_all_at_once() {
+    let bytes = 200 * 4096;
+    for (acquisition, at_once) in [(Acquisition::Ordered, 1), (Acquisition::Timeout, 3)] {
+        let mut stage = Stage::with_lock_servers(Ordering::ServerLock, 3, acquisition);
+        stage.ask(braid_machine::HostRequest::Read { volume: crate::stage::VOLUME, offset: 0, length: bytes });
+        let asked = stage.lock_commands();
+        assert_eq!(asked.len(), at_once, "{acquisition:?}: {asked:?}");
+        let mut pending = asked;
+        for _ in 0..3 {
+            let (server, command) = pending.remove(0);
+            let LockCommand::Lock { claim, term, .. } = command else { panic!("{command:?}") };
+            assert_eq!(term, LockTerm::Transaction { impatient: at_once > 1 });
+            assert!(stage.commands().is_empty());
+            stage.grant(server, 3, granted(claim));
+            pending.extend(stage.lock_commands());
+        }
+        assert!(!stage.commands().is_empty(), "it has all its locks");
+    }
+}
+
+#[test]
+fn a_refused_claim_gives_back_the_others_and_all_is_tried_again_later() {
+    let mut stage = Stage::with_lock_servers(Ordering::ServerLock, 3, Acquisition::Timeout);
+    stage.ask(braid_machine::HostRequest::Read { volume: crate::stage::VOLUME, offset: 0, length: 200 * 4096 });
+    let asked = stage.lock_commands();
+    let number = |command: &LockCommand| match command {
+        LockCommand::Lock { claim, .. } => *claim,
+        other => panic!("{other:?}"),
+    };
+    let (held, refused) = (number(&asked[0].1), number(&asked[1].1));
+    stage.grant(asked[0].0, 3, granted(held));
+    stage.grant(asked[1].0, 3, LockReply::Refused { claim: refused, refusal: LockRefusal::Timeout });
+    let unlocked = stage.lock_commands();
+    assert_eq!(unlocked.len(), 2, "{unlocked:?}");
+    assert!(unlocked.iter().all(|(_, command)| matches!(command, LockCommand::Unlock { .. })));
+    assert_eq!(stage.host.counters().restarts, 1);
+    stage.pass(Duration::from_millis(70));
+    let again = stage.lock_commands();
+    assert_eq!(again.iter().filter(|(_, command)| matches!(command, LockCommand::Lock { .. })).count(), 3, "{again:?}");
+}
+
+#[test]
+fn a_silent_lock_server_ends_in_an_error_and_holds_up_nothing_later() {
+    let mut stage = Stage::raid5(Ordering::ServerLock);
+    let op = stage.read_block(0);
+    stage.pass(Duration::from_secs(31));
+    let waited = Duration::from_secs(30);
+    assert_eq!(stage.outcome(op), Some(Err(HostError::LockServerSilent { server: SERVER, waited })));
+    stage.lock_commands();
+    stage.read_block(0);
+    let next = claim(&mut stage);
+    stage.grant(SERVER, 3, granted(next));
+    assert_eq!(stage.commands().len(), 1);
+}
+
+#[test]
+fn without_a_lock_server_such_a_volume_is_not_served() {
+    let mut stage = Stage::with_lock_servers(Ordering::CallbackLock, 0, Acquisition::Ordered);
+    let op = stage.read_block(0);
+    assert_eq!(stage.outcome(op), Some(Err(HostError::NoLockServer)));
+}
+
+#[test]
+fn device_locks_of_a_read_are_given_back_behind_the_users_back() {
+    let mut stage = Stage::raid5(Ordering::DeviceLock);
+    let op = stage.read_block(0);
+    let commands = stage.commands();
+    let [(device, Command::Read { .. })] = &commands[..] else { panic!("lock and read: {commands:?}") };
+    let (id, _) = subject(&commands[0].1);
+    stage.accept_all(&commands, 4);
+    assert!(matches!(stage.outcome(op), Some(Ok(HostSuccess::Data(_)))), "answered before the unlock");
+    stage.pass(Duration::from_millis(3));
+    let (to, request) = stage.sent.pop().expect("the unlock");
+    assert_eq!((to, &request.commits[..]), (*device, &[id.sequence][..]));
+    stage.answer_with(*device, vec![id.sequence], Reply::Heartbeat { orphans: vec![] });
+    assert!(stage.host.is_idle());
+}
+
+#[test]
+fn a_device_lock_that_times_out_gives_up_the_others_and_backs_off() {
+    let mut stage = Stage::raid5(Ordering::DeviceLock);
+    stage.write_block(0, 1);
+    let commands = stage.commands();
+    assert_eq!(commands.len(), 2);
+    let (id, _) = subject(&commands[0].1);
+    stage.accept_all(&commands[..1], 0);
+    let refusal = Refusal::LockTimeout;
+    stage.answer(commands[1].0, Reply::Refused { transaction: id, step: Step::Prewrite, refusal });
+    let undone = stage.commands();
+    assert!(
+        matches!(undone[..], [(DeviceId(_), Command::Decide { outcome: Outcome::Abort, .. })] if undone[0].0 == commands[0].0)
+    );
+    assert!(stage.commands().is_empty(), "it backs off");
+    stage.pass(Duration::from_millis(10));
+    assert_eq!(stage.commands().iter().filter(|(_, command)| matches!(command, Command::Prewrite { .. })).count(), 2);
+    assert_eq!(stage.host.counters().restarts, 1);
+}

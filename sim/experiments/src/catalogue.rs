@@ -1,0 +1,317 @@
+//! The experiments: the shared-array paper's figures, what they leave open, and what lies beyond them.
+
+use crate::assumptions;
+use crate::experiment::{Axis, Base, Effort, Experiment, PlotKind, Point, Series};
+use braid_wire::Ordering;
+
+const HOSTS: Axis = Axis { name: "hosts", title: "hosts" };
+const LATENCY: Axis = Axis { name: "latency_ms", title: "mean latency (ms)" };
+const THROUGHPUT: Axis = Axis { name: "throughput_ops", title: "throughput (operations/s)" };
+const DELAYED: Axis = Axis { name: "delayed_fraction", title: "fraction of operations delayed" };
+const MESSAGES: Axis = Axis { name: "messages_per_op", title: "messages per operation" };
+const ACTIVE: Axis = Axis { name: "active_percent", title: "part of the disks addressed (%)" };
+
+const fn plot(suffix: &'static str, y: Axis) -> PlotKind {
+    PlotKind { suffix, x: None, y, logarithmic: false, y_most: None }
+}
+
+const fn against_throughput(y_most: f64) -> PlotKind {
+    PlotKind { suffix: "", x: Some(THROUGHPUT), y: LATENCY, logarithmic: false, y_most: Some(y_most) }
+}
+
+/// All of them, in the order in which they are listed and reported.
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "shared-array-fig5a",
+        title: "Figure 5(a): scaling of server and callback locking",
+        about: "Hosts are added, four at a time, until saturation. The paper: centralized locking bottlenecks before half of the \
+                greatest throughput (that holds for server locking, 600 of 1349.5; callback locking reaches 899.3).",
+        base: Base::SharedArray,
+        x: HOSTS,
+        points: |effort| {
+            let hosts: &[u64] = match effort {
+                Effort::Full => &[4, 8, 12, 14, 16, 18, 20, 22, 24, 28, 32, 34, 36],
+                Effort::Quick => &[4, 16, 20, 34],
+            };
+            by_hosts(&[Ordering::None, Ordering::ServerLock, Ordering::CallbackLock], hosts)
+        },
+        finds_peaks: false,
+        plots: &[against_throughput(120.0)],
+        metrics: &["latency_ms", "throughput_ops"],
+    },
+    Experiment {
+        name: "shared-array-fig5b",
+        title: "Figure 5(b): server and callback locking under contention",
+        about: "The part of the disks that is addressed shrinks. The paper: under high contention callback locking is as slow as \
+                server locking; under moderate contention it still saves about half of the overhead.",
+        base: Base::SharedArray,
+        x: ACTIVE,
+        points: |effort| by_activity(&[Ordering::None, Ordering::ServerLock, Ordering::CallbackLock], effort),
+        finds_peaks: false,
+        plots: &[plot("", LATENCY)],
+        metrics: &["latency_ms", "delayed_fraction"],
+    },
+    Experiment {
+        name: "shared-array-fig6",
+        title: "Figure 6: the protocols under the baseline",
+        about: "16 hosts, 20 devices: latency, throughput, messages, operations delayed, and the greatest throughput that is \
+                sustained when hosts are added.",
+        base: Base::SharedArray,
+        x: HOSTS,
+        points: |_| {
+            let mut points = at(&Ordering::ALL, 16.0, &["system.hosts=16".to_string()]);
+            let name = "timestamp-implied".to_string();
+            points.push(Point {
+                series: Series { name, ordering: Ordering::Timestamp, in_paper: false },
+                ..Point::new(
+                    Ordering::Timestamp,
+                    16.0,
+                    ["system.hosts=16", "protocol.atomicity=implied"].map(str::to_string),
+                )
+            });
+            points
+        },
+        finds_peaks: true,
+        plots: &[],
+        metrics: &[
+            "latency_ms",
+            "throughput_ops",
+            "messages_per_op",
+            "delayed_fraction",
+            "peak_ops",
+            "latency_ratio",
+            "peak_ratio",
+            "extra_messages",
+            "disk_utilization",
+        ],
+    },
+    Experiment {
+        name: "shared-array-fig8",
+        title: "Figure 8: delayed operations under contention",
+        about: "The part of the disks that is addressed shrinks to 2 %. The paper: the fraction delayed spans 0.00036 to 0.596; at \
+                2 % device-served locks collapse, for restarts after time-outs lengthen the queues without bound.",
+        base: Base::SharedArray,
+        x: ACTIVE,
+        points: |effort| {
+            by_activity(
+                &[Ordering::None, Ordering::ServerLock, Ordering::CallbackLock, Ordering::DeviceLock, Ordering::Timestamp],
+                effort,
+            )
+        },
+        finds_peaks: false,
+        plots: &[
+            PlotKind { logarithmic: true, ..plot("", DELAYED) },
+            PlotKind { y_most: Some(400.0), ..plot("-latency", LATENCY) },
+        ],
+        metrics: &["delayed_fraction", "latency_ms"],
+    },
+    Experiment {
+        name: "shared-array-fig10-left",
+        title: "Figure 10, left: scaling of all protocols",
+        about: "Hosts are added from 4 (149.9 operations/s) to 36 (1350). The paper: both device-based protocols stay near the \
+                unprotected one, whose latency is at most 89.29 ms.",
+        base: Base::SharedArray,
+        x: HOSTS,
+        points: |effort| {
+            let hosts: &[u64] = match effort {
+                Effort::Full => &[4, 8, 12, 16, 18, 20, 24, 26, 28, 32, 34, 36],
+                Effort::Quick => &[4, 16, 24, 34],
+            };
+            by_hosts(&Ordering::ALL, hosts)
+        },
+        finds_peaks: false,
+        plots: &[against_throughput(120.0)],
+        metrics: &["latency_ms", "throughput_ops"],
+    },
+    Experiment {
+        name: "shared-array-fig10-right",
+        title: "Figure 10, right: messages and the mix of reads and writes",
+        about: "The paper: timestamp ordering sends the fewest messages of the four protocols whatever the mix; the axis ends at \
+                15.62, where 10 % are reads.",
+        base: Base::SharedArray,
+        x: Axis { name: "read_percent", title: "reads (%)" },
+        points: |effort| {
+            let reads: &[u64] = match effort {
+                Effort::Full => &[10, 20, 30, 40, 50, 60, 70, 80, 90],
+                Effort::Quick => &[10, 50, 90],
+            };
+            each(reads, |percent| {
+                let mix = format!("workload.read_fraction={}", *percent as f64 / 100.0);
+                at(&Ordering::ALL, *percent as f64, &[mix])
+            })
+        },
+        finds_peaks: false,
+        plots: &[plot("", MESSAGES)],
+        metrics: &["messages_per_op"],
+    },
+    Experiment {
+        name: "shared-array-fig11",
+        title: "Figure 11: latencies of messages that vary",
+        about: "A message takes from 1 ms to the window's end, so that siblings arrive in different orders. The paper: device locks \
+                and timestamps are delayed more often then, but it shows less in latency than what locking centrally costs.",
+        base: Base::SharedArray,
+        x: Axis { name: "window_ms", title: "greatest latency of a message (ms)" },
+        points: |effort| {
+            let windows: &[u64] = match effort {
+                Effort::Full => &[2, 5, 10, 20, 30, 40, 50],
+                Effort::Quick => &[2, 20, 50],
+            };
+            each(windows, |window| {
+                at(&Ordering::ALL, *window as f64, &[format!("network.overhead_max_ms={window}")])
+            })
+        },
+        finds_peaks: false,
+        plots: &[PlotKind { logarithmic: true, ..plot("", DELAYED) }, plot("-latency", LATENCY)],
+        metrics: &["delayed_fraction", "latency_ms"],
+    },
+    Experiment {
+        name: "shared-array-fig12",
+        title: "Figure 12: faster disks",
+        about: "Of what would have to be positioned for, the disks' caches hit 20 % and 60 %. The paper: at 60 % and 58 hosts, device \
+                locks restart 17 % of their operations, while timestamp ordering stays near the unprotected protocol.",
+        base: Base::SharedArray,
+        x: HOSTS,
+        points: |effort| {
+            let hosts: &[&[u64]] = match effort {
+                Effort::Full => &[&[8, 16, 24, 32, 38, 42, 44], &[8, 16, 24, 32, 40, 48, 54, 58]],
+                Effort::Quick => &[&[16, 40], &[24, 58]],
+            };
+            let orderings = [Ordering::None, Ordering::CallbackLock, Ordering::DeviceLock, Ordering::Timestamp];
+            let panels = [("hits 20 %", 0.2), ("hits 60 %", 0.6)].into_iter().zip(hosts);
+            panels
+                .flat_map(|((panel, hits), hosts)| {
+                    each(hosts, |hosts| {
+                        let hits = format!("disk.cache_hit_ratio={hits}");
+                        let mut points = at(&orderings, *hosts as f64, &[format!("system.hosts={hosts}"), hits]);
+                        points.iter_mut().for_each(|point| point.panel = panel.to_string());
+                        points
+                    })
+                })
+                .collect()
+        },
+        finds_peaks: false,
+        plots: &[against_throughput(150.0)],
+        metrics: &["latency_ms", "throughput_ops", "delayed_fraction"],
+    },
+    Experiment {
+        name: "shared-array-assumptions",
+        title: "What Table 1 leaves open",
+        about: "One open assumption at a time is read in other ways; everything else stays as in the baseline. The paper's numbers \
+                are those of figure 6.",
+        base: Base::SharedArray,
+        x: Axis { name: "reading", title: "reading" },
+        points: assumptions::points,
+        finds_peaks: false,
+        plots: &[],
+        metrics: &["latency_ms", "latency_ratio", "messages_per_op", "extra_messages", "delayed_fraction", "disk_utilization"],
+    },
+    Experiment {
+        name: "scale",
+        title: "Beyond the paper: up to 1,000 devices and 800 hosts",
+        about: "The baseline's ratio of hosts to devices, made larger and larger; each host asks for 37.5 operations a second.",
+        base: Base::SharedArray,
+        x: HOSTS,
+        points: |effort| {
+            let hosts: &[u64] = match effort {
+                Effort::Full => &[16, 48, 100, 200, 400, 800],
+                Effort::Quick => &[16, 100],
+            };
+            each(hosts, |hosts| {
+                // So that clocks have run and caches of locks are filled everywhere, warm-up grows with the array.
+                let (devices, warm_up) = (hosts * 5 / 4, hosts * 75);
+                at(
+                    &Ordering::ALL,
+                    *hosts as f64,
+                    &[
+                        format!("system.hosts={hosts}"),
+                        format!("system.devices={devices}"),
+                        format!("run.warm_up_operations={warm_up}"),
+                        format!("run.operations={}", (hosts * 50).max(5_000)),
+                        "run.replications=2".to_string(),
+                    ],
+                )
+            })
+        },
+        finds_peaks: false,
+        plots: &[plot("", THROUGHPUT), PlotKind { logarithmic: true, ..plot("-latency", LATENCY) }],
+        metrics: &["throughput_ops", "latency_ms", "delayed_fraction", "messages_per_op"],
+    },
+    Experiment {
+        name: "today",
+        title: "Beyond the paper: hardware of today",
+        about: "Flash that answers in 80 us, 25 Gb/s, 5 us of a processor for each message: the same protocols, a thousand times the \
+                load.",
+        base: Base::Today,
+        x: HOSTS,
+        points: |effort| {
+            let hosts: &[u64] = match effort {
+                Effort::Full => &[2, 4, 8, 12, 16, 24, 32],
+                Effort::Quick => &[4, 16],
+            };
+            by_hosts(&Ordering::ALL, hosts)
+        },
+        finds_peaks: false,
+        plots: &[against_throughput(2.0)],
+        metrics: &["latency_ms", "throughput_ops", "messages_per_op", "delayed_fraction"],
+    },
+];
+
+/// The experiment of that name.
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.name == name)
+}
+
+fn each<T>(values: &[T], points: impl Fn(&T) -> Vec<Point>) -> Vec<Point> {
+    values.iter().flat_map(points).collect()
+}
+
+/// Several orderings at one place.
+pub(crate) fn at(orderings: &[Ordering], x: f64, assignments: &[String]) -> Vec<Point> {
+    orderings.iter().map(|ordering| Point::new(*ordering, x, assignments.iter().cloned())).collect()
+}
+
+fn by_hosts(orderings: &[Ordering], hosts: &[u64]) -> Vec<Point> {
+    each(hosts, |hosts| at(orderings, *hosts as f64, &[format!("system.hosts={hosts}")]))
+}
+
+fn by_activity(orderings: &[Ordering], effort: Effort) -> Vec<Point> {
+    let percents: &[f64] = match effort {
+        Effort::Full => &[2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0],
+        Effort::Quick => &[2.0, 20.0, 100.0],
+    };
+    each(percents, |percent| at(orderings, *percent, &[format!("workload.active_fraction={}", percent / 100.0)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_point_of_every_experiment_has_sound_parameters_and_a_place_of_its_own() {
+        for experiment in EXPERIMENTS {
+            for effort in [Effort::Full, Effort::Quick] {
+                let points = (experiment.points)(effort);
+                assert!(!points.is_empty(), "{}", experiment.name);
+                let mut places = std::collections::BTreeSet::new();
+                for point in points {
+                    let place = (point.panel.clone(), point.series.name.clone(), point.x.to_bits());
+                    assert!(places.insert(place), "{}: {point:?} is there twice", experiment.name);
+                    if let Err(error) = experiment.base.parameters(&point.assignments) {
+                        panic!("{}: {error}", experiment.name);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_paper_states_is_measured() {
+        for stated in crate::paper::STATED {
+            let experiment = find(stated.experiment).expect("it is an experiment");
+            let measured = (experiment.points)(Effort::Full)
+                .iter()
+                .any(|point| point.series.ordering == stated.series && point.x == stated.x);
+            assert!(measured, "{stated:?}");
+        }
+    }
+}

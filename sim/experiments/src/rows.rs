@@ -1,0 +1,103 @@
+//! What an experiment found, as rows: one for each metric of each point.
+
+use crate::experiment::Experiment;
+use crate::paper;
+use crate::run::Replicated;
+use crate::statistics::Estimate;
+use braid_measure::Measured;
+use braid_wire::Ordering;
+use serde::{Deserialize, Serialize};
+
+/// One number beside the paper's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Which part of the figure; empty if it has but one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub panel: String,
+    /// Which line.
+    pub series: String,
+    /// Where on it.
+    pub x: f64,
+    /// What `x` stands for, where it is no quantity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// What of it.
+    pub metric: String,
+    /// The mean of the replications.
+    pub ours: f64,
+    /// Half the width of its 95 % confidence interval.
+    pub ci95: Option<f64>,
+    /// What the paper states.
+    pub paper: Option<f64>,
+    /// By which part of the paper's number ours is above it (below, if negative).
+    pub difference: Option<f64>,
+}
+
+type Reading = (&'static str, fn(&Measured) -> f64);
+
+/// What is read off each run.
+const READINGS: &[Reading] = &[
+    ("latency_ms", |run| run.latency_ms),
+    ("latency_p50_ms", |run| run.latency_p50_ms),
+    ("latency_p99_ms", |run| run.latency_p99_ms),
+    ("throughput_ops", |run| run.throughput_ops),
+    ("messages_per_op", |run| run.messages_per_op),
+    ("delayed_fraction", |run| run.delayed_fraction),
+    ("disk_utilization", |run| run.disk_utilization),
+    ("kept_up", |run| f64::from(u8::from(run.kept_up))),
+];
+
+/// The rows of what was run: measured, and set in relation to the unprotected protocol at the same point.
+pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for found in replicated {
+        let in_paper = found.point.series.in_paper;
+        let mut push = |metric: &str, estimate: Estimate, paper: Option<f64>| {
+            let paper = paper.filter(|_| in_paper);
+            let difference = paper.filter(|paper| *paper != 0.0).map(|paper| estimate.mean / paper - 1.0);
+            rows.push(Row {
+                panel: found.point.panel.clone(),
+                series: found.point.series.name.clone(),
+                x: found.point.x,
+                label: found.point.label.clone(),
+                metric: metric.to_string(),
+                ours: estimate.mean,
+                ci95: estimate.ci95,
+                paper,
+                difference,
+            });
+        };
+        let ordering = found.point.series.ordering;
+        let stated = |metric: &str| paper::stated_value(experiment.name, ordering, found.point.x, metric);
+        for (metric, reading) in READINGS {
+            let values: Vec<f64> = found.runs.iter().map(reading).collect();
+            push(metric, Estimate::of(&values), stated(metric));
+        }
+        if let Some(peak) = found.peak {
+            push("peak_ops", peak.throughput, stated("peak_ops"));
+            push("peak_hosts", Estimate { mean: peak.hosts as f64, ci95: None }, None);
+        }
+        let at_same_point = |other: &&Replicated| {
+            (&other.point.panel, other.point.x) == (&found.point.panel, found.point.x)
+                && other.point.series.ordering == Ordering::None
+        };
+        let Some(none) = replicated.iter().find(at_same_point).filter(|_| ordering != Ordering::None) else { continue };
+        // Of the same replication, so that what the dice do to both is left out.
+        let pairs = || found.runs.iter().zip(&none.runs);
+        let derived = |metric| experiment.finds_peaks.then(|| paper::derived_value(ordering, metric)).flatten();
+        let ratios: Vec<f64> = pairs().map(|(own, none)| own.latency_ms / none.latency_ms).collect();
+        push("latency_ratio", Estimate::of(&ratios), derived("latency_ratio"));
+        let extra: Vec<f64> = pairs().map(|(own, none)| own.messages_per_op - none.messages_per_op).collect();
+        push("extra_messages", Estimate::of(&extra), derived("extra_messages"));
+        if let (Some(own), Some(none)) = (found.peak, none.peak) {
+            let ratio = own.throughput.mean / none.throughput.mean;
+            push("peak_ratio", Estimate { mean: ratio, ci95: None }, derived("peak_ratio"));
+        }
+    }
+    rows
+}
+
+/// A row's number, looked up.
+pub fn lookup<'r>(rows: &'r [Row], panel: &str, series: &str, x: f64, metric: &str) -> Option<&'r Row> {
+    rows.iter().find(|row| row.panel == panel && row.series == series && row.x == x && row.metric == metric)
+}

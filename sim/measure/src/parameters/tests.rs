@@ -1,0 +1,61 @@
+//! What is refused, and what it says then.
+
+use super::*;
+
+fn baseline() -> Parameters {
+    Parameters::parse(include_str!("../../../experiments/parameters/shared-array.toml")).expect("the baseline is sound")
+}
+
+#[test]
+fn every_number_has_limits_and_lies_within_them() {
+    let baseline = baseline();
+    for (name, value) in baseline.list() {
+        let is_number = value.parse::<f64>().is_ok();
+        assert_eq!(LIMITS.iter().any(|limit| limit.key == name), is_number, "{name}");
+    }
+    assert!(LIMITS.iter().all(|limit| baseline.list().iter().any(|(name, _)| name == limit.key)));
+}
+
+#[test]
+fn any_parameter_can_be_set() {
+    let baseline = baseline();
+    let changed =
+        baseline.set("system.hosts = 32").and_then(|changed| changed.set("disk.write_report=absorbed")).unwrap();
+    assert_eq!((changed.system.hosts, changed.disk.write_report), (32, WriteReport::Absorbed));
+    for (name, value) in baseline.list() {
+        assert_eq!(baseline.set(&format!("{name}={value}")).as_ref(), Ok(&baseline), "{name}");
+    }
+}
+
+#[test]
+fn what_can_not_be_is_refused_with_what_can() {
+    let baseline = baseline();
+    for (assignment, advice) in [
+        ("system.hosts", "write KEY=VALUE"),
+        ("system.host=3", "there is no parameter 'system.host': choose one of"),
+        ("hosts=3", "system.hosts"),
+        ("system.hosts=0", "system.hosts can't be 0: choose a number from 1 to 1000"),
+        ("system.hosts=2.5", "choose a whole number from 1 to 1000"),
+        ("system.hosts=-1", "from 1 to 1000"),
+        ("disk.cache_hit_ratio=1.01", "from 0 to 1"),
+        ("disk.cache_hit_ratio=NaN", "from 0 to 1"),
+        ("workload.alignment=byte", "`unit`"),
+        ("system.unit_kib=24", "power of two"),
+        ("system.devices=4", "stripes of system.data_units=4 and a parity unit don't fit"),
+        ("workload.size_units_min=5", "is above workload.size_units_max"),
+        ("workload.active_fraction=0.0001", "smaller than a request"),
+        ("network.overhead_min_ms=3", "is above network.overhead_max_ms"),
+    ] {
+        let message = baseline.set(assignment).unwrap_err().to_string();
+        assert!(message.contains(advice), "{assignment}: {message}");
+    }
+}
+
+#[test]
+fn files_must_say_everything_and_nothing_else() {
+    let text = include_str!("../../../experiments/parameters/shared-array.toml");
+    let less = text.replace("hosts = 16", "");
+    assert!(Parameters::parse(&less).unwrap_err().to_string().contains("missing field `hosts`"));
+    let more = text.replace("[disk]", "[disk]\nheads = 3");
+    assert!(Parameters::parse(&more).unwrap_err().to_string().contains("unknown field `heads`"));
+}

@@ -1,0 +1,154 @@
+//! Storage that keeps no content: what a device stands on when only its times matter.
+//!
+//! A read is one access of the modelled disk, and so is a devwrite; decisions cost nothing. All blocks are holes, so that nothing
+//! is copied or XORed, while requests and answers are those of any other content.
+
+use braid_base::{BLOCK_BYTES, BlockRange, Clock, Generation, Now, ObjectId, Time, TransactionId};
+use braid_machine::{DiskCommand, DiskResult, DiskTag, Effects};
+use braid_store::{FenceTable, Intent, Recovered, Storage, StoreEvent};
+use braid_wire::{Content, ObjectDescription, Ordering, Piece};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+
+/// See the module's page.
+pub struct ModelStorage {
+    object: ObjectDescription,
+    events: VecDeque<StoreEvent>,
+    /// What the disk is doing, by tag.
+    accesses: BTreeMap<DiskTag, Access>,
+    next_tag: u64,
+}
+
+/// What an access of the disk is for.
+enum Access {
+    Read { ticket: u64, pieces: Vec<Piece> },
+    Prepare(TransactionId),
+    Apply(TransactionId),
+}
+
+/// What is "written": a part of it is as long as the real thing.
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+impl ModelStorage {
+    /// Storage that holds one object.
+    pub fn new(object: ObjectDescription) -> ModelStorage {
+        ModelStorage { object, events: VecDeque::new(), accesses: BTreeMap::new(), next_tag: 0 }
+    }
+
+    fn access(&mut self, access: Access, command: DiskCommand, out: &mut Effects) {
+        let tag = DiskTag(self.next_tag);
+        self.next_tag += 1;
+        self.accesses.insert(tag, access);
+        out.disk(tag, command);
+    }
+
+    /// A devwrite is one access, however many pieces it has.
+    fn write(&mut self, intent: &Intent, access: Access, out: &mut Effects) {
+        let blocks: u64 = intent.pieces.iter().map(|piece| piece.range.count).sum();
+        let offset = intent.pieces.first().map_or(0, |piece| piece.range.start * BLOCK_BYTES as u64);
+        let mut missing = blocks as usize * BLOCK_BYTES;
+        let mut data = Vec::with_capacity(1);
+        while missing > 0 {
+            let part = missing.min(ZEROS.len());
+            data.push(Bytes::from_static(&ZEROS[..part]));
+            missing -= part;
+        }
+        self.access(access, DiskCommand::Write { offset, data, durable: true }, out);
+    }
+}
+
+impl Storage for ModelStorage {
+    fn start(&mut self, _: &mut Effects) {
+        self.events.push_back(StoreEvent::Ready(Recovered::default()));
+    }
+
+    fn on_disk_done(&mut self, _: Now, tag: DiskTag, _: DiskResult, _: &mut Effects) {
+        let event = match self.accesses.remove(&tag).expect("the disk does what it is told, once") {
+            Access::Read { ticket, pieces } => StoreEvent::Read { ticket, result: Ok(pieces) },
+            Access::Prepare(transaction) => StoreEvent::Prepared { transaction, result: Ok(()) },
+            Access::Apply(transaction) => StoreEvent::Applied { transaction, result: Ok(()) },
+        };
+        self.events.push_back(event);
+    }
+
+    fn wake(&mut self, _: Now, _: &mut Effects) {}
+
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn pop_event(&mut self) -> Option<StoreEvent> {
+        self.events.pop_front()
+    }
+
+    fn object(&self, object: ObjectId) -> Option<&ObjectDescription> {
+        (object == self.object.object).then_some(&self.object)
+    }
+
+    fn objects(&self) -> Vec<ObjectDescription> {
+        vec![self.object]
+    }
+
+    fn read(&mut self, ticket: u64, _: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+        let blocks: u64 = extents.iter().map(|extent| extent.count).sum();
+        let offset = extents.first().map_or(0, |extent| extent.start * BLOCK_BYTES as u64);
+        let pieces = extents.iter().map(|range| Piece { range: *range, content: Content::Hole }).collect();
+        let command = DiskCommand::Read { offset, length: blocks as usize * BLOCK_BYTES };
+        self.access(Access::Read { ticket, pieces }, command, out);
+    }
+
+    fn allocation(&self, _: ObjectId, extents: &[BlockRange]) -> Vec<Piece> {
+        extents.iter().map(|range| Piece { range: *range, content: Content::Hole }).collect()
+    }
+
+    fn prepare(&mut self, _: Now, intent: Intent, out: &mut Effects) {
+        self.write(&intent, Access::Prepare(intent.transaction), out);
+    }
+
+    fn apply(&mut self, _: Now, intent: Intent, out: &mut Effects) {
+        self.write(&intent, Access::Apply(intent.transaction), out);
+    }
+
+    fn commit(&mut self, _: Now, transaction: TransactionId, _: &mut Effects) {
+        self.events.push_back(StoreEvent::Committed { transaction });
+    }
+
+    fn abort(&mut self, _: Now, transaction: TransactionId, _: &mut Effects) {
+        self.events.push_back(StoreEvent::Aborted { transaction });
+    }
+
+    fn forget(&mut self, _: TransactionId) {}
+
+    fn settle(&mut self, _: Generation, _: u64) {}
+
+    fn create_object(&mut self, ticket: u64, _: ObjectDescription, _: &mut Effects) {
+        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
+    }
+
+    fn set_ordering(&mut self, ticket: u64, _: ObjectId, ordering: Ordering, _: &mut Effects) {
+        self.object.ordering = ordering;
+        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
+    }
+
+    fn remove_object(&mut self, ticket: u64, _: ObjectId, _: &mut Effects) {
+        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
+    }
+
+    fn reserve_stamps(&mut self, ticket: u64, _: Clock, _: &mut Effects) {
+        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
+    }
+
+    fn set_fence(&mut self, ticket: u64, _: FenceTable, _: &mut Effects) {
+        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
+    }
+
+    fn flush(&mut self, ticket: u64, _: &mut Effects) {
+        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    fn invariants(&self) {}
+}

@@ -1,0 +1,192 @@
+//! What is seen of a run, warm-up left out.
+
+use crate::parameters::Run;
+use braid_base::Time;
+use braid_machine::HostOutcome;
+use hdrhistogram::Histogram;
+use std::time::Duration;
+
+/// Counts and times of a run.
+pub struct Tally {
+    run: Run,
+    backlog_max: u64,
+    /// Everything that happened, warm-up included.
+    pub events: u64,
+    asked: u64,
+    answered: u64,
+    failed: u64,
+    messages: u64,
+    /// As things stood when the warm-up was over.
+    start: Option<Edge>,
+    latencies: Histogram<u64>,
+    latency_sum: f64,
+    /// The same of the first half of what is measured.
+    latency_sum_first: f64,
+    end: Option<End>,
+}
+
+/// How things stood when what is measured began or ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Edge {
+    at: Time,
+    messages: u64,
+    totals: Totals,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct End {
+    edge: Edge,
+    kept_up: bool,
+}
+
+/// What nodes have counted since they started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Operations that had to wait for others or to begin anew.
+    pub delayed: u64,
+    /// Attempts given up because of locks that could not be had in time.
+    pub restarts: u64,
+    /// How long disks have worked, all arms together.
+    pub disks_busy: Duration,
+    /// How long lock servers have worked.
+    pub lock_servers_busy: Duration,
+}
+
+/// How many share the work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Workers {
+    /// Arms of all disks.
+    pub disks: usize,
+    /// Lock servers.
+    pub lock_servers: usize,
+}
+
+/// What one run showed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Mean time of an operation, in ms.
+    pub latency_ms: f64,
+    /// Half of the operations took less.
+    pub latency_p50_ms: f64,
+    /// All but one in a hundred took less.
+    pub latency_p99_ms: f64,
+    /// Operations a second.
+    pub throughput_ops: f64,
+    /// Messages, requests and answers alike.
+    pub messages_per_op: f64,
+    /// Share of operations that had to wait for others or to begin anew.
+    pub delayed_fraction: f64,
+    /// Attempts given up because of locks that could not be had in time, for each operation.
+    pub restarts_per_op: f64,
+    /// Share of time in which a device's disk works.
+    pub disk_utilization: f64,
+    /// The same of a lock server's processor.
+    pub lock_server_utilization: f64,
+    /// By how much the second half of the operations took longer than the first.
+    pub latency_growth: f64,
+    /// False if the backlog grew beyond its limit.
+    pub kept_up: bool,
+    /// Operations that ended in an error.
+    pub failed: u64,
+    /// All events of the run.
+    pub events: u64,
+}
+
+impl Tally {
+    /// Nothing seen yet.
+    pub fn new(run: &Run, hosts: u64) -> Tally {
+        Tally {
+            run: run.clone(),
+            backlog_max: run.backlog_per_host * hosts,
+            events: 0,
+            asked: 0,
+            answered: 0,
+            failed: 0,
+            messages: 0,
+            start: None,
+            latencies: Histogram::new(3).expect("three digits are possible"),
+            latency_sum: 0.0,
+            latency_sum_first: 0.0,
+            end: None,
+        }
+    }
+
+    /// True when all that was to be measured is.
+    pub fn is_over(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// True if the next answer begins or ends what is measured.
+    pub fn is_at_edge(&self) -> bool {
+        let next = self.answered + 1;
+        next == self.run.warm_up_operations + 1
+            || next == self.run.warm_up_operations + self.run.operations
+            || self.falls_behind()
+    }
+
+    /// An application asked for something.
+    pub fn asked(&mut self) {
+        self.asked += 1;
+    }
+
+    /// A message was received.
+    pub fn message(&mut self) {
+        self.messages += 1;
+    }
+
+    /// An operation was answered. What nodes have counted is looked at only [at an edge](Tally::is_at_edge).
+    pub fn answered(&mut self, now: Time, since: Time, outcome: &HostOutcome, totals: Totals) {
+        self.answered += 1;
+        let edge = Edge { at: now, messages: self.messages, totals };
+        if self.answered == self.run.warm_up_operations + 1 {
+            self.start = Some(edge);
+        }
+        let behind = self.falls_behind();
+        if self.start.is_some() {
+            let took = now.since(since).as_nanos() as u64;
+            self.failed += u64::from(outcome.is_err());
+            self.latencies.record(took / 1000).expect("the histogram grows");
+            self.latency_sum += took as f64;
+            if self.answered <= self.run.warm_up_operations + self.run.operations / 2 {
+                self.latency_sum_first += took as f64;
+            }
+        }
+        if behind || self.answered == self.run.warm_up_operations + self.run.operations {
+            self.end = Some(End { edge, kept_up: !behind });
+        }
+    }
+
+    fn falls_behind(&self) -> bool {
+        self.asked - self.answered > self.backlog_max
+    }
+
+    /// What the run showed.
+    pub fn measured(&self, workers: Workers) -> Measured {
+        let End { edge: end, kept_up } = self.end.expect("the run is over");
+        let start = self.start.unwrap_or_default();
+        let count = self.latencies.len().max(1) as f64;
+        let seconds = end.at.since(start.at).as_secs_f64().max(1e-9);
+        let half = (self.run.operations / 2) as f64;
+        let first = self.latency_sum_first / half;
+        let second = (self.latency_sum - self.latency_sum_first) / (count - half);
+        let busy = |end: Duration, start: Duration, workers: usize| {
+            (end - start).as_secs_f64() / seconds / workers.max(1) as f64
+        };
+        let (before, after) = (start.totals, end.totals);
+        Measured {
+            latency_ms: self.latency_sum / count / 1e6,
+            latency_p50_ms: self.latencies.value_at_quantile(0.5) as f64 / 1e3,
+            latency_p99_ms: self.latencies.value_at_quantile(0.99) as f64 / 1e3,
+            throughput_ops: count / seconds,
+            messages_per_op: (end.messages - start.messages) as f64 / count,
+            delayed_fraction: (after.delayed - before.delayed) as f64 / count,
+            restarts_per_op: (after.restarts - before.restarts) as f64 / count,
+            disk_utilization: busy(after.disks_busy, before.disks_busy, workers.disks),
+            lock_server_utilization: busy(after.lock_servers_busy, before.lock_servers_busy, workers.lock_servers),
+            latency_growth: if kept_up { second / first } else { f64::INFINITY },
+            kept_up,
+            failed: self.failed,
+            events: self.events,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What hosts are asked: streams of hostreads and hostwrites at random places (shared array, Table 1).
+
+use crate::dice::Dice;
+use crate::parameters::{Alignment, Parameters, Workload, milliseconds};
+use braid_base::{BLOCK_BYTES, VolumeId};
+use braid_machine::HostRequest;
+use std::time::Duration;
+
+/// Draws requests.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    workload: Workload,
+    volumes: u64,
+    /// Of the part of each volume that is addressed.
+    units: u64,
+    stripe_units: u64,
+    unit_blocks: u64,
+}
+
+impl Requests {
+    /// Requests about volumes, numbered from 1, that lie as the parameters say.
+    pub fn new(parameters: &Parameters) -> Requests {
+        Requests {
+            workload: parameters.workload.clone(),
+            volumes: parameters.volumes(),
+            units: parameters.active_stripes() * parameters.system.data_units,
+            stripe_units: parameters.system.data_units,
+            unit_blocks: parameters.system.unit_kib * 1024 / BLOCK_BYTES as u64,
+        }
+    }
+
+    /// How long a stream thinks.
+    pub fn think(&self, dice: &mut Dice) -> Duration {
+        milliseconds(dice.normal(self.workload.think_ms, self.workload.think_deviation_ms))
+    }
+
+    /// The next request. A hostwrite brings zeros: its requests to devices are those of any other, and no bytes are moved.
+    pub fn next(&self, dice: &mut Dice) -> HostRequest {
+        let (start, count) = self.blocks(dice);
+        let volume = VolumeId(1 + dice.below(self.volumes));
+        let (offset, length) = (start * BLOCK_BYTES as u64, count * BLOCK_BYTES as u64);
+        if dice.chance(self.workload.read_fraction) {
+            HostRequest::Read { volume, offset, length: length as usize }
+        } else {
+            HostRequest::Zero { volume, offset, length }
+        }
+    }
+
+    /// First block and count.
+    fn blocks(&self, dice: &mut Dice) -> (u64, u64) {
+        let (least, most) = (self.workload.size_units_min, self.workload.size_units_max);
+        let mut uniform = |low: u64, high: u64| low + dice.below(high - low + 1);
+        match self.workload.alignment {
+            Alignment::Unit => {
+                let size = uniform(least, most);
+                (uniform(0, self.units - size) * self.unit_blocks, size * self.unit_blocks)
+            }
+            Alignment::Stripe => {
+                let size = uniform(least, most);
+                let stripe = uniform(0, self.units / self.stripe_units - 1);
+                let first = stripe * self.stripe_units + uniform(0, self.stripe_units - size);
+                (first * self.unit_blocks, size * self.unit_blocks)
+            }
+            Alignment::HalfUnit => {
+                let half = (self.unit_blocks / 2).max(1);
+                let (halves, in_unit) = (self.units * self.unit_blocks / half, self.unit_blocks / half);
+                let size = uniform(least * in_unit, most * in_unit);
+                (uniform(0, halves - size) * half, size * half)
+            }
+            Alignment::Start => {
+                let size = uniform(least, most) * self.unit_blocks;
+                (uniform(0, self.units * self.unit_blocks - size), size)
+            }
+            Alignment::Block => {
+                let size = uniform(least * self.unit_blocks, most * self.unit_blocks);
+                (uniform(0, self.units * self.unit_blocks - size), size)
+            }
+        }
+    }
+}
