@@ -162,6 +162,14 @@ impl From<HostError> for Failure {
             HostError::Device { failure: braid_wire::Failure::Lost { .. }, .. } => {
                 Failure::data_lost("block-lost", message)
             }
+            HostError::LockServerSilent { .. } => Failure::unreachable("lock-server-unreachable", message)
+                .hint("`braid status` shows whether it serves; `braid up` starts it, and so does `braid lockd`"),
+            HostError::NoLockServer => Failure::failed("no-lock-server", message)
+                .hint("`braid volume set-ordering` takes another ordering, such as timestamp"),
+            HostError::Device { failure: braid_wire::Failure::WrongOrdering, .. } => {
+                Failure::failed("wrong-ordering", message)
+                    .hint("the volume's ordering was changed: try again; `braid volume info` shows what it is")
+            }
             HostError::Rejected { .. } => Failure::failed("rejected", message),
             HostError::ClockApart { .. } => Failure::failed("clock-apart", message),
             _ => Failure::failed("host", message),

@@ -44,7 +44,13 @@ impl LockDaemon {
             id,
             epoch: Epoch(description.epoch),
             devices: description.devices.iter().map(|device| DeviceId(device.id)).collect(),
-            disk: open_once_free(&path)?,
+            disk: open_once_free(&path).map_err(|failure| match failure.code.as_str() {
+                "device-in-use" => {
+                    let message = format!("lock server {} runs already, in another process", id.0);
+                    Failure::failed("lock-server-in-use", message).hint("`braid status` shows which")
+                }
+                _ => failure,
+            })?,
         })
     }
 

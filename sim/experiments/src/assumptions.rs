@@ -48,7 +48,7 @@ pub const ASSUMPTIONS: &[Assumption] = &[
         readings: &[
             ("two arms a device", ""),
             ("8 ms for each access", "disk.arms=1"),
-            ("half of all accesses hit", "disk.arms=1 disk.cache_hit_ratio=0.5"),
+            ("half of all accesses hit", "disk.arms=1 disk.read_hit_ratio=0.5 disk.write_hit_ratio=0.5"),
             ("4 ms for each access", "disk.arms=1 disk.positioning_ms=4"),
             ("writes reported at once", "disk.write_report=at-once"),
             ("writes absorbed, one arm", "disk.arms=1 disk.write_report=absorbed"),

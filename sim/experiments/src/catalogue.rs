@@ -167,7 +167,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "shared-array-fig12",
         title: "Figure 12: faster disks",
-        about: "Of what would have to be positioned for, the disks' caches hit 20 % and 60 %. The paper: at 60 % and 58 hosts, device \
+        about: "The disks find 20 % and 60 % of what is read in their caches. The paper: at 60 % and 58 hosts, device \
                 locks restart 17 % of their operations, while timestamp ordering stays near the unprotected protocol.",
         base: Base::SharedArray,
         x: HOSTS,
@@ -181,7 +181,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             panels
                 .flat_map(|((panel, hits), hosts)| {
                     each(hosts, |hosts| {
-                        let hits = format!("disk.cache_hit_ratio={hits}");
+                        let hits = format!("disk.read_hit_ratio={hits}");
                         let mut points = at(&orderings, *hosts as f64, &[format!("system.hosts={hosts}"), hits]);
                         points.iter_mut().for_each(|point| point.panel = panel.to_string());
                         points

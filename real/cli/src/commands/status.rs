@@ -10,6 +10,7 @@ use braid_base::{DeviceId, Generation, LockServerId};
 use braid_control::{ArrayDescription, ArrayFolder, HostEntry, Moment, RunningSet, VolumeState};
 use braid_machine::{HostRequest, HostSuccess};
 use braid_wire::{Managed, Task};
+use rustix::process::{Pid, test_kill_process};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -100,7 +101,7 @@ impl View<'_> {
             json!({
                 "id": id.0,
                 "address": self.lock_server_address(id, lease),
-                "pid": running.map(|running| running.pid).unwrap_or(lease.map(|lease| lease.pid)),
+                "pid": lease.map(|lease| lease.pid),
                 "state": self.lock_server_state(id, lease),
                 "restarts": running.map(|running| running.restarts),
                 "counters": lease.map(|lease| &lease.report.counters),
@@ -221,10 +222,11 @@ impl View<'_> {
 
     fn lock_server_state(&self, id: LockServerId, lease: Option<&HostEntry>) -> String {
         match (lease, self.running.and_then(|running| running.lock_server(id))) {
+            // `braid up` or somebody else runs it; one that was killed may still have its lease.
+            (Some(lease), _) if lease.live && is_there(lease.pid) => SERVING.to_string(),
             (_, Some(running)) if running.pid.is_none() => {
                 format!("down: {}", running.down.as_deref().unwrap_or("being started again"))
             }
-            (Some(lease), _) if lease.live => SERVING.to_string(),
             (Some(_), _) => "silent: its lease has run out".to_string(),
             (None, _) => "not running".to_string(),
         }
@@ -232,7 +234,7 @@ impl View<'_> {
 
     fn lock_server_address(&self, id: LockServerId, lease: Option<&HostEntry>) -> Option<String> {
         let running = self.running.and_then(|running| running.lock_server(id)).map(|running| running.address.clone());
-        running.or_else(|| Some(lease?.report.lock_server.as_ref()?.address.clone()))
+        lease.and_then(|lease| Some(lease.report.lock_server.as_ref()?.address.clone())).or(running)
     }
 
     fn device_state(&self, id: DeviceId) -> String {
@@ -307,6 +309,11 @@ fn counted(who: &str, meaning: Vec<String>, counters: &[(String, u64)]) -> Strin
     }
     let rows: Vec<_> = counters.iter().map(|(name, value)| row([&format!("  {name}"), &value.to_string()])).collect();
     text + &table(&rows)
+}
+
+/// True if there is such a process.
+fn is_there(pid: u32) -> bool {
+    Pid::from_raw(pid as i32).is_some_and(|pid| test_kill_process(pid).is_ok())
 }
 
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {

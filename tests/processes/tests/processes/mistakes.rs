@@ -69,6 +69,12 @@ fn volumes_that_are_not_there_or_can_not_be_are_refused() {
     array.braid(&["volume", "create", "x", "--size", "4097"]).refused(2, "bad-size");
     array.braid(&["volume", "create", "x", "--size", "4MiB", "--layout", "raid5:5+1"]).refused(2, "bad-layout");
     array.braid(&["volume", "create", "x", "--size", "4MiB", "--ordering", "random"]).refused(2, "usage");
+    let said = array.braid(&["volume", "set-ordering", "vol0", "random"]).refused(2, "usage");
+    for ordering in ["none", "server-lock", "callback-lock", "device-lock", "timestamp"] {
+        assert!(said.contains(ordering), "it says what there is: {said}");
+    }
+    array.braid(&["volume", "set-ordering", "nothing", "none"]).refused(3, "no-such-volume");
+    array.braid(&["lockd", "--id", "1"]).refused(2, "no-such-lock-server");
     array.braid(&["volume", "create", "vol0", "--size", "4MiB"]).refused(1, "volume-exists");
     // The array takes no harm: what is right works.
     array.braid(&["volume", "create", "x", "--size", "4MiB"]).done();

@@ -1,49 +1,204 @@
-//! Volumes whose ordering is changed while writers are at work.
+//! Volumes whose ordering is changed while writers are at work, and lock servers that die.
 
-use braid_processes::array::{Array, SMALL, number, text};
+use braid_processes::Client;
+use braid_processes::array::{Array, SMALL, SMALL_BYTES, number, text};
+use braid_processes::daemon::{Daemon, signal};
 use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
+use braid_processes::program::braid_bin;
+use braid_processes::scratch::path_text;
 use rustix::process::Signal;
 use serde_json::Value;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What a user may notice of a change: hosts look up what has changed twice a second.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+const CHANGE_MAX: Duration = Duration::from_secs(5);
+/// A lock server that has restarted waits for its hosts for at most a lease; one more second for everything else.
+const RESTART_MAX: Duration = Duration::from_secs(4 + 1);
 
-/// Units of one block, so that writers meet in parity, and cells that meet within blocks.
-fn array() -> Array {
-    Array::up(&[&SMALL[..], &["--unit", "4KiB"]].concat())
+/// Units of one block, so that writers meet in parity.
+fn up(arguments: &[&str]) -> Array {
+    Array::up(&[&SMALL[..], &["--unit", "4KiB"], arguments].concat())
 }
 
+/// Cells that meet within blocks.
 fn plan(hosts: &[&str]) -> Plan {
     let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
     Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go: false, seed: seed() }
 }
 
-fn ordering_of(status: &Value) -> String {
-    text(&status["volumes"][0]["ordering"])
+#[track_caller]
+fn set_ordering(array: &Array, ordering: &str) -> Value {
+    let said = array.braid(&["volume", "set-ordering", "vol0", ordering]).done().json();
+    assert_eq!(said["ordering"], ordering);
+    let status = array.status();
+    assert_eq!(status["volumes"][0]["ordering"], ordering, "{status:#}");
+    assert_eq!(status["volumes"][0]["state"], "available", "{status:#}");
+    said
 }
 
 #[test]
 fn the_ordering_goes_round_under_load_and_nobody_sees_an_error() {
-    let array = array();
-    let ((_first, first), (_second, second)) = (array.host(), array.host());
-    let load = Load::start(plan(&[&first, &second]));
-    for ordering in ["device-lock", "server-lock", "callback-lock", "timestamp"] {
+    go_round(&["device-lock", "server-lock", "callback-lock", "timestamp"], &[]);
+}
+
+#[test]
+fn several_lock_servers_share_the_work() {
+    let array = go_round(&["server-lock", "callback-lock"], &["--lock-servers", "3", "--lock-acquisition", "timeout"]);
+    let servers = array.status()["lock_servers"].as_array().expect("they are listed").clone();
+    assert_eq!(servers.len(), 3);
+    for server in servers {
+        assert_eq!(server["state"], "serving", "{server}");
+        assert!(number(&server["counters"]["locks"]) > 0, "{server}");
+    }
+}
+
+#[test]
+fn everything_in_one_process_locks_as_well() {
+    go_round(&["callback-lock", "server-lock"], &["--in-process"]);
+}
+
+/// Takes one ordering after the other, under load.
+fn go_round(orderings: &[&str], arguments: &[&str]) -> Array {
+    let array = up(arguments);
+    let (_host, other) = array.host();
+    let load = Load::start(plan(&[&array.nbd(), &other]));
+    for ordering in orderings {
         load.go_on();
         load.take_longest();
-        let said = array.braid(&["volume", "set-ordering", "vol0", ordering]).done().json();
-        assert!(said["changed"] == true && said["ordering"] == ordering, "{said}");
+        assert_eq!(set_ordering(&array, ordering)["changed"], true);
         load.go_on();
         let pause = load.take_longest();
         println!("to {ordering}: the longest pause of a writer was {pause:?}");
-        assert!(pause <= PAUSE_MAX, "{pause:?}");
-        assert_eq!(ordering_of(&array.status()), ordering);
+        assert!(pause <= CHANGE_MAX, "{pause:?}");
     }
-    let said = array.braid(&["volume", "set-ordering", "vol0", "timestamp"]).done().json();
-    assert_eq!(said["changed"], false);
+    assert_eq!(set_ordering(&array, orderings.last().expect("there are some"))["changed"], false);
     let mut record = load.stop();
-    record.verify(&first);
-    record.verify(&array.nbd());
+    record.verify(&other);
+    array.assert_sound("vol0");
+    array
+}
+
+#[test]
+fn a_lock_server_may_be_killed_under_load_and_nobody_sees_an_error() {
+    let mut array = up(&[]);
+    let (_host, other) = array.host();
+    for ordering in ["server-lock", "callback-lock"] {
+        set_ordering(&array, ordering);
+        emptied(&array);
+        let load = Load::start(plan(&[&array.nbd(), &other]));
+        load.go_on();
+        load.take_longest();
+        let before = lock_server(&array);
+        signal(before.0, Signal::KILL);
+        array.await_status("the lock server serves again", |_| {
+            let (pid, restarts) = lock_server(&array);
+            pid != before.0 && restarts > before.1
+        });
+        load.go_on();
+        let pause = load.take_longest();
+        println!("{ordering}: the longest pause of a writer was {pause:?}");
+        assert!(pause <= RESTART_MAX, "{pause:?}");
+        load.stop().verify(&other);
+        array.assert_sound("vol0");
+    }
+    // With the array it ends, and with the array it begins.
+    let pid = lock_server(&array).0;
+    array.down();
+    braid_processes::array::gone(&[pid]);
+    array.start(&[]);
+    emptied(&array);
+    let load = Load::start(plan(&[&array.nbd()]));
+    load.go_on();
+    load.stop();
+}
+
+/// Writers begin with a volume of zeros.
+fn emptied(array: &Array) {
+    Client::open(&array.nbd()).trim(0, SMALL_BYTES as u32).expect("space can be given back");
+}
+
+/// The process of the first lock server, and how often it was started again.
+fn lock_server(array: &Array) -> (u32, u64) {
+    let server = array.status()["lock_servers"][0].clone();
+    (server["pid"].as_u64().unwrap_or_default() as u32, number(&server["restarts"]))
+}
+
+#[test]
+fn a_change_that_is_killed_half_way_is_put_right_and_hosts_go_on() {
+    let array = up(&[]);
+    let (_host, other) = array.host();
+    let load = Load::start(plan(&[&array.nbd(), &other]));
+    let mut seen = Vec::new();
+    for wished in ["draining", "reordering"].iter().cycle().take(6) {
+        load.go_on();
+        load.take_longest();
+        let now = text(&array.status()["volumes"][0]["ordering"]);
+        let other = if now == "timestamp" { "device-lock" } else { "timestamp" };
+        let mut command = Command::new(braid_bin());
+        command.args(["volume", "set-ordering", "vol0", other, "--array", path_text(array.dir())]);
+        let mut child = command.stdout(Stdio::null()).spawn().expect("braid can be started");
+        // Killed as soon as it has begun to drain, or to tell the devices.
+        let state = loop {
+            let description = std::fs::read(array.dir().join("array.json")).expect("it is always there");
+            let description: Value = serde_json::from_slice(&description).expect("it is replaced as a whole");
+            let state = &description["volumes"][0]["state"];
+            if state.get(wished).is_some() {
+                break wished;
+            }
+            if child.try_wait().expect("it can be asked").is_some() {
+                break &"done";
+            }
+        };
+        child.kill().expect("it can be killed");
+        child.wait().expect("it can be waited for");
+        seen.push(state);
+        array.await_status("the volume is available again", |status| status["volumes"][0]["state"] == "available");
+        load.go_on();
+        println!("killed while {state}: the longest pause of a writer was {:?}", load.take_longest());
+    }
+    assert!(seen.contains(&&"draining") && seen.contains(&&"reordering"), "{seen:?}");
+    let mut record = load.stop();
+    record.verify(&other);
+    array.assert_sound("vol0");
+    // Whatever it is now, it can be changed.
+    set_ordering(&array, "none");
+    record.verify(&other);
+}
+
+#[test]
+fn a_host_that_stands_still_is_waited_for_no_longer_than_its_lease() {
+    let array = up(&[]);
+    let (host, _) = array.host();
+    let load = Load::start(plan(&[&array.nbd()]));
+    load.go_on();
+    signal(host.pid(), Signal::STOP);
+    set_ordering(&array, "device-lock");
+    load.go_on();
+    signal(host.pid(), Signal::CONT);
+    assert_eq!(host.ended(), Some(1), "it finds that it was taken for dead");
+    load.stop().verify(&array.nbd());
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn a_lock_server_may_be_run_by_hand_and_only_once() {
+    let array = up(&[]);
+    let arguments = ["lockd", "--array", path_text(array.dir()), "--json"];
+    let server =
+        Daemon::start(&arguments, &array.scratch().path("lockd.log")).unwrap_or_else(|outcome| panic!("{outcome}"));
+    array.braid(&["lockd"]).refused(1, "lock-server-in-use");
+    set_ordering(&array, "server-lock");
+    let load = Load::start(plan(&[&array.nbd()]));
+    load.go_on();
+    let shown = array.status()["lock_servers"][0].clone();
+    assert_eq!(number(&shown["pid"]) as u32, server.pid(), "{shown}");
+    assert_eq!(text(&shown["address"]), text(&server.ready["address"]));
+    assert_eq!(shown["state"], "serving");
+    // Ended well, it is replaced by that of `braid up`.
+    assert_eq!(server.end(Signal::TERM), Some(0));
+    load.go_on();
+    load.stop().verify(&array.nbd());
     array.assert_sound("vol0");
 }
