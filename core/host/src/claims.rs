@@ -208,12 +208,10 @@ impl Host {
         out.send(NodeId::LockServer(server), Message::LockRequest(request));
     }
 
-    /// Keeps the host's lease at a lock server alive while anything is held there.
+    /// Keeps the host's lease at a lock server alive, also while nothing is held there: after a restart the server has all hosts
+    /// fenced that are silent, since it does not know what they hold.
     pub(crate) fn on_lock_heartbeat(&mut self, now: Now, server: LockServerId, out: &mut Effects) {
-        let dropped = self.claims.servers.get(&server).is_some_and(|link| !link.dropped.is_empty());
-        if dropped || self.claims.by_number.values().any(|claim| claim.server == server) {
-            self.tell_server(now, server, LockCommand::Heartbeat, out);
-        }
+        self.tell_server(now, server, LockCommand::Heartbeat, out);
     }
 
     pub(crate) fn on_lock_answer(&mut self, now: Now, server: LockServerId, answer: LockAnswer, out: &mut Effects) {

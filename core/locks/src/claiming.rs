@@ -37,9 +37,15 @@ impl LockServer {
             return self.on_held(now, name, asked, start, kept, out);
         }
         if known != self.config.start && (known != Generation(0) || !session.complete) {
-            // It does not know yet that the server has started again, and has to say first what it holds.
-            return self.answer(host, LockReply::Heartbeat, out);
+            // It does not know yet that the server has started again. If it has to say first what it holds, this is deferred; if it
+            // has said it, this comes late.
+            let complete = session.complete;
+            self.answer(host, LockReply::Heartbeat, out);
+            if complete {
+                return;
+            }
         }
+        let session = &self.sessions[&host];
         if session.deferred.iter().any(|(deferred, _)| *deferred == claim) {
             return self.ignore(Ignored::InProgress, out);
         }
@@ -85,6 +91,8 @@ impl LockServer {
             self.doomed.insert(name.host);
             return self.fence_doomed(now, out);
         }
+        // A late copy of how it was first asked for may have come before.
+        session.deferred.retain(|(claim, _)| *claim != name.claim);
         session.claims.insert(name.claim, Claim { kept, waited: false });
         self.counters.reasserted += 1;
         self.answer(name.host, LockReply::Granted { claim: name.claim, waited: false }, out);
@@ -132,7 +140,6 @@ impl LockServer {
             session.deferred.retain(|(claim, _)| *claim != name.claim);
             return session.deferred.len() < before;
         }
-        session.wanted.remove(&name.claim);
         self.timers.cancel(Timer::Impatient(name));
         let mut granted = Vec::new();
         self.table.release(name, &mut granted);
@@ -165,7 +172,7 @@ impl LockServer {
     /// Recalls again what a host has not given back: the recall was lost, or its answer, or the host has it in use. Or it knows
     /// nothing of the claim, which a late message brought about.
     pub(crate) fn recall_again(&mut self, now: Now, host: Generation, out: &mut Effects) {
-        let Some(session) = self.sessions.get_mut(&host) else { return };
+        let session = self.sessions.get_mut(&host).expect("the timer ends with the session");
         session.wanted.retain(|claim| self.table.wanted(ClaimName { host, claim: *claim }));
         if !session.wanted.is_empty() {
             self.timers.set(Timer::Recall(host), now.time.after(self.config.settings.resend_min));

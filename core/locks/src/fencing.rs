@@ -68,9 +68,10 @@ impl LockServer {
         };
         // A device that can't do it is asked again: nobody gets the host's locks before all have.
         let done = Reply::Managed { ticket: round.ticket, result: Ok(Managed::Done) };
-        if answer.reply != done || !round.silent.remove(&device) {
+        if answer.reply != done {
             return self.ignore(Ignored::NotAwaited, out);
         }
+        round.silent.remove(&device);
         if round.silent.is_empty() {
             self.on_fenced(now, out);
         }

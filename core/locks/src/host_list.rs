@@ -5,8 +5,9 @@
 //!   8 KiB  slot 1: likewise
 //! ```
 //!
-//! The slot with the higher sequence counts; the other one is written next. A host is in the list, durably, before it is granted
-//! anything. So after a crash the hosts that may hold claims are in it, whichever write the crash interrupted.
+//! The slot with the higher sequence counts; the other one is written next. A list is written to one slot after the other, and is
+//! the one that holds only when both have it: so a slot may be torn by a crash, or rot, and the other says what counts. A host is
+//! in the list before it is granted anything.
 
 use braid_base::checksum::crc32c;
 use braid_base::{AlignedBuffer, Generation, limits};
@@ -44,12 +45,32 @@ pub enum ListError {
     Disk(DiskError),
 }
 
+/// What the end of a disk command brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The list has been read.
+    Read,
+    /// It is being written still.
+    Writing,
+    /// It has been written.
+    Written,
+}
+
 /// The list, in memory and on disk.
 #[derive(Debug, Default)]
 pub(crate) struct HostList {
     durable: BTreeSet<Generation>,
-    writing: Option<BTreeSet<Generation>>,
+    /// Both slots have it.
+    twice: bool,
+    writing: Option<Writing>,
     sequence: u64,
+}
+
+#[derive(Debug)]
+struct Writing {
+    hosts: BTreeSet<Generation>,
+    /// One slot has it.
+    once: bool,
 }
 
 impl HostList {
@@ -58,19 +79,24 @@ impl HostList {
         out.disk(READ, DiskCommand::Read { offset: 0, length: DISK_BYTES as usize });
     }
 
-    /// Hears of the end of a disk command. True if the list has been written.
-    pub fn on_disk_done(&mut self, result: DiskResult) -> Result<bool, ListError> {
+    /// Hears of the end of a disk command.
+    pub fn on_disk_done(&mut self, result: DiskResult, out: &mut Effects) -> Result<Progress, ListError> {
         match result {
             DiskResult::Read(bytes) => {
-                let (sequence, hosts) = newest(&bytes.map_err(ListError::Disk)?)?;
-                self.sequence = sequence;
-                self.durable = hosts;
-                Ok(false)
+                let (sequence, hosts, twice) = newest(&bytes.map_err(ListError::Disk)?)?;
+                *self = HostList { durable: hosts, twice, writing: None, sequence };
+                Ok(Progress::Read)
             }
             DiskResult::Done(done) => {
                 done.map_err(ListError::Disk)?;
-                self.durable = self.writing.take().expect("only this list is written");
-                Ok(true)
+                let writing = self.writing.as_mut().expect("only this list is written");
+                if !std::mem::replace(&mut writing.once, true) {
+                    self.write_slot(out);
+                    return Ok(Progress::Writing);
+                }
+                self.durable = self.writing.take().expect("just seen").hosts;
+                self.twice = true;
+                Ok(Progress::Written)
             }
         }
     }
@@ -82,20 +108,25 @@ impl HostList {
 
     /// True if `host` is in it, and stays in it.
     pub fn contains(&self, host: Generation) -> bool {
-        self.durable.contains(&host) && self.writing.as_ref().is_none_or(|hosts| hosts.contains(&host))
+        self.durable.contains(&host) && self.writing.as_ref().is_none_or(|writing| writing.hosts.contains(&host))
     }
 
     /// Writes it anew if these hosts are others, and it is not being written. True if it does.
     pub fn update(&mut self, hosts: BTreeSet<Generation>, out: &mut Effects) -> bool {
-        if self.writing.is_some() || self.durable == hosts {
+        if self.writing.is_some() || (self.twice && self.durable == hosts) {
             return false;
         }
+        self.writing = Some(Writing { hosts, once: false });
+        self.write_slot(out);
+        true
+    }
+
+    fn write_slot(&mut self, out: &mut Effects) {
+        let writing = self.writing.as_ref().expect("there is something to write");
         self.sequence += 1;
         let offset = self.sequence % 2 * SLOT_BYTES as u64;
-        let data = vec![encode(self.sequence, &hosts)];
+        let data = vec![encode(self.sequence, &writing.hosts)];
         out.disk(DiskTag(self.sequence), DiskCommand::Write { offset, data, durable: true });
-        self.writing = Some(hosts);
-        true
     }
 
     /// True while a write is under way.
@@ -104,8 +135,8 @@ impl HostList {
     }
 }
 
-/// The newest whole slot. A slot of zeros was never written.
-fn newest(disk: &[u8]) -> Result<(u64, BTreeSet<Generation>), ListError> {
+/// The newest whole slot, and whether the other says the same. A slot of zeros was never written.
+fn newest(disk: &[u8]) -> Result<(u64, BTreeSet<Generation>, bool), ListError> {
     let mut slots = Vec::new();
     let mut unwritten = false;
     for slot in disk.chunks(SLOT_BYTES) {
@@ -115,9 +146,16 @@ fn newest(disk: &[u8]) -> Result<(u64, BTreeSet<Generation>), ListError> {
             other => slots.push(other?),
         }
     }
-    // One that is torn beside one that was never written: the first write of all, before which nobody held anything.
-    let none = unwritten.then(|| (0, BTreeSet::new()));
-    slots.into_iter().max_by_key(|(sequence, _)| *sequence).or(none).ok_or(ListError::Damaged)
+    slots.sort_by_key(|(sequence, _)| *sequence);
+    match slots.pop() {
+        Some((sequence, hosts)) => {
+            let twice = slots.pop().is_some_and(|(_, older)| older == hosts);
+            Ok((sequence, hosts, twice))
+        }
+        // One that is torn beside one that was never written: the first write of all, before which nobody held anything.
+        None if unwritten => Ok((0, BTreeSet::new(), true)),
+        None => Err(ListError::Damaged),
+    }
 }
 
 fn decode(slot: &[u8]) -> Result<(u64, BTreeSet<Generation>), ListError> {
@@ -154,6 +192,7 @@ fn encode(sequence: u64, hosts: &BTreeSet<Generation>) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_machine::Effect;
 
     fn list(hosts: &[u32]) -> BTreeSet<Generation> {
         hosts.iter().map(|host| Generation(*host)).collect()
@@ -162,9 +201,9 @@ mod tests {
     #[test]
     fn the_newest_whole_slot_counts() {
         let mut disk = [encode(8, &list(&[1])), encode(9, &list(&[1, 2]))].concat();
-        assert_eq!(newest(&disk), Ok((9, list(&[1, 2]))));
+        assert_eq!(newest(&disk), Ok((9, list(&[1, 2]), false)));
         disk[SLOT_BYTES + 20] ^= 1;
-        assert_eq!(newest(&disk), Ok((8, list(&[1]))));
+        assert_eq!(newest(&disk), Ok((8, list(&[1]), false)));
         disk[20] ^= 1;
         assert_eq!(newest(&disk), Err(ListError::Damaged), "whoever is in neither may hold something");
     }
@@ -172,9 +211,44 @@ mod tests {
     #[test]
     fn a_disk_of_zeros_is_an_empty_list_even_if_its_first_write_was_torn() {
         let mut disk = vec![0; DISK_BYTES as usize];
-        assert_eq!(newest(&disk), Ok((0, list(&[]))));
+        assert_eq!(newest(&disk), Ok((0, list(&[]), true)));
         disk[SLOT_BYTES..][..100].copy_from_slice(&encode(1, &list(&[1]))[..100]);
-        assert_eq!(newest(&disk), Ok((0, list(&[]))));
+        assert_eq!(newest(&disk), Ok((0, list(&[]), true)));
+    }
+
+    #[test]
+    fn no_list_that_was_written_is_lost_with_a_slot() {
+        let mut disk = vec![0; DISK_BYTES as usize];
+        let mut lists = HostList::default();
+        for round in 1..5 {
+            let written = list(&[round]);
+            let mut out = Effects::new();
+            lists.update(written.clone(), &mut out);
+            for _ in 0..2 {
+                let write = out.drain().next();
+                let Some(Effect::Disk { command: DiskCommand::Write { offset, data, .. }, .. }) = write else {
+                    panic!("each slot is written");
+                };
+                disk[offset as usize..][..SLOT_BYTES].copy_from_slice(&data[0]);
+                lists.on_disk_done(DiskResult::Done(Ok(())), &mut out).expect("it was written");
+            }
+            assert_eq!(newest(&disk).map(|(_, hosts, twice)| (hosts, twice)), Ok((written.clone(), true)));
+            for slot in [0, SLOT_BYTES] {
+                disk[slot + 30] ^= 1;
+                assert_eq!(newest(&disk).map(|(_, hosts, _)| hosts), Ok(written.clone()));
+                disk[slot + 30] ^= 1;
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_that_only_one_slot_has_is_written_again() {
+        let disk = [encode(8, &list(&[1])), vec![1; SLOT_BYTES].into()].concat();
+        let mut lists = HostList::default();
+        let mut out = Effects::new();
+        let read = DiskResult::Read(Ok(disk.into()));
+        assert_eq!(lists.on_disk_done(read, &mut out), Ok(Progress::Read));
+        assert!(lists.update(list(&[1]), &mut out));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::LockServerCounters;
 use crate::fencing::Round;
-use crate::host_list::{HostList, ListError};
+use crate::host_list::{HostList, ListError, Progress};
 use crate::sessions::{ClaimName, ClaimRequest, Session};
 use crate::table::{LockState, LockTable};
 use braid_base::limits::{self, Settings};
@@ -204,6 +204,7 @@ impl LockServer {
             self.sessions.insert(*host, session);
         }
         self.service = LockService::Recovering;
+        self.list_is_stale = true;
         self.arm_patrol(now.time);
         self.serve_if_recovered(now, out);
     }
@@ -261,18 +262,13 @@ impl LockServer {
     }
 
     /// Writes the list of hosts anew if others are to be in it.
-    fn update_list(&mut self, now: Now, out: &mut Effects) {
+    fn update_list(&mut self, out: &mut Effects) {
         if !self.list_is_stale || self.list.is_writing() {
             return;
         }
         self.list_is_stale = false;
         let listed = self.sessions.iter().filter(|(_, session)| session.listed).map(|(host, _)| *host).collect();
-        if self.list.update(listed, out) {
-            self.counters.list_writes += 1;
-        } else {
-            // Whoever was forgotten and came back is in it still.
-            self.ask_deferred(now, out);
-        }
+        self.counters.list_writes += u64::from(self.list.update(listed, out));
     }
 
     pub(crate) fn answer(&mut self, host: Generation, reply: LockReply, out: &mut Effects) {
@@ -302,9 +298,10 @@ impl Machine for LockServer {
                 self.counters.messages_received += 1;
                 self.on_message(now, from, message, out);
             }
-            Input::DiskDone { result, .. } => match self.list.on_disk_done(result) {
-                Ok(false) => self.on_list_read(now, out),
-                Ok(true) => self.ask_deferred(now, out),
+            Input::DiskDone { result, .. } => match self.list.on_disk_done(result, out) {
+                Ok(Progress::Read) => self.on_list_read(now, out),
+                Ok(Progress::Writing) => {}
+                Ok(Progress::Written) => self.ask_deferred(now, out),
                 Err(error) => {
                     self.service = LockService::Unusable(error);
                     self.timers = Timers::default();
@@ -314,7 +311,7 @@ impl Machine for LockServer {
             Input::Wake => {}
         }
         self.wake(now, out);
-        self.update_list(now, out);
+        self.update_list(out);
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -336,6 +333,10 @@ impl Machine for LockServer {
                     "a kept claim in the way is recalled: {name:?}"
                 );
             }
+        }
+        for (host, session) in self.sessions.iter().take(CHECKED_MAX) {
+            let coming = self.service == LockService::Recovering || self.list.is_writing();
+            assert!(session.deferred.is_empty() || coming, "what is deferred has its time to come: {host}");
         }
         if self.table.len() <= CHECKED_MAX {
             let claims: usize = self.sessions.values().map(|session| session.claims.len()).sum();

@@ -26,7 +26,7 @@ pub(crate) struct Session {
     pub claims: BTreeMap<u64, Claim>,
     /// What it asked for when nothing could be granted to it yet, in that order.
     pub deferred: Vec<(u64, ClaimRequest)>,
-    /// What it holds and others wait for: recalled until it is given back.
+    /// What it holds and others wait for, or did a moment ago: recalled until it is given back.
     pub wanted: BTreeSet<u64>,
 }
 

@@ -48,7 +48,7 @@ pub const ASSUMPTIONS: &[Assumption] = &[
         readings: &[
             ("two arms a device", ""),
             ("8 ms for each access", "disk.arms=1"),
-            ("half of all accesses hit", "disk.arms=1 disk.cache_hit_ratio=0.5"),
+            ("half of all accesses hit", "disk.arms=1 disk.read_hit_ratio=0.5 disk.write_hit_ratio=0.5"),
             ("4 ms for each access", "disk.arms=1 disk.positioning_ms=4"),
             ("writes reported at once", "disk.write_report=at-once"),
             ("writes absorbed, one arm", "disk.arms=1 disk.write_report=absorbed"),
@@ -68,7 +68,10 @@ pub const ASSUMPTIONS: &[Assumption] = &[
         readings: &[
             ("host: 750 us a message", ""),
             ("host: nothing", "processor.host_send_us=0 processor.host_receive_us=0"),
-            ("host: 750 us an operation", "processor.host_request_us=750 processor.host_send_us=0 processor.host_receive_us=0"),
+            (
+                "host: 750 us an operation",
+                "processor.host_request_us=750 processor.host_send_us=0 processor.host_receive_us=0",
+            ),
             ("device: 750 us a request", "processor.device_receive_us=750"),
         ],
     },

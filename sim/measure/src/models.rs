@@ -109,14 +109,14 @@ impl DiskModel {
                         self.recent.pop_front();
                     }
                 }
-                (*length, dice.chance(model.cache_hit_ratio), false)
+                (*length, dice.chance(model.read_hit_ratio), false)
             }
             DiskCommand::Write { offset, data, .. } => {
                 let read_before = self.recent.iter().rposition(|recent| recent == offset);
                 if let Some(place) = read_before {
                     self.recent.remove(place);
                 }
-                let hit = dice.chance(model.cache_hit_ratio)
+                let hit = dice.chance(model.write_hit_ratio)
                     || (read_before.is_some() && dice.chance(model.update_hit_ratio));
                 (data.iter().map(|part| part.len()).sum(), hit, true)
             }

@@ -120,9 +120,11 @@ pub struct Disk {
     pub positioning_deviation_ms: f64,
     /// Transfer in microseconds a byte.
     pub transfer_us_per_byte: f64,
-    /// Share of accesses that need no positioning.
-    pub cache_hit_ratio: f64,
-    /// Share of writes to blocks that were just read that need none (besides `cache_hit_ratio`).
+    /// Share of reads that need no positioning: they are in the disk's cache.
+    pub read_hit_ratio: f64,
+    /// Share of writes that need no positioning.
+    pub write_hit_ratio: f64,
+    /// Share of writes to blocks that were just read that need none (besides `write_hit_ratio`).
     pub update_hit_ratio: f64,
     /// When a write is answered.
     pub write_report: WriteReport,
@@ -286,7 +288,8 @@ pub const LIMITS: &[Limit] = &[
     limit("disk.positioning_ms", 0.0, 1000.0),
     limit("disk.positioning_deviation_ms", 0.0, 1000.0),
     limit("disk.transfer_us_per_byte", 0.0, 10.0),
-    limit("disk.cache_hit_ratio", 0.0, 1.0),
+    limit("disk.read_hit_ratio", 0.0, 1.0),
+    limit("disk.write_hit_ratio", 0.0, 1.0),
     limit("disk.update_hit_ratio", 0.0, 1.0),
     limit("network.bandwidth_mb_s", 0.1, 1e6),
     limit("network.overhead_min_ms", 0.0, 1000.0),

@@ -11,14 +11,16 @@ use crate::storage::ModelStorage;
 use crate::tally::{Tally, Totals, Workers};
 use crate::workload::Requests;
 use braid_base::limits::Settings;
-use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, Generation, NodeId, Rng, Time, VolumeId};
+use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, Generation, LockServerId, NodeId, Rng, Time, VolumeId};
 use braid_device::{Device, DeviceConfig};
 use braid_host::{Host, HostConfig};
 use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
-use braid_machine::{DiskResult, DiskTag, Effect, Effects, Input, Machine, OpId};
+use braid_locks::{LockServer, LockServerConfig};
+use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine, OpId};
 use braid_store::StoreConfig;
 use braid_wire::{Command, Content, Message, ObjectDescription, Ordering, Piece, Reply};
 use braid_world::LocalClock;
+use bytes::Bytes;
 use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId(*b"a modelled array");
@@ -30,9 +32,10 @@ const EVENTS_PER_INSPECTION: u64 = 4096;
 pub struct System {
     now: Time,
     queue: EventQueue<Event>,
-    /// Hosts, then devices.
+    /// Hosts, then devices, then lock servers.
     nodes: Vec<Node>,
     hosts: usize,
+    devices: usize,
     network: NetworkModel,
     requests: Requests,
     arrivals: Arrivals,
@@ -63,6 +66,7 @@ struct Node {
 enum Role {
     Host(Box<Host>),
     Device(Box<Device>),
+    LockServer(Box<LockServer>),
 }
 
 impl Role {
@@ -70,6 +74,7 @@ impl Role {
         match self {
             Role::Host(host) => &mut **host,
             Role::Device(device) => &mut **device,
+            Role::LockServer(server) => &mut **server,
         }
     }
 }
@@ -91,7 +96,7 @@ enum Event {
     /// A node's processor has taken the message in.
     Received { to: u32, from: u32, message: Message },
     /// A disk is done.
-    DiskDone { node: u32, tag: DiskTag, read: bool },
+    DiskDone { node: u32, tag: DiskTag, read: Option<usize> },
     /// A machine's deadline.
     Wake { node: u32 },
 }
@@ -103,11 +108,17 @@ impl System {
         let mut clocks = Dice::new(seeds.next_u64());
         let volumes = volumes(parameters, ordering);
         let settings = settings(parameters);
+        let devices: Vec<DeviceId> = (0..parameters.system.devices as u16).map(DeviceId).collect();
+        let lock_servers: Vec<LockServerId> = match ordering.needs_lock_server() {
+            true => (0..parameters.system.lock_servers as u16).map(LockServerId).collect(),
+            false => Vec::new(),
+        };
         let mut system = System {
             now: Time(0),
             queue: EventQueue::default(),
             nodes: Vec::new(),
             hosts: parameters.system.hosts as usize,
+            devices: parameters.system.devices as usize,
             network: NetworkModel::new(&parameters.network),
             requests: Requests::new(parameters),
             arrivals: parameters.workload.arrivals,
@@ -123,8 +134,8 @@ impl System {
             let host = Host::new(HostConfig {
                 generation: Generation(number),
                 epoch: EPOCH,
-                devices: (0..parameters.system.devices as u16).map(DeviceId).collect(),
-                lock_servers: Vec::new(),
+                devices: devices.clone(),
+                lock_servers: lock_servers.clone(),
                 acquisition: Default::default(),
                 volumes: volumes.clone(),
                 settings: settings.clone(),
@@ -145,6 +156,19 @@ impl System {
             let disk = Some(DiskModel::new(&parameters.disk));
             let id = NodeId::Device(*device);
             system.add(id, Role::Device(Box::new(machine)), costs, disk, clock(parameters, &mut clocks));
+        }
+        for server in lock_servers {
+            let machine = LockServer::new(LockServerConfig {
+                id: server,
+                // Above all hosts.
+                start: Generation(parameters.system.hosts as u32 + 1 + u32::from(server.0)),
+                epoch: EPOCH,
+                devices: devices.clone(),
+                settings: settings.clone(),
+            });
+            let costs = ProcessorCosts::lock_server(&parameters.processor);
+            let id = NodeId::LockServer(server);
+            system.add(id, Role::LockServer(Box::new(machine)), costs, None, clock(parameters, &mut clocks));
         }
         for stream in 0..(system.hosts * system.streams_per_host) as u32 {
             // Streams begin anywhere in their thinking.
@@ -174,6 +198,7 @@ impl System {
                     totals.delayed += counters.delayed;
                     totals.restarts += counters.restarts;
                 }
+                Role::LockServer(_) => totals.lock_servers_busy += node.processor.busy(),
                 Role::Device(_) => totals.disks_busy += node.disk.as_ref().map_or(Duration::ZERO, DiskModel::busy),
             }
         }
@@ -183,7 +208,8 @@ impl System {
     /// How many share the work.
     pub fn workers(&self) -> Workers {
         let disks = self.nodes.iter().filter_map(|node| node.disk.as_ref());
-        Workers { disks: disks.map(DiskModel::arms).sum(), lock_servers: 0 }
+        let lock_servers = self.nodes.len() - self.hosts - self.devices;
+        Workers { disks: disks.map(DiskModel::arms).sum(), lock_servers }
     }
 
     /// True time.
@@ -197,8 +223,12 @@ impl System {
         let node = self.nodes.len() - 1;
         let now = self.nodes[node].clock.now(self.now);
         self.nodes[node].machine.machine().step(now, Input::Start, &mut self.effects);
-        // The first heartbeats of all hosts to all devices say nothing that their first requests don't say.
-        self.effects.drain().for_each(drop);
+        let mut effects = std::mem::take(&mut self.effects);
+        // The first heartbeats of all hosts to all servers say nothing that their first requests don't say.
+        for effect in effects.drain().filter(|effect| matches!(effect, Effect::Disk { .. })) {
+            self.perform(node, effect);
+        }
+        self.effects = effects;
         self.arm(node);
     }
 
@@ -213,8 +243,7 @@ impl System {
             Event::Arrival { to, from, message } => self.on_arrival(to, from, message),
             Event::Received { to, from, message } => self.on_received(to, from, message),
             Event::DiskDone { node, tag, read } => {
-                let result = if read { DiskResult::Read(Ok(bytes::Bytes::new())) } else { DiskResult::Done(Ok(())) };
-                self.step(node as usize, Input::DiskDone { tag, result });
+                self.on_disk_done(node as usize, tag, read);
             }
             Event::Wake { node } => self.on_wake(node as usize),
         }
@@ -265,6 +294,16 @@ impl System {
         self.step(to as usize, Input::Message { from, message });
     }
 
+    /// The disks of devices hold nothing; those of lock servers are empty when they are read.
+    fn on_disk_done(&mut self, node: usize, tag: DiskTag, read: Option<usize>) {
+        let result = match read {
+            None => DiskResult::Done(Ok(())),
+            Some(_) if self.nodes[node].disk.is_some() => DiskResult::Read(Ok(Bytes::new())),
+            Some(length) => DiskResult::Read(Ok(Bytes::from(vec![0; length]))),
+        };
+        self.step(node, Input::DiskDone { tag, result });
+    }
+
     fn on_wake(&mut self, node: usize) {
         let place = &mut self.nodes[node];
         if place.armed != Some(self.now) {
@@ -307,9 +346,10 @@ impl System {
                 self.queue.push(arrives, Event::Arrival { to, from: node as u32, message });
             }
             Effect::Disk { tag, command } => {
-                let disk = self.nodes[node].disk.as_mut().expect("only devices have disks");
-                let done = disk.issue(self.now, &command, &mut self.dice);
-                let read = matches!(command, braid_machine::DiskCommand::Read { .. });
+                // What a lock server writes is when it first hears of a host: that costs nothing here.
+                let disk = self.nodes[node].disk.as_mut();
+                let done = disk.map_or(self.now, |disk| disk.issue(self.now, &command, &mut self.dice));
+                let read = if let DiskCommand::Read { length, .. } = command { Some(length) } else { None };
                 self.queue.push(done, Event::DiskDone { node: node as u32, tag, read });
             }
             Effect::Reply { op, outcome } => {
@@ -342,7 +382,7 @@ impl System {
         match id {
             NodeId::Host(generation) => generation.0 - 1,
             NodeId::Device(device) => self.hosts as u32 + u32::from(device.0),
-            NodeId::LockServer(_) => unreachable!("no ordering uses one yet"),
+            NodeId::LockServer(server) => (self.hosts + self.devices) as u32 + u32::from(server.0),
         }
     }
 }

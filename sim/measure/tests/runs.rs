@@ -59,7 +59,7 @@ fn an_operation_takes_what_its_parts_take() {
         "workload.size_units_max=1",
         "disk.positioning_deviation_ms=0",
         "disk.arms=1",
-        "disk.cache_hit_ratio=0",
+        "disk.read_hit_ratio=0",
         "network.overhead_min_ms=0.5",
         "network.overhead_max_ms=0.5",
         "network.header_bytes=0",

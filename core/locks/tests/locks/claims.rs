@@ -130,6 +130,19 @@ fn kept_claims_are_recalled_until_they_are_given_back() {
 }
 
 #[test]
+fn what_nobody_waits_for_any_more_is_not_recalled_again() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Kept);
+    bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), recall(&[1])));
+    bench.unlock(TWO, 1);
+    bench.pass(settings().resend_min * 3);
+    assert_eq!(bench.hear(ONE), None);
+    bench.lock(TWO, 2, Exclusive, (0, 8), PATIENT);
+    assert_eq!(bench.hear(ONE), recall(&[1]));
+}
+
+#[test]
 fn a_kept_claim_that_is_wanted_when_it_is_granted_is_recalled_at_once() {
     let mut bench = Bench::new();
     for host in [ONE, TWO, THREE] {

@@ -73,17 +73,33 @@ fn hosts_that_say_nothing_are_fenced_before_anything_is_granted() {
 }
 
 #[test]
-fn a_host_that_does_not_know_of_the_restart_is_told_and_gets_nothing() {
+fn a_host_that_does_not_know_of_the_restart_is_told_and_gets_nothing_yet() {
     let mut bench = restarted();
-    for known in [0, 1] {
-        bench.say_to(Generation(known), ONE, lock(5, (50, 1)));
-        assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat));
-    }
+    bench.say_to(Generation(0), ONE, lock(5, (50, 1)));
+    bench.say_to(Generation(1), ONE, lock(6, (60, 1)));
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), Some(LockReply::Heartbeat)));
+    bench.say(TWO, LockCommand::Heartbeat);
+    assert_eq!(bench.server.service(), LockService::Recovering, "it has not said what it holds");
+    bench.say(ONE, LockCommand::Heartbeat);
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(5, false), granted(6, false)));
+    // Now that it has, only a late copy can be of the earlier start.
+    bench.say_to(Generation(1), ONE, lock(7, (70, 1)));
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), Some(LockReply::Heartbeat)));
+    assert_eq!(bench.server.table().len(), 2);
+}
+
+#[test]
+fn a_late_copy_of_how_it_was_first_asked_for_gives_way_to_what_is_held() {
+    let mut bench = restarted();
+    bench.say_to(Generation(1), ONE, lock(1, (0, 8)));
+    hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
+    bench.say_to(Generation(1), ONE, lock(1, (0, 8)));
     bench.say(ONE, LockCommand::Heartbeat);
     bench.say(TWO, LockCommand::Heartbeat);
-    bench.say_to(Generation(1), ONE, lock(5, (50, 1)));
-    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), Some(LockReply::Heartbeat)));
-    assert!(bench.server.table().is_empty());
+    let heard: Vec<_> = std::iter::from_fn(|| bench.hear(ONE)).collect();
+    let granted = || granted(1, false).expect("it is");
+    assert_eq!(heard, [LockReply::Heartbeat, granted(), granted(), LockReply::Heartbeat]);
+    assert_eq!(bench.server.table().len(), 1);
 }
 
 /// Late copies, to another start, or from before the host had said all.

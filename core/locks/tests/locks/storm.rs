@@ -1,4 +1,4 @@
-//! A storm: hosts, devices and a lock server whose messages are lost, doubled, late and reordered; hosts and the server crash.
+//! A storm: hosts, devices and a lock server whose messages are lost, doubled, late and reordered; hosts and the server crash, and its disk rots.
 //!
 //! What must hold all the time: two hosts that some device would still serve never believe that they hold what conflicts. And
 //! when the storm is over, everybody gets what he asks for.
@@ -204,6 +204,11 @@ impl Storm {
         // Its disk commands end before it is back.
         let flying: Vec<_> =
             self.events.iter().filter(|(_, event)| matches!(event, Event::Disk { .. })).map(|(key, _)| *key).collect();
+        if flying.is_empty() && self.rng.chance(1, 2) {
+            // One of its two slots rots.
+            let at = self.rng.below(DISK_BYTES) as usize;
+            self.disk[at] ^= 1;
+        }
         for key in flying {
             let event = self.events.remove(&key).expect("just listed");
             self.on_event(event);

@@ -55,7 +55,7 @@ fn write(offset: u64) -> DiskCommand {
 fn disk(change: impl Fn(&mut Disk)) -> DiskModel {
     let mut model = parameters().disk;
     model.positioning_deviation_ms = 0.0;
-    (model.arms, model.cache_hit_ratio) = (1, 0.0);
+    (model.arms, model.read_hit_ratio, model.write_hit_ratio) = (1, 0.0, 0.0);
     change(&mut model);
     DiskModel::new(&model)
 }
@@ -83,9 +83,9 @@ fn a_second_arm_takes_what_the_first_can_not() {
 #[test]
 fn hits_spare_the_positioning() {
     let mut dice = Dice::new(1);
-    let mut caching = disk(|model| model.cache_hit_ratio = 1.0);
+    let mut caching = disk(|model| model.read_hit_ratio = 1.0);
     assert_eq!(caching.issue(Time(0), &read(0, 1000), &mut dice), ms(0.06));
-    assert_eq!(caching.issue(ms(1.0), &write(0), &mut dice), ms(1.12));
+    assert_eq!(caching.issue(ms(1.0), &write(0), &mut dice), ms(9.12));
     let mut updating = disk(|model| model.update_hit_ratio = 1.0);
     assert_eq!(updating.issue(Time(0), &read(4096, 1000), &mut dice), ms(8.06));
     assert_eq!(updating.issue(ms(100.0), &write(4096), &mut dice), ms(100.12), "just read");

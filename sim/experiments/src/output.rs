@@ -1,0 +1,285 @@
+//! The files of an experiment: NAME.csv, NAME.json and a plot for each part of the figure; and its table for the terminal.
+
+use crate::experiment::{Effort, Experiment};
+use crate::plot::{Plot, plots_of};
+use crate::rows::{Row, lookup};
+use crate::run::{Pace, Request};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a NAME.json holds: enough to repeat the run, and to report it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Of this form.
+    pub schema: u32,
+    /// The experiment.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// What it shows.
+    pub about: String,
+    /// What `x` is.
+    pub x: String,
+    /// Decides the run.
+    pub seed: u64,
+    /// Whether it was but a first look.
+    pub quick: bool,
+    /// The file of parameters that it started from.
+    pub base: String,
+    /// What the command line set.
+    pub set: Vec<String>,
+    /// The parameters before each point's own.
+    pub parameters: Vec<(String, String)>,
+    /// How fast it went.
+    pub pace: PaceRecord,
+    /// The numbers.
+    pub rows: Vec<Row>,
+}
+
+/// How fast a run went.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PaceRecord {
+    /// Runs of arrays.
+    pub runs: u64,
+    /// Their events.
+    pub events: u64,
+    /// From the first to the last, in seconds.
+    pub seconds: f64,
+    /// Threads that shared the work.
+    pub threads: usize,
+}
+
+impl Record {
+    /// What was run, and what it found.
+    pub fn new(
+        experiment: &Experiment,
+        request: &Request,
+        parameters: Vec<(String, String)>,
+        rows: Vec<Row>,
+        pace: Pace,
+    ) -> Record {
+        Record {
+            schema: 1,
+            name: experiment.name.to_string(),
+            title: experiment.title.to_string(),
+            about: experiment.about.to_string(),
+            x: experiment.x.name.to_string(),
+            seed: request.seed,
+            quick: request.effort == Effort::Quick,
+            base: experiment.base.file().to_string(),
+            set: request.assignments.clone(),
+            parameters,
+            pace: PaceRecord {
+                runs: pace.runs,
+                events: pace.events,
+                seconds: pace.took.as_secs_f64(),
+                threads: rayon::current_num_threads(),
+            },
+            rows,
+        }
+    }
+
+    /// The line that runs it again.
+    pub fn command(&self) -> String {
+        let quick = if self.quick { " --quick" } else { "" };
+        let set: String = self.set.iter().map(|assignment| format!(" --set {assignment}")).collect();
+        format!("braid sim run {} --seed {}{quick}{set}", self.name, self.seed)
+    }
+}
+
+/// Writes the files of an experiment into a folder that is there. The CSV holds nothing of how fast the run went, so that one seed
+/// gives one file.
+pub fn write(dir: &Path, experiment: &Experiment, record: &Record) -> io::Result<Vec<PathBuf>> {
+    let mut written = Vec::new();
+    let mut put = |name: String, text: String| {
+        let path = dir.join(name);
+        std::fs::write(&path, text)?;
+        written.push(path);
+        io::Result::Ok(())
+    };
+    put(format!("{}.csv", record.name), csv(&record.rows))?;
+    let json = serde_json::to_string_pretty(record).expect("records are JSON");
+    put(format!("{}.json", record.name), json + "\n")?;
+    for Plot { suffix, svg, .. } in plots_of(experiment, &record.rows) {
+        put(format!("{}{suffix}.svg", record.name), svg)?;
+    }
+    Ok(written)
+}
+
+/// Rows as comma-separated values.
+fn csv(rows: &[Row]) -> String {
+    let mut text = "panel,series,x,label,metric,ours,ci95,paper,difference\n".to_string();
+    let optional = |value: Option<f64>| value.map(|value| format!("{value:.6}")).unwrap_or_default();
+    for row in rows {
+        let quoted = |text: &str| if text.contains(',') { format!("\"{text}\"") } else { text.to_string() };
+        text.push_str(&format!(
+            "{},{},{},{},{},{:.6},{},{},{}\n",
+            quoted(&row.panel),
+            row.series,
+            row.x,
+            quoted(row.label.as_deref().unwrap_or_default()),
+            row.metric,
+            row.ours,
+            optional(row.ci95),
+            optional(row.paper),
+            optional(row.difference)
+        ));
+    }
+    text
+}
+
+/// One block of a table: a metric, its columns, and a line of cells for each place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Block {
+    /// Panel and metric.
+    pub title: String,
+    /// What the lines are, then the series.
+    pub heads: Vec<String>,
+    /// As many cells as heads in each.
+    pub lines: Vec<Vec<Cell>>,
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// What a line is about.
+    Head(String),
+    /// Nothing was measured.
+    Empty,
+    /// A number, and what the paper has.
+    Number {
+        /// Ours, with its confidence interval.
+        ours: String,
+        /// The paper's, and by how much ours differs.
+        paper: Option<(String, String)>,
+    },
+}
+
+/// The tables of an experiment: ours beside theirs.
+pub fn tables(metrics: &[&str], x_title: &str, rows: &[Row]) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for panel in distinct(rows.iter().map(|row| row.panel.clone())) {
+        for metric in metrics {
+            let of = || rows.iter().filter(|row| row.panel == panel && row.metric == *metric);
+            let series = distinct(of().map(|row| row.series.clone()));
+            let mut places: Vec<(f64, Option<String>)> = Vec::new();
+            for row in of() {
+                if !places.iter().any(|(x, _)| *x == row.x) {
+                    places.push((row.x, row.label.clone()));
+                }
+            }
+            let line = |(x, label): &(f64, Option<String>)| {
+                let head = Cell::Head(label.clone().unwrap_or_else(|| format!("{x}")));
+                let cell = |series: &String| match lookup(rows, &panel, series, *x, metric) {
+                    None => Cell::Empty,
+                    Some(row) => Cell::Number {
+                        ours: ours(row),
+                        paper: row.paper.map(|paper| {
+                            let difference = row.difference.map(|part| format!("{:+.1} %", 100.0 * part));
+                            (figure(metric, paper), difference.unwrap_or_default())
+                        }),
+                    },
+                };
+                std::iter::once(head).chain(series.iter().map(cell)).collect()
+            };
+            let title = if panel.is_empty() { metric.to_string() } else { format!("{panel}: {metric}") };
+            let heads = std::iter::once(x_title.to_string()).chain(series.iter().cloned()).collect();
+            blocks.push(Block { title, heads, lines: places.iter().map(line).collect() });
+        }
+    }
+    blocks
+}
+
+/// The tables as text.
+pub fn text(blocks: &[Block]) -> String {
+    let mut text = String::new();
+    for block in blocks {
+        text.push_str(&format!("{}\n", block.title));
+        let cell = |cell: &Cell| match cell {
+            Cell::Head(head) => head.clone(),
+            Cell::Empty => String::new(),
+            Cell::Number { ours, paper: None } => ours.clone(),
+            Cell::Number { ours, paper: Some((paper, difference)) } => format!("{ours} [{paper}, {difference}]"),
+        };
+        let lines: Vec<Vec<String>> = std::iter::once(block.heads.clone())
+            .chain(block.lines.iter().map(|line| line.iter().map(cell).collect()))
+            .collect();
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..block.heads.len()).map(width).collect();
+        for line in lines {
+            let cells: Vec<String> = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+            text.push_str(&format!("  {}\n", cells.join("  ").trim_end()));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// A number with its confidence interval, as precise as it deserves.
+fn ours(row: &Row) -> String {
+    match row.ci95 {
+        Some(ci95) => format!("{} ±{}", figure(&row.metric, row.ours), figure(&row.metric, ci95)),
+        None => figure(&row.metric, row.ours),
+    }
+}
+
+/// A number of a metric for people: fractions as percentages.
+fn figure(metric: &str, value: f64) -> String {
+    let digits = |value: f64| match value.abs() {
+        at_least if at_least >= 100.0 => 1,
+        at_least if at_least >= 1.0 || at_least == 0.0 => 2,
+        _ => 3,
+    };
+    match metric {
+        "delayed_fraction" | "disk_utilization" | "lock_server_utilization" => format!("{:.2} %", 100.0 * value),
+        "peak_hosts" => format!("{value:.0}"),
+        _ => format!("{value:.*}", digits(value)),
+    }
+}
+
+fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen: Vec<String> = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(series: &str, x: f64, ours: f64, paper: Option<f64>) -> Row {
+        Row {
+            panel: String::new(),
+            series: series.to_string(),
+            x,
+            label: None,
+            metric: "latency_ms".to_string(),
+            ours,
+            ci95: Some(0.5),
+            paper,
+            difference: paper.map(|paper| ours / paper - 1.0),
+        }
+    }
+
+    #[test]
+    fn tables_have_ours_beside_theirs() {
+        let rows =
+            [row("none", 4.0, 20.0, None), row("timestamp", 4.0, 33.0, Some(30.0)), row("none", 8.0, 150.0, None)];
+        let shown = text(&tables(&["latency_ms"], "hosts", &rows));
+        let expected = "latency_ms\n  hosts  none            timestamp\n  4      20.00 ±0.500    33.00 ±0.500 [30.00, +10.0 %]\n  8      150.0 ±0.500\n\n";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn csv_has_a_line_for_each_row_and_empty_cells_for_what_is_unknown() {
+        let text = csv(&[row("none", 4.0, 20.0, None), row("none", 8.0, 33.0, Some(30.0))]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], ",none,4,,latency_ms,20.000000,0.500000,,");
+        assert_eq!(lines[2], ",none,8,,latency_ms,33.000000,0.500000,30.000000,0.100000");
+    }
+}
