@@ -68,7 +68,10 @@ pub const ASSUMPTIONS: &[Assumption] = &[
         readings: &[
             ("host: 750 us a message", ""),
             ("host: nothing", "processor.host_send_us=0 processor.host_receive_us=0"),
-            ("host: 750 us an operation", "processor.host_request_us=750 processor.host_send_us=0 processor.host_receive_us=0"),
+            (
+                "host: 750 us an operation",
+                "processor.host_request_us=750 processor.host_send_us=0 processor.host_receive_us=0",
+            ),
             ("device: 750 us a request", "processor.device_receive_us=750"),
         ],
     },

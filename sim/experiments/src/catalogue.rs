@@ -94,7 +94,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         x: ACTIVE,
         points: |effort| {
             by_activity(
-                &[Ordering::None, Ordering::ServerLock, Ordering::CallbackLock, Ordering::DeviceLock, Ordering::Timestamp],
+                &[
+                    Ordering::None,
+                    Ordering::ServerLock,
+                    Ordering::CallbackLock,
+                    Ordering::DeviceLock,
+                    Ordering::Timestamp,
+                ],
                 effort,
             )
         },
@@ -156,9 +162,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 Effort::Full => &[2, 5, 10, 20, 30, 40, 50],
                 Effort::Quick => &[2, 20, 50],
             };
-            each(windows, |window| {
-                at(&Ordering::ALL, *window as f64, &[format!("network.overhead_max_ms={window}")])
-            })
+            each(windows, |window| at(&Ordering::ALL, *window as f64, &[format!("network.overhead_max_ms={window}")]))
         },
         finds_peaks: false,
         plots: &[PlotKind { logarithmic: true, ..plot("", DELAYED) }, plot("-latency", LATENCY)],
@@ -203,7 +207,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         points: assumptions::points,
         finds_peaks: false,
         plots: &[],
-        metrics: &["latency_ms", "latency_ratio", "messages_per_op", "extra_messages", "delayed_fraction", "disk_utilization"],
+        metrics: &[
+            "latency_ms",
+            "latency_ratio",
+            "messages_per_op",
+            "extra_messages",
+            "delayed_fraction",
+            "disk_utilization",
+        ],
     },
     Experiment {
         name: "scale",

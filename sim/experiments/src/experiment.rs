@@ -68,7 +68,7 @@ pub struct Axis {
 }
 
 /// A plot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlotKind {
     /// Added to the experiment's name, where there are several.
     pub suffix: &'static str,

@@ -1,1 +1,27 @@
-//! Placeholder.
+//! The experiments of `braid sim`: points of figures, replications in parallel, tables of ours beside the paper's, plots, a report.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`catalogue`] | the experiments |
+//! | [`assumptions`] | what the shared-array paper leaves open, and ways to read it |
+//! | [`paper`] | the numbers that it states |
+//! | [`experiment`] | what an experiment is |
+//! | [`run`] | runs one: replications, peaks |
+//! | [`statistics`] | means and confidence intervals |
+//! | [`rows`] | what was found |
+//! | [`output`], [`plot`], [`report`] | files, tables, plots, and a page of all |
+
+pub mod assumptions;
+pub mod catalogue;
+pub mod experiment;
+pub mod output;
+pub mod paper;
+pub mod plot;
+pub mod report;
+pub mod rows;
+pub mod run;
+pub mod statistics;
+
+pub use catalogue::{EXPERIMENTS, find};
+pub use experiment::{Effort, Experiment};
+pub use run::{Request, run};

@@ -52,7 +52,13 @@ pub struct PaceRecord {
 
 impl Record {
     /// What was run, and what it found.
-    pub fn new(experiment: &Experiment, request: &Request, parameters: Vec<(String, String)>, rows: Vec<Row>, pace: Pace) -> Record {
+    pub fn new(
+        experiment: &Experiment,
+        request: &Request,
+        parameters: Vec<(String, String)>,
+        rows: Vec<Row>,
+        pace: Pace,
+    ) -> Record {
         Record {
             schema: 1,
             name: experiment.name.to_string(),
@@ -262,7 +268,8 @@ mod tests {
 
     #[test]
     fn tables_have_ours_beside_theirs() {
-        let rows = [row("none", 4.0, 20.0, None), row("timestamp", 4.0, 33.0, Some(30.0)), row("none", 8.0, 150.0, None)];
+        let rows =
+            [row("none", 4.0, 20.0, None), row("timestamp", 4.0, 33.0, Some(30.0)), row("none", 8.0, 150.0, None)];
         let shown = text(&tables(&["latency_ms"], "hosts", &rows));
         let expected = "latency_ms\n  hosts  none            timestamp\n  4      20.00 ±0.500    33.00 ±0.500 [30.00, +10.0 %]\n  8      150.0 ±0.500\n\n";
         assert_eq!(shown, expected);

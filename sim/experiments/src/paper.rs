@@ -106,7 +106,10 @@ mod tests {
     #[test]
     fn nothing_is_stated_twice() {
         for (index, one) in STATED.iter().enumerate() {
-            let same = |other: &&Stated| (other.experiment, other.series, other.x, other.metric) == (one.experiment, one.series, one.x, one.metric);
+            let same = |other: &&Stated| {
+                (other.experiment, other.series, other.x, other.metric)
+                    == (one.experiment, one.series, one.x, one.metric)
+            };
             assert!(!STATED[..index].iter().any(|other| same(&other)), "{one:?}");
         }
     }

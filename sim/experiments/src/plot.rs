@@ -47,8 +47,9 @@ pub fn plots_of(experiment: &Experiment, rows: &[Row]) -> Vec<Plot> {
     for kind in experiment.plots {
         for (number, panel) in panels.iter().enumerate() {
             let part = if panels.len() > 1 { format!("-{}", number + 1) } else { String::new() };
-            let caption = if panel.is_empty() { experiment.title.to_string() } else { format!("{}, {panel}", experiment.title) };
-            let lines = lines_of(experiment, kind, panel, rows);
+            let caption =
+                if panel.is_empty() { experiment.title.to_string() } else { format!("{}, {panel}", experiment.title) };
+            let lines = lines_of(kind, panel, rows);
             let x = kind.x.unwrap_or(experiment.x);
             let svg = draw(&lines, x, kind);
             plots.push(Plot { suffix: format!("{}{part}", kind.suffix), caption, svg });
@@ -57,7 +58,7 @@ pub fn plots_of(experiment: &Experiment, rows: &[Row]) -> Vec<Plot> {
     plots
 }
 
-fn lines_of(experiment: &Experiment, kind: &PlotKind, panel: &str, rows: &[Row]) -> Vec<Line> {
+fn lines_of(kind: &PlotKind, panel: &str, rows: &[Row]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for row in rows.iter().filter(|row| row.panel == panel && row.metric == kind.y.name) {
         let across = |axis: Axis| lookup(rows, panel, &row.series, row.x, axis.name);
@@ -76,7 +77,6 @@ fn lines_of(experiment: &Experiment, kind: &PlotKind, panel: &str, rows: &[Row])
             None => lines.push(Line { series: row.series.clone(), spots: vec![spot] }),
         }
     }
-    let _ = experiment;
     lines.iter_mut().for_each(|line| line.spots.sort_by(|one, other| one.x.total_cmp(&other.x)));
     lines
 }
@@ -105,10 +105,9 @@ fn draw(lines: &[Line], x: Axis, kind: &PlotKind) -> String {
     svg
 }
 
-type Chart<'a, 'b, Y> =
-    ChartContext<'a, SVGBackend<'b>, Cartesian2d<plotters::coord::types::RangedCoordf64, Y>>;
+type Chart<'a, 'b, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<plotters::coord::types::RangedCoordf64, Y>>;
 
-fn finish<'a, 'b, Y>(mut chart: Chart<'a, 'b, Y>, lines: &[Line], x: Axis, kind: &PlotKind)
+fn finish<'a, 'b: 'a, Y>(mut chart: Chart<'a, 'b, Y>, lines: &[Line], x: Axis, kind: &PlotKind)
 where
     Y: Ranged<ValueType = f64> + ValueFormatter<f64> + AsRangedCoord<Value = f64>,
 {
@@ -147,7 +146,9 @@ where
     if !theirs.is_empty() {
         let hollow = |at| EmptyElement::at(at) + Circle::new((0, 0), 8, PAPER.stroke_width(2));
         let drawn = chart.draw_series(theirs.into_iter().map(hollow)).expect("drawn");
-        drawn.label("as the paper states").legend(|at| EmptyElement::at(at) + Circle::new((11, 0), 6, PAPER.stroke_width(2)));
+        drawn
+            .label("as the paper states")
+            .legend(|at| EmptyElement::at(at) + Circle::new((11, 0), 6, PAPER.stroke_width(2)));
     }
     chart
         .configure_series_labels()
@@ -189,19 +190,30 @@ impl Look {
         Look { colour, shape }
     }
 
-    fn marker(self, at: (i32, i32)) -> DynElement<'static, SVGBackend<'static>, (i32, i32)> {
-        let ((x, y), fill) = (at, self.colour.filled());
-        let polygon = |corners: &[(i32, i32)]| {
-            let corners: Vec<_> = corners.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
-            Polygon::new(corners, fill).into_dyn()
+    /// The marker around a place, in pixels.
+    fn marker(self, (x, y): (i32, i32)) -> Polygon<(i32, i32)> {
+        let corners: &[(i32, i32)] = match self.shape {
+            Shape::Disc => &[(-2, -4), (2, -4), (4, -2), (4, 2), (2, 4), (-2, 4), (-4, 2), (-4, -2)],
+            Shape::Square => &[(-4, -4), (4, -4), (4, 4), (-4, 4)],
+            Shape::Diamond => &[(0, -6), (5, 0), (0, 6), (-5, 0)],
+            Shape::Triangle => &[(0, -5), (5, 4), (-5, 4)],
+            Shape::Cross => &[
+                (-5, -2),
+                (-2, -2),
+                (-2, -5),
+                (2, -5),
+                (2, -2),
+                (5, -2),
+                (5, 2),
+                (2, 2),
+                (2, 5),
+                (-2, 5),
+                (-2, 2),
+                (-5, 2),
+            ],
         };
-        match self.shape {
-            Shape::Disc => Circle::new(at, 4, fill).into_dyn(),
-            Shape::Square => Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], fill).into_dyn(),
-            Shape::Diamond => polygon(&[(0, -5), (5, 0), (0, 5), (-5, 0)]),
-            Shape::Triangle => polygon(&[(0, -5), (5, 4), (-5, 4)]),
-            Shape::Cross => Cross::new(at, 4, self.colour.stroke_width(2)).into_dyn(),
-        }
+        let corners: Vec<_> = corners.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
+        Polygon::new(corners, self.colour.filled())
     }
 }
 

@@ -65,19 +65,56 @@ struct Prepared {
     parameters: Parameters,
 }
 
-/// How many runs an experiment takes, for a progress bar; those that look for peaks not counted.
-pub fn runs_of(experiment: &Experiment, request: &Request) -> Result<u64, ParameterError> {
-    Ok(prepare(experiment, request)?.iter().map(|prepared| prepared.parameters.run.replications).sum())
+/// An experiment that is checked and ready to run.
+pub struct Plan {
+    base: Parameters,
+    finds_peaks: bool,
+    prepared: Vec<Prepared>,
 }
 
-/// Runs everything that an experiment consists of. The order of threads decides nothing.
-pub fn run(
-    experiment: &Experiment,
-    request: &Request,
-    progress: &ProgressBar,
-) -> Result<(Vec<Replicated>, Pace), ParameterError> {
+/// Checks all points: whatever is wrong with any of them is said before the first run.
+pub fn plan(experiment: &Experiment, request: &Request) -> Result<Plan, ParameterError> {
+    let mut base = experiment.base.parameters(&[])?;
+    if request.effort == Effort::Quick {
+        (base.run.operations, base.run.warm_up_operations, base.run.replications) = (2_500, 500, 2);
+    }
+    for assignment in &request.assignments {
+        base = base.set(assignment)?;
+    }
+    if let Some(replications) = request.replications {
+        base = base.set(&format!("run.replications={replications}"))?;
+    }
+    let prepare = |point: Point| {
+        let mut parameters =
+            point.assignments.iter().try_fold(base.clone(), |parameters, next| parameters.set(next))?;
+        if request.effort == Effort::Quick {
+            parameters.run.operations = parameters.run.operations.min(10_000);
+        }
+        Ok(Prepared { point, parameters })
+    };
+    let prepared =
+        (experiment.points)(request.effort).into_iter().map(prepare).collect::<Result<_, ParameterError>>()?;
+    Ok(Plan { base, finds_peaks: experiment.finds_peaks, prepared })
+}
+
+impl Plan {
+    /// The parameters before each point's own.
+    pub fn base(&self) -> &Parameters {
+        &self.base
+    }
+
+    /// How many runs it takes, about, where peaks are looked for.
+    pub fn runs(&self) -> u64 {
+        let of = |prepared: &Prepared| prepared.parameters.run.replications;
+        let measured: u64 = self.prepared.iter().map(of).sum();
+        if self.finds_peaks { measured * (1 + u64::from((PEAK_HOSTS_MAX / 2).ilog2())) } else { measured }
+    }
+}
+
+/// Runs everything. The order of threads decides nothing.
+pub fn run(plan: Plan, request: &Request, progress: &ProgressBar) -> (Vec<Replicated>, Pace) {
     let began = Instant::now();
-    let prepared = prepare(experiment, request)?;
+    let Plan { prepared, finds_peaks, .. } = plan;
     let tasks: Vec<(usize, u64)> = prepared
         .iter()
         .enumerate()
@@ -96,9 +133,10 @@ pub fn run(
     let peaks: Vec<Option<(Peak, Pace)>> = prepared
         .par_iter()
         .with_max_len(1)
-        .map(|prepared| experiment.finds_peaks.then(|| find_peak(prepared, request.seed)))
+        .map(|prepared| finds_peaks.then(|| find_peak(prepared, request.seed, progress)))
         .collect();
-    let mut pace = Pace { runs: tasks.len() as u64, events: measured.iter().map(|run| run.events).sum(), ..Pace::default() };
+    let mut pace =
+        Pace { runs: tasks.len() as u64, events: measured.iter().map(|run| run.events).sum(), ..Pace::default() };
     for (_, of_peak) in peaks.iter().flatten() {
         pace.runs += of_peak.runs;
         pace.events += of_peak.events;
@@ -113,27 +151,7 @@ pub fn run(
             Replicated { point, runs, peak: peak.map(|(peak, _)| peak) }
         })
         .collect();
-    Ok((replicated, pace))
-}
-
-/// All points with their parameters: whatever is wrong with any of them is said before the first run.
-fn prepare(experiment: &Experiment, request: &Request) -> Result<Vec<Prepared>, ParameterError> {
-    let mut base = experiment.base.parameters(&[])?;
-    if request.effort == Effort::Quick {
-        (base.run.operations, base.run.warm_up_operations, base.run.replications) = (2_500, 500, 2);
-    }
-    for assignment in &request.assignments {
-        base = base.set(assignment)?;
-    }
-    if let Some(replications) = request.replications {
-        base = base.set(&format!("run.replications={replications}"))?;
-    }
-    let points = (experiment.points)(request.effort);
-    let prepare = |point: Point| {
-        let parameters = point.assignments.iter().try_fold(base.clone(), |parameters, next| parameters.set(next))?;
-        Ok(Prepared { point, parameters })
-    };
-    points.into_iter().map(prepare).collect()
+    (replicated, pace)
 }
 
 /// The same replication has the same seed at every point, so that differences between points are not those of the dice.
@@ -142,13 +160,14 @@ fn seed_of(seed: u64, replication: u64) -> u64 {
 }
 
 /// Halves the range of hosts until the greatest load that is sustained is known.
-fn find_peak(prepared: &Prepared, seed: u64) -> (Peak, Pace) {
+fn find_peak(prepared: &Prepared, seed: u64, progress: &ProgressBar) -> (Peak, Pace) {
     let mut pace = Pace::default();
     let mut best = Peak { hosts: 0, throughput: Estimate { mean: 0.0, ci95: None } };
     let (mut least, mut most) = (1, PEAK_HOSTS_MAX / 2);
     while least <= most {
         let middle = (least + most) / 2;
         let runs = at_hosts(prepared, 2 * middle, seed);
+        progress.inc(runs.len() as u64);
         pace.runs += runs.len() as u64;
         pace.events += runs.iter().map(|run| run.events).sum::<u64>();
         let throughput = Estimate::of(&runs.iter().map(|run| run.throughput_ops).collect::<Vec<_>>());

@@ -6,6 +6,7 @@ mod device;
 mod down;
 mod lockd;
 mod nbd;
+mod sim;
 mod status;
 mod up;
 mod volume;
@@ -68,6 +69,8 @@ enum Command {
     Nbd(nbd::Arguments),
     Lockd(lockd::Arguments),
     Bench(Box<bench::Arguments>),
+    #[command(subcommand)]
+    Sim(sim::Command),
     Completions(completions::Arguments),
 }
 
@@ -133,6 +136,7 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         Command::Lockd(arguments) => lockd::run(arguments, common).await,
         Command::Nbd(arguments) => nbd::run(arguments, common).await,
         Command::Bench(arguments) => bench::run(*arguments, common).await,
+        Command::Sim(command) => sim::execute(command, common),
         Command::Completions(arguments) => completions::run(arguments, Cli::command()),
     }
 }

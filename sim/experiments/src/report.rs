@@ -1,0 +1,214 @@
+//! One page of all that a folder of results holds: plots, tables, parameters, assumptions, and how to run it again. It needs nothing
+//! but itself, and follows the reader's choice of light or dark.
+
+use crate::assumptions::ASSUMPTIONS;
+use crate::catalogue::EXPERIMENTS;
+use crate::experiment::Base;
+use crate::output::{Block, Cell, Record, tables};
+use crate::plot::plots_of;
+use std::path::{Path, PathBuf};
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// Nothing to report.
+    #[error("there are no results in {dir}: `braid sim run NAME --out {dir}` makes some")]
+    Empty {
+        /// Where was looked.
+        dir: String,
+    },
+    /// A file that can't be read or written.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A file that is no result of ours.
+    #[error("{path} is no result of `braid sim run`: {error}")]
+    NotOurs {
+        /// Which.
+        path: String,
+        /// Why.
+        error: serde_json::Error,
+    },
+}
+
+/// Writes `report.html` into a folder of results; says where.
+pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
+    let records = read_all(dir)?;
+    let path = dir.join("report.html");
+    std::fs::write(&path, page(&records))
+        .map_err(|error| ReportError::File { path: path.display().to_string(), error })?;
+    Ok(path)
+}
+
+/// The results in a folder, in the catalogue's order.
+fn read_all(dir: &Path) -> Result<Vec<Record>, ReportError> {
+    let mut records = Vec::new();
+    for experiment in EXPERIMENTS {
+        let path = dir.join(format!("{}.json", experiment.name));
+        let shown = path.display().to_string();
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(ReportError::File { path: shown, error }),
+        };
+        records.push(serde_json::from_str(&text).map_err(|error| ReportError::NotOurs { path: shown, error })?);
+    }
+    if records.is_empty() {
+        return Err(ReportError::Empty { dir: dir.display().to_string() });
+    }
+    Ok(records)
+}
+
+/// The whole page.
+fn page(records: &[Record]) -> String {
+    let mut body = String::new();
+    body.push_str("<header><h1>Five ways to keep hosts apart</h1><p class=\"lead\">The experiments of \u{201c}Highly concurrent shared storage\u{201d} (Amiri, Gibson, Golding; ICDCS 2000), run by Braid's own protocol code on modelled hardware, beside the numbers that the paper states.</p></header>\n<nav><ol>");
+    for record in records {
+        body.push_str(&format!("<li><a href=\"#{0}\">{1}</a></li>", record.name, escape(&record.title)));
+    }
+    body.push_str("<li><a href=\"#method\">Method</a></li><li><a href=\"#open\">What Table 1 leaves open</a></li><li><a href=\"#parameters\">Parameters</a></li></ol></nav>\n<main>\n");
+    for record in records {
+        body.push_str(&section(record));
+    }
+    body.push_str(&method(records));
+    body.push_str(&open_assumptions());
+    body.push_str(&parameters(records));
+    body.push_str("</main>\n");
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Braid: the shared-array experiments</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+    )
+}
+
+/// One experiment.
+fn section(record: &Record) -> String {
+    let experiment =
+        EXPERIMENTS.iter().find(|experiment| experiment.name == record.name).expect("it was found by its name");
+    let mut html = format!(
+        "<section id=\"{}\">\n<h2>{}</h2>\n<p>{}</p>\n",
+        record.name,
+        escape(&record.title),
+        escape(&record.about)
+    );
+    if record.quick {
+        html.push_str("<p class=\"note\">A first look (<code>--quick</code>): few operations, two replications.</p>\n");
+    }
+    let plots = plots_of(experiment, &record.rows);
+    if !plots.is_empty() {
+        html.push_str("<div class=\"plots\">\n");
+        for plot in plots {
+            html.push_str(&format!(
+                "<figure>{}<figcaption>{}</figcaption></figure>\n",
+                themed(&plot.svg),
+                escape(&plot.caption)
+            ));
+        }
+        html.push_str("</div>\n");
+    }
+    let blocks = tables(experiment.metrics, experiment.x.title, &record.rows);
+    // A long table is there for those who ask for it; figure 6 is one.
+    let folded = !experiment.plots.is_empty();
+    if folded {
+        html.push_str("<details><summary>All numbers</summary>\n");
+    }
+    blocks.iter().for_each(|block| html.push_str(&table(block)));
+    if folded {
+        html.push_str("</details>\n");
+    }
+    let pace = record.pace;
+    html.push_str(&format!(
+        "<p class=\"run\"><code>{}</code><br>{} runs, {:.1} million events in {:.1} s on {} threads</p>\n</section>\n",
+        escape(&record.command()),
+        pace.runs,
+        pace.events as f64 / 1e6,
+        pace.seconds,
+        pace.threads
+    ));
+    html
+}
+
+fn table(block: &Block) -> String {
+    let mut html = format!("<div class=\"scroll\"><table><caption>{}</caption><thead><tr>", escape(&block.title));
+    for head in &block.heads {
+        html.push_str(&format!("<th>{}</th>", escape(head)));
+    }
+    html.push_str("</tr></thead><tbody>\n");
+    for line in &block.lines {
+        html.push_str("<tr>");
+        for cell in line {
+            html.push_str(&match cell {
+                Cell::Head(head) => format!("<th>{}</th>", escape(head)),
+                Cell::Empty => "<td></td>".to_string(),
+                Cell::Number { ours, paper: None } => format!("<td>{}</td>", escape(ours)),
+                Cell::Number { ours, paper: Some((paper, difference)) } => {
+                    format!(
+                        "<td>{}<span class=\"paper\">paper {} {}</span></td>",
+                        escape(ours),
+                        escape(paper),
+                        escape(difference)
+                    )
+                }
+            });
+        }
+        html.push_str("</tr>\n");
+    }
+    html + "</tbody></table></div>\n"
+}
+
+fn method(records: &[Record]) -> String {
+    let first = &records[0];
+    let of = |key: &str| first.parameters.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value.as_str());
+    format!(
+        "<section id=\"method\">\n<h2>Method</h2>\n<p>Hosts, devices and lock servers are the machines that real arrays run, and so are their messages; modelled are disks, links, processors and clocks, as queues that serve first come, first served. Payloads are charged and not moved. Nothing is lost and nobody dies: attacks are the business of another simulator, over the same machines.</p>\n<p>Each point is the mean of {} independent replications, each of {} operations after {} that are dropped; \u{b1} is half of the 95 % confidence interval (Student's t). A replication has the same seed at every point, so that ratios between protocols are not those of the dice; the seed decides everything. The greatest sustained load (<code>peak_ops</code>) is the largest even number of hosts at which 99 % of what is asked for is served and operations do not take longer and longer. Hollow circles and the small figures in tables are the paper's own numbers; of most of its plots the text states only the ends of the axes.</p>\n</section>\n",
+        of("run.replications"),
+        of("run.operations"),
+        of("run.warm_up_operations"),
+    )
+}
+
+fn open_assumptions() -> String {
+    let mut html = "<section id=\"open\">\n<h2>What Table 1 leaves open</h2>\n<p>Each of these can be read in several ways; the first reading is the baseline. What each does to the numbers is the experiment <code>shared-array-assumptions</code>.</p>\n<dl>\n".to_string();
+    for assumption in ASSUMPTIONS {
+        html.push_str(&format!("<dt>{}</dt><dd>", escape(assumption.name)));
+        let readings: Vec<String> = assumption
+            .readings
+            .iter()
+            .enumerate()
+            .map(
+                |(index, (label, _))| {
+                    if index == 0 { format!("<strong>{}</strong>", escape(label)) } else { escape(label) }
+                },
+            )
+            .collect();
+        html.push_str(&format!("{}</dd>\n", readings.join(" \u{b7} ")));
+    }
+    html + "</dl>\n</section>\n"
+}
+
+fn parameters(records: &[Record]) -> String {
+    let mut html = "<section id=\"parameters\">\n<h2>Parameters</h2>\n".to_string();
+    for base in [Base::SharedArray, Base::Today] {
+        if records.iter().any(|record| record.base == base.file()) {
+            html.push_str(&format!(
+                "<details><summary><code>{}</code></summary><pre>{}</pre></details>\n",
+                base.file(),
+                escape(base.text())
+            ));
+        }
+    }
+    html + "<p>Any of them can be set: <code>braid sim run NAME --set system.hosts=32</code>.</p>\n</section>\n"
+}
+
+/// A plot in the page's own colours.
+fn themed(svg: &str) -> String {
+    svg.replace("#FFFFFF", "var(--paper)").replace("#000000", "var(--ink)").replace("#E0E0E0", "var(--grid)")
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+const STYLE: &str = include_str!("report.css");
