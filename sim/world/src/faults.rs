@@ -202,7 +202,8 @@ impl Storm {
         match kind {
             0 => self.pick(nodes.iter().filter(hosts)).map(|node| self.crash(node, None)),
             1 => self.pick(nodes.iter().filter(with_disks)).map(|node| {
-                let count = self.rng.between(1, 12);
+                // Lock servers write seldom: when they hear of a host, and when they forget one.
+                let count = self.rng.between(1, if matches!(node, NodeId::LockServer(_)) { 3 } else { 12 });
                 let at = [None, Some(CrashPoint::Write(count)), Some(CrashPoint::Sync(count))];
                 let at = at[self.rng.below(3) as usize];
                 self.crash(node, at)
