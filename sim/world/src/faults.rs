@@ -6,7 +6,7 @@
 //!   nodes, for a while ([`NetworkOptions`]);
 //! * **hosts**: die at any moment and come back as a new generation, with nothing; stall for longer than their lease and
 //!   then go on as if nothing had been;
-//! * **devices**: die at any moment, also in the midst of a write or sync, and come back with exactly what was durable
+//! * **devices and lock servers**: die at any moment, also in the midst of a write or sync, and come back with exactly what was durable
 //!   (the rest as the dice say, [`Disk`](crate::Disk)); stall; have a slow disk;
 //! * **clocks**: skewed from the start, drifting up to 200 ppm, stepping forwards and back.
 //!
@@ -75,7 +75,7 @@ pub struct FaultOptions {
     pub every: Duration,
     /// A host dies.
     pub host_crash: u64,
-    /// A device dies.
+    /// A device or lock server dies.
     pub device_crash: u64,
     /// A node stalls.
     pub stall: u64,
@@ -197,11 +197,13 @@ impl Storm {
             drawn = drawn.saturating_sub(*weight);
             here
         })?;
-        let devices = |node: &&NodeId| matches!(node, NodeId::Device(_));
+        let hosts = |node: &&NodeId| matches!(node, NodeId::Host(_));
+        let with_disks = |node: &&NodeId| !matches!(node, NodeId::Host(_));
         match kind {
-            0 => self.pick(nodes.iter().filter(|node| !devices(node))).map(|node| self.crash(node, None)),
-            1 => self.pick(nodes.iter().filter(devices)).map(|node| {
-                let count = self.rng.between(1, 12);
+            0 => self.pick(nodes.iter().filter(hosts)).map(|node| self.crash(node, None)),
+            1 => self.pick(nodes.iter().filter(with_disks)).map(|node| {
+                // Lock servers write seldom: when they hear of a host, and when they forget one.
+                let count = self.rng.between(1, if matches!(node, NodeId::LockServer(_)) { 3 } else { 12 });
                 let at = [None, Some(CrashPoint::Write(count)), Some(CrashPoint::Sync(count))];
                 let at = at[self.rng.below(3) as usize];
                 self.crash(node, at)
@@ -212,7 +214,7 @@ impl Storm {
                 self.cut(one, &others)
             }),
             4 => self.pick(nodes.iter()).map(|node| Fault::ClockStep { node, by: self.skew() - skew(node) }),
-            _ => self.pick(nodes.iter().filter(devices)).map(|node| Fault::SlowDisk {
+            _ => self.pick(nodes.iter().filter(with_disks)).map(|node| Fault::SlowDisk {
                 node,
                 times: self.rng.between(2, 200) as u32,
                 span: self.span(),
