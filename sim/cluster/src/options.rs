@@ -85,7 +85,7 @@ impl Options {
         let rng = &mut Rng::new(self.seed ^ 0x10c5);
         let settings = Settings {
             lock_timeout: Duration::from_millis([5, 50, 500][rng.below(3) as usize]),
-            lock_lease: Duration::from_millis([0, 50, 500, 4_000][rng.below(4) as usize]),
+            lock_lease: Duration::from_millis([0, 0, 50, 4_000][rng.below(4) as usize]),
             stripes_per_lock_server: rng.between(1, 2),
             ..self.settings
         };
