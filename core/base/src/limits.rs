@@ -70,6 +70,9 @@ pub struct Settings {
     pub lock_timeout: Duration,
     /// How long a host keeps a lock that it does not use (callback locking). Zero: until it is called back.
     pub lock_lease: Duration,
+    /// Stripes of a volume that one lock server after the other gets, where there are several. The same for all hosts of an
+    /// array, always: it says whom to ask for a lock.
+    pub stripes_per_lock_server: u64,
 }
 
 impl Default for Settings {
@@ -89,6 +92,7 @@ impl Default for Settings {
             reader_patience: 4,
             lock_timeout: Duration::from_millis(50),
             lock_lease: Duration::from_secs(4),
+            stripes_per_lock_server: 16,
         }
     }
 }

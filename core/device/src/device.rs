@@ -168,6 +168,11 @@ impl Device {
         self.waiting.len() + self.locking.waiting()
     }
 
+    /// How many transactions hold locks in it, or wait for them.
+    pub fn locks(&self) -> usize {
+        self.locking.table.len()
+    }
+
     fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
         let Message::Request(request) = message else { return self.ignore(Ignored::NotForUs, out) };
         let host = match from {

@@ -30,9 +30,6 @@ use braid_wire::message::Message;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Stripes that one lock server after the other gets, where there are several.
-const STRIPES_PER_SERVER: u64 = 16;
-
 /// All that a host holds of lock servers, or asks of them.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
@@ -110,7 +107,8 @@ impl Host {
         let volume = transaction.volume.clone();
         let kept = volume.ordering == Ordering::CallbackLock;
         let extents = extents(transaction, &volume, kept);
-        let next = by_server(&self.config.lock_servers, &volume, &extents);
+        let next =
+            by_server(&self.config.lock_servers, self.config.settings.stripes_per_lock_server, &volume, &extents);
         let waits = kept && self.claims.own.lock(sequence, volume.id.object(), &extents) != Asked::Granted;
         transaction.phase = Phase::Locking(Acquiring { local: waits, asked: BTreeSet::new(), next });
         match transaction.op {
@@ -567,16 +565,17 @@ fn extents(transaction: &Transaction, volume: &VolumeDescription, kept: bool) ->
     extents
 }
 
-/// Which server has to grant what, in the order of their numbers.
+/// Which server has to grant what, in the order of their numbers, if each gets so many stripes at a time.
 fn by_server(
     servers: &[LockServerId],
+    stripes: u64,
     volume: &VolumeDescription,
     extents: &[LockExtent],
 ) -> VecDeque<(LockServerId, Vec<LockExtent>)> {
     let [_, _, ..] = servers else {
         return servers.iter().map(|server| (*server, extents.to_vec())).collect();
     };
-    let run = volume.layout.unit_blocks() * STRIPES_PER_SERVER;
+    let run = volume.layout.unit_blocks() * stripes;
     let mut parts: BTreeMap<LockServerId, Vec<LockExtent>> = BTreeMap::new();
     for extent in extents {
         let mut start = extent.range.start;

@@ -7,14 +7,17 @@ use crate::options::Options;
 use crate::role::Role;
 use crate::surveyor::Surveyor;
 use crate::workload::Wish;
-use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Rng, Time, VolumeId};
+use braid_base::{
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, LockServerId, NodeId, Rng, Time, VolumeId,
+};
 use braid_check::{Cells, Client, History, OperationId, Run, Tag, Verdict, check_stripe, reconstruct};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_host::{Host, HostConfig};
 use braid_layout::{Atomicity, Place, VolumeDescription};
+use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_store::{Store, StoreConfig};
-use braid_wire::{Ordering, Task};
+use braid_wire::{Ordering, Rejection, Task};
 use braid_world::{Disk, DiskOptions, Happening, LocalClock, Trace, World};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -91,7 +94,7 @@ impl Cluster {
             bytes: options.stripes * layout.stripe_blocks() * BLOCK_BYTES as u64,
             layout,
             devices: (0..layout.devices() as u16).map(DeviceId).collect(),
-            ordering: Ordering::Timestamp,
+            ordering: options.ordering,
             atomicity: Atomicity::Implied,
         };
         let mut cluster = Cluster {
@@ -110,10 +113,13 @@ impl Cluster {
         for device in cluster.devices() {
             cluster.add_device(device);
         }
+        for server in cluster.lock_servers() {
+            cluster.add_lock_server(server);
+        }
         let first = cluster.add_host();
         for device in cluster.devices() {
             let (object, blocks) = (VOLUME.object(), cluster.volume.component_blocks());
-            let task = Task::CreateObject { object, blocks, ordering: Ordering::Timestamp };
+            let task = Task::CreateObject { object, blocks, ordering: cluster.options.ordering };
             let asked = cluster.ask(first, HostRequest::Manage { device, task });
             cluster.finish(asked).expect("an empty device takes an object");
         }
@@ -131,6 +137,11 @@ impl Cluster {
     /// All devices.
     pub fn devices(&self) -> Vec<DeviceId> {
         self.volume.devices.clone()
+    }
+
+    /// All lock servers.
+    pub fn lock_servers(&self) -> Vec<LockServerId> {
+        (0..self.options.lock_servers).map(LockServerId).collect()
     }
 
     /// The volume.
@@ -178,6 +189,28 @@ impl Cluster {
         self.world.start(NodeId::Device(device), machine);
     }
 
+    /// Starts a lock server that is down, with what its disk holds.
+    pub fn restart_lock_server(&mut self, server: LockServerId) {
+        let machine = self.new_lock_server(server);
+        self.world.start(NodeId::LockServer(server), machine);
+    }
+
+    /// Orders the volume otherwise: at every device, and then at every host. Nothing may be under way.
+    pub fn set_ordering(&mut self, by: HostSlot, ordering: Ordering) -> Result<(), HostError> {
+        let object = VOLUME.object();
+        for device in self.devices() {
+            let task = Task::SetOrdering { object, ordering };
+            let asked = self.ask(by, HostRequest::Manage { device, task });
+            self.finish(asked)?;
+        }
+        (self.volume.ordering, self.options.ordering) = (ordering, ordering);
+        for slot in self.slots() {
+            let asked = self.ask(slot, HostRequest::AdoptVolume { volume: self.volume.clone() });
+            self.finish(asked).expect("a host takes any volume whose devices it knows");
+        }
+        Ok(())
+    }
+
     /// Power fails at a node.
     pub fn crash(&mut self, node: NodeId) {
         self.world.crash(node);
@@ -187,6 +220,15 @@ impl Cluster {
     /// Nobody will answer what this node was asked.
     pub fn forget_asked(&mut self, node: NodeId) {
         self.asked.retain(|_, asked| asked.node != node);
+    }
+
+    /// Places whose hosts have heard that they are fenced, and so will do nothing any more.
+    pub fn fenced(&self) -> Vec<HostSlot> {
+        let fenced = |slot: &HostSlot| match self.world.machine(self.node(*slot)) {
+            Some(Role::Host(host)) => host.is_fenced(),
+            _ => false,
+        };
+        self.slots().filter(fenced).collect()
     }
 
     /// What is under way.
@@ -214,12 +256,25 @@ impl Cluster {
                 HostRequest::Zero { volume: VOLUME, offset, length },
                 Record::Write(self.history.write(name, now, Cells::of_bytes(offset, length), Tag::ZEROS)),
             ),
-            Wish::Allocation { range } => (
-                HostRequest::Allocation { volume: VOLUME, range },
-                Record::Allocation(self.history.read(name, now), range),
-            ),
+            Wish::Allocation { range } => {
+                let range = self.told_at_once(range);
+                (
+                    HostRequest::Allocation { volume: VOLUME, range },
+                    Record::Allocation(self.history.read(name, now), range),
+                )
+            }
         };
         self.begin(slot, client, request, record)
+    }
+
+    /// Devices that serve locks tell without them where there is data, each by itself: so only what one of them tells is told
+    /// at one moment.
+    fn told_at_once(&self, range: BlockRange) -> BlockRange {
+        let unit = self.volume.layout.unit_blocks();
+        match self.options.ordering {
+            Ordering::DeviceLock => BlockRange::between(range.start, range.end().min((range.start / unit + 1) * unit)),
+            _ => range,
+        }
     }
 
     /// Asks a host for something that is no part of the history.
@@ -279,6 +334,9 @@ impl Cluster {
             }
             (Record::Nothing, _) => {}
             (_, Err(HostError::TimedOut { .. } | HostError::Contended { .. })) => {}
+            // A host that was silent for too long is fenced by lock servers.
+            (_, Err(HostError::LockServerSilent { .. } | HostError::Rejected { rejection: Rejection::Fenced, .. }))
+                if self.options.ordering.needs_lock_server() => {}
             (record, outcome) => return failed("unexpected-answer", format!("{record:?}: {outcome:?}")),
         }
         Ok(Some(asked))
@@ -327,7 +385,7 @@ impl Cluster {
         self.check_history()
     }
 
-    /// No transaction undecided, nobody waiting, no host with anything under way.
+    /// No transaction undecided, no lock held, nobody waiting, no host with anything under way.
     pub(crate) fn check_nothing_is_left(&self) -> Result<(), Failed> {
         for device in self.devices() {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {
@@ -342,10 +400,17 @@ impl Cluster {
                 let details = format!("{device} still holds {id}: {transaction:?}");
                 return Err(Failed { check: "left-undecided", details });
             }
+            if machine.locks() > 0 {
+                let details = format!("{} transactions still hold locks in {device}", machine.locks());
+                return Err(Failed { check: "left-locked", details });
+            }
             if machine.waiting() > 0 {
                 let details = format!("{} requests still wait in {device}", machine.waiting());
                 return Err(Failed { check: "left-waiting", details });
             }
+        }
+        for server in self.lock_servers() {
+            self.check_lock_server(server)?;
         }
         for node in &self.hosts {
             if let Some(Role::Host(host)) = self.world.machine(*node)
@@ -356,6 +421,23 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// It serves, and nobody waits for locks. What nobody wants may stay: locks that hosts keep, those that were granted to a late
+    /// copy of a request, and those of the dead.
+    fn check_lock_server(&self, id: LockServerId) -> Result<(), Failed> {
+        let failed = |check, details| Err(Failed { check, details });
+        let Some(Role::LockServer(server)) = self.world.machine(NodeId::LockServer(id)) else {
+            return failed("lock-server-down", format!("{id} is not up"));
+        };
+        if server.service() != LockService::Serving {
+            return failed("lock-server-unusable", format!("{id} does not serve: {:?}", server.service()));
+        }
+        let table = server.table();
+        match table.owners().find(|owner| table.state(*owner) == Some(LockState::Waiting)) {
+            Some(owner) => failed("left-waiting", format!("{owner:?} still waits in {id}")),
+            None => Ok(()),
+        }
     }
 
     /// Redundancy, as computed from what lies on the devices, and as the host under test says.
@@ -411,7 +493,8 @@ impl Cluster {
         let generation = self.fresh_generation();
         let node = NodeId::Host(generation);
         let blocks = self.volume.component_blocks();
-        let surveyor = Surveyor::new(generation, EPOCH, VOLUME.object(), blocks, &self.devices());
+        let object = (VOLUME.object(), self.options.ordering);
+        let surveyor = Surveyor::new(generation, EPOCH, object, blocks, &self.devices());
         self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
         let mut found = None;
         // A device may still be in its last stall.
@@ -454,6 +537,18 @@ impl Cluster {
         self.world.add(NodeId::Device(device), machine, Some(disk), clock);
     }
 
+    fn add_lock_server(&mut self, server: LockServerId) {
+        let disk = Disk::new(DiskOptions::default(), self.rng.fork());
+        let (machine, clock) = (self.new_lock_server(server), self.clock());
+        self.world.add(NodeId::LockServer(server), machine, Some(disk), clock);
+    }
+
+    fn new_lock_server(&mut self, id: LockServerId) -> Role {
+        let (devices, settings) = (self.devices(), self.options.settings.clone());
+        let config = LockServerConfig { id, start: self.fresh_generation(), epoch: EPOCH, devices, settings };
+        Role::LockServer(Box::new(LockServer::new(config)))
+    }
+
     fn new_device(&self, device: DeviceId) -> Role {
         let (store, settings) = (self.store_config(device), self.options.settings.clone());
         Role::Device(Box::new(Device::new(DeviceConfig { store, epoch: EPOCH, settings })))
@@ -469,8 +564,8 @@ impl Cluster {
             generation,
             epoch: EPOCH,
             devices: self.devices(),
-            lock_servers: Vec::new(),
-            acquisition: Default::default(),
+            lock_servers: self.lock_servers(),
+            acquisition: self.options.acquisition,
             volumes: vec![self.volume.clone()],
             settings: self.options.settings.clone(),
             seed: self.rng.next_u64(),

@@ -3,7 +3,9 @@
 use braid_base::Rng;
 use braid_base::limits::Settings;
 use braid_check::Promise;
+use braid_host::Acquisition;
 use braid_layout::{Layout, Scheme};
+use braid_wire::Ordering;
 use braid_world::FaultOptions;
 use std::fmt;
 use std::time::Duration;
@@ -15,6 +17,12 @@ pub struct Options {
     pub seed: u64,
     /// How the volume lies on the devices.
     pub layout: Layout,
+    /// What keeps hosts apart.
+    pub ordering: Ordering,
+    /// Lock servers; none unless the ordering needs them.
+    pub lock_servers: u16,
+    /// How hosts get locks of several lock servers.
+    pub acquisition: Acquisition,
     /// The volume's length in stripes: few, so that operations collide.
     pub stripes: u64,
     /// Hosts at the same time.
@@ -44,6 +52,9 @@ impl Options {
         Options {
             seed: 1,
             layout: Layout::new(scheme, devices, unit_blocks).expect("scenarios choose layouts that fit"),
+            ordering: Ordering::Timestamp,
+            lock_servers: 0,
+            acquisition: Acquisition::Ordered,
             stripes,
             hosts: 0,
             clients: 0,
@@ -57,8 +68,34 @@ impl Options {
         }
     }
 
-    /// What a seed stands for.
+    /// What a seed stands for. Half of the seeds are ordered by timestamps, the others by the three kinds of locks.
     pub fn of_seed(seed: u64) -> Options {
+        let options = Options::by_timestamps(seed);
+        match Rng::new(seed ^ 0x0de2).below(6) {
+            0 => options.ordered_by(Ordering::DeviceLock),
+            1 => options.ordered_by(Ordering::ServerLock),
+            2 => options.ordered_by(Ordering::CallbackLock),
+            _ => options,
+        }
+    }
+
+    /// The same with another ordering, and with what belongs to that.
+    pub fn ordered_by(self, ordering: Ordering) -> Options {
+        // Dice of its own, so that the rest of a seed is the same by any ordering.
+        let rng = &mut Rng::new(self.seed ^ 0x10c5);
+        let settings = Settings {
+            lock_timeout: Duration::from_millis([5, 50, 500][rng.below(3) as usize]),
+            lock_lease: Duration::from_millis([0, 0, 50, 4_000][rng.below(4) as usize]),
+            stripes_per_lock_server: rng.between(1, 2),
+            ..self.settings
+        };
+        let lock_servers = rng.between(1, 3) as u16;
+        let acquisition = [Acquisition::Ordered, Acquisition::Timeout][rng.below(2) as usize];
+        let lock_servers = if ordering.needs_lock_server() { lock_servers } else { 0 };
+        Options { ordering, lock_servers, acquisition, settings, ..self }
+    }
+
+    fn by_timestamps(seed: u64) -> Options {
         let rng = &mut Rng::new(seed);
         let schemes = [
             ("raid5:4+1", 5),
@@ -81,6 +118,9 @@ impl Options {
         Options {
             seed,
             layout: Layout::new(scheme, devices, unit_blocks).expect("a layout of the list fits"),
+            ordering: Ordering::Timestamp,
+            lock_servers: 0,
+            acquisition: Acquisition::Ordered,
             stripes: rng.between(1, if unit_blocks > 4 { 2 } else { 6 }),
             hosts: rng.between(1, 4) as usize,
             clients: rng.between(1, 4) as usize,
@@ -96,10 +136,21 @@ impl Options {
 }
 
 impl Options {
-    /// What histories must keep to: where clocks are apart, or devices restart (and take only stamps above what they had
-    /// reserved ahead of the clock), stamps of different hosts are not in the order of time.
+    /// What histories must keep to. Locks of lock servers are held until everybody sees what was written under them, whatever
+    /// clocks say; so are those of devices unless they are lost, with a device's memory or a live host's lease. Where stamps
+    /// decide: where clocks are apart, or devices restart (and take only stamps above what they had reserved ahead of the
+    /// clock), stamps of different hosts are not in the order of time.
     pub fn promise(&self) -> Promise {
         let faults = &self.faults;
+        let leases_last = faults.stall == 0 && faults.cut == 0 && faults.network.delay == 0;
+        let locks_last = match self.ordering {
+            Ordering::ServerLock | Ordering::CallbackLock => true,
+            Ordering::DeviceLock => leases_last && faults.device_crash == 0,
+            Ordering::None | Ordering::Timestamp => false,
+        };
+        if locks_last {
+            return Promise::Strict;
+        }
         let agree = faults.skew_max == 0 && faults.drift_ppm_max == 0 && faults.device_crash == 0;
         if agree { Promise::Strict } else { Promise::Related }
     }
@@ -126,9 +177,13 @@ impl fmt::Display for Options {
         let Options { layout, settings, faults, .. } = self;
         writeln!(
             f,
-            "seed {}: {} on {} devices, {} stripes in units of {} blocks; {} hosts with {} clients each, thinking up to {:?}; \
+            "seed {}: {} ({} lock servers, {:?}); {} on {} devices, {} stripes in units of {} blocks; \
+             {} hosts with {} clients each, thinking up to {:?}; \
              {} operations within {:?}; journals of {:?} bytes",
             self.seed,
+            self.ordering,
+            self.lock_servers,
+            self.acquisition,
             layout.scheme(),
             layout.devices(),
             self.stripes,

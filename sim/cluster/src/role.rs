@@ -4,6 +4,7 @@ use crate::surveyor::Surveyor;
 use braid_base::{Now, Time};
 use braid_device::Device;
 use braid_host::Host;
+use braid_locks::LockServer;
 use braid_machine::{Effects, Input, Machine};
 
 /// Whatever may stand at a node.
@@ -12,6 +13,8 @@ pub enum Role {
     Device(Box<Device>),
     /// A host.
     Host(Box<Host>),
+    /// A lock server.
+    LockServer(Box<LockServer>),
     /// Reads components as they lie on the devices.
     Surveyor(Box<Surveyor>),
 }
@@ -21,6 +24,7 @@ impl Role {
         match self {
             Role::Device(device) => &**device,
             Role::Host(host) => &**host,
+            Role::LockServer(server) => &**server,
             Role::Surveyor(surveyor) => &**surveyor,
         }
     }
@@ -31,6 +35,7 @@ impl Machine for Role {
         match self {
             Role::Device(device) => device.step(now, input, out),
             Role::Host(host) => host.step(now, input, out),
+            Role::LockServer(server) => server.step(now, input, out),
             Role::Surveyor(surveyor) => surveyor.step(now, input, out),
         }
     }

@@ -7,7 +7,9 @@ use crate::role::Role;
 use crate::workload::Workload;
 use braid_base::{NodeId, Rng, Time};
 use braid_host::HostCounters;
+use braid_locks::LockServerCounters;
 use braid_machine::{HostError, HostOutcome, Ignored};
+use braid_wire::{Ordering, Rejection};
 use braid_world::{Fault, Happening, LocalClock, NetworkCounts, Storm, Trace};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -32,6 +34,8 @@ pub struct Report {
     pub events: u64,
     /// Operations that succeeded.
     pub done: u64,
+    /// How long the slowest operation took that was answered.
+    pub slowest: Duration,
     /// Operations that ended in an error, by its name, or whose host died.
     pub unknown: BTreeMap<&'static str, u64>,
     /// Faults by name, other than those of messages.
@@ -42,6 +46,8 @@ pub struct Report {
     pub ignored: BTreeMap<Ignored, u64>,
     /// What hosts counted.
     pub hosts: HostCounters,
+    /// What lock servers counted; what they had before a loss of power at a disk command is lost.
+    pub lock_servers: LockServerCounters,
     /// What the stores of devices counted.
     pub stores: BTreeMap<&'static str, u64>,
     /// Steps of the search for an order.
@@ -57,6 +63,8 @@ pub struct Failure {
     pub check: &'static str,
     /// Of which run.
     pub seed: u64,
+    /// By which ordering.
+    pub ordering: Ordering,
     /// When.
     pub at: Time,
     /// At which event.
@@ -70,13 +78,13 @@ pub struct Failure {
 /// Runs `options` from beginning to end, keeping so many lines of its trace.
 pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
     catch_panics_quietly();
-    let seed = options.seed;
+    let (seed, ordering) = (options.seed, options.ordering);
     QUIET.set(true);
     let built = catch_unwind(AssertUnwindSafe(|| Run::new(options, Trace::keeping(lines))));
     QUIET.set(false);
     let mut run = built.map_err(|_| {
         let details = LAST_PANIC.take();
-        Failure { check: "panic-at-start", seed, at: Time(0), event: 0, details, trace: Vec::new() }
+        Failure { check: "panic-at-start", seed, ordering, at: Time(0), event: 0, details, trace: Vec::new() }
     })?;
     QUIET.set(true);
     let outcome = catch_unwind(AssertUnwindSafe(|| run.go_to_the_end()));
@@ -90,6 +98,7 @@ pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
     Err(Box::new(Failure {
         check: failed.check,
         seed,
+        ordering,
         at: world.now(),
         event: world.trace.events(),
         details: failed.details,
@@ -181,14 +190,13 @@ impl Run {
     fn heal(&mut self) {
         self.storming = false;
         self.cluster.world.network.heal();
-        for device in self.cluster.devices() {
-            let node = NodeId::Device(device);
-            let disk = self.cluster.world.disk_mut(node).expect("devices have disks");
+        let devices = self.cluster.devices().into_iter().map(NodeId::Device);
+        let servers = self.cluster.lock_servers().into_iter().map(NodeId::LockServer);
+        for node in devices.chain(servers) {
+            let disk = self.cluster.world.disk_mut(node).expect("it has a disk");
             disk.slow_down(1);
             disk.spare();
-            if self.cluster.world.machine(node).is_none() {
-                self.cluster.restart_device(device);
-            }
+            self.restart(node);
         }
         for slot in self.cluster.slots() {
             self.replace_if_down(slot);
@@ -212,6 +220,7 @@ impl Run {
             while let Some(happening) = self.cluster.world.next(pause) {
                 self.on_happening(happening)?;
             }
+            self.replace_fenced();
             match self.cluster.check_nothing_is_left() {
                 // What is asked next is asked of an array that is well.
                 Ok(()) if !self.cluster.world.is_any_stalled() => return Ok(()),
@@ -227,12 +236,20 @@ impl Run {
             Happening::Reply { op, outcome, .. } => {
                 if let Some(asked) = self.cluster.on_reply(op, &outcome)? {
                     self.count_answer(&outcome);
-                    self.think(asked.node, asked.client);
+                    let took = self.cluster.world.now().since(asked.since);
+                    self.report.slowest = self.report.slowest.max(took);
+                    match outcome {
+                        Err(HostError::Rejected { rejection: Rejection::Fenced, .. }) => self.replace_fenced(),
+                        _ => self.think(asked.node, asked.client),
+                    }
                 }
             }
             Happening::PowerFailed(node) => {
                 let (away, reboot) = self.crash_plans.remove(&node).expect("power fails where it was planned");
-                self.count_fault("device crash at a disk command");
+                self.count_fault(match node {
+                    NodeId::LockServer(_) => "lock server crash at a disk command",
+                    _ => "device crash at a disk command",
+                });
                 self.plan(away, Agenda::Return { node, reboot });
             }
             Happening::Alarm(token) => {
@@ -277,17 +294,15 @@ impl Run {
         match fault {
             Fault::Crash { node, at: Some(point), away, reboot } => {
                 self.crash_plans.insert(node, (away, reboot));
-                self.cluster.world.disk_mut(node).expect("devices have disks").crash_at(point);
+                self.cluster.world.disk_mut(node).expect("it has a disk").crash_at(point);
             }
             Fault::Crash { node, at: None, away, reboot } => {
-                let kind = if matches!(node, NodeId::Host(_)) { "host crash" } else { "device crash" };
-                self.count_fault(kind);
-                self.count_machine(node);
-                if matches!(node, NodeId::Host(_)) {
-                    let lost = self.cluster.asked().filter(|asked| asked.node == node).count() as u64;
-                    *self.report.unknown.entry("host died").or_default() += lost;
-                }
-                self.cluster.crash(node);
+                self.count_fault(match node {
+                    NodeId::Host(_) => "host crash",
+                    NodeId::Device(_) => "device crash",
+                    NodeId::LockServer(_) => "lock server crash",
+                });
+                self.crash(node);
                 self.plan(away, Agenda::Return { node, reboot });
             }
             Fault::Stall { node, span } => {
@@ -305,7 +320,7 @@ impl Run {
             }
             Fault::SlowDisk { node, times, span } => {
                 self.count_fault("slow disk");
-                self.cluster.world.disk_mut(node).expect("devices have disks").slow_down(times);
+                self.cluster.world.disk_mut(node).expect("it has a disk").slow_down(times);
                 self.plan(span, Agenda::Quicken(node));
             }
         }
@@ -313,13 +328,11 @@ impl Run {
 
     fn bring_back(&mut self, node: NodeId, reboot: bool) {
         match node {
-            NodeId::Device(device) => {
-                if self.cluster.world.machine(node).is_none() {
-                    if reboot {
-                        self.cluster.world.reboot_clock(node, Time(self.rng.below(1_000_000_000)));
-                    }
-                    self.cluster.restart_device(device);
+            NodeId::Device(_) | NodeId::LockServer(_) => {
+                if reboot && self.cluster.world.machine(node).is_none() {
+                    self.cluster.world.reboot_clock(node, Time(self.rng.below(1_000_000_000)));
                 }
+                self.restart(node);
             }
             NodeId::Host(_) => {
                 if let Some(slot) = self.cluster.slot(node) {
@@ -327,7 +340,36 @@ impl Run {
                     self.wake_clients(slot);
                 }
             }
-            NodeId::LockServer(_) => {}
+        }
+    }
+
+    /// Starts a device or lock server, if it is down.
+    fn restart(&mut self, node: NodeId) {
+        match node {
+            _ if self.cluster.world.machine(node).is_some() => {}
+            NodeId::Device(device) => self.cluster.restart_device(device),
+            NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
+            NodeId::Host(_) => unreachable!("a host comes back as another"),
+        }
+    }
+
+    /// Power fails at a node; what a host was asked is of unknown outcome.
+    fn crash(&mut self, node: NodeId) {
+        self.count_machine(node);
+        if matches!(node, NodeId::Host(_)) {
+            let lost = self.cluster.asked().filter(|asked| asked.node == node).count() as u64;
+            *self.report.unknown.entry("host died").or_default() += lost;
+        }
+        self.cluster.crash(node);
+    }
+
+    /// Hosts that have heard that they are fenced end themselves, and others take their places.
+    fn replace_fenced(&mut self) {
+        for slot in self.cluster.fenced() {
+            self.count_fault("host fenced");
+            self.crash(self.cluster.node(slot));
+            self.replace_if_down(slot);
+            self.wake_clients(slot);
         }
     }
 
@@ -369,6 +411,8 @@ impl Run {
             Ok(_) => return self.report.done += 1,
             Err(HostError::TimedOut { .. }) => "timed out",
             Err(HostError::Contended { .. }) => "contended",
+            Err(HostError::LockServerSilent { .. }) => "lock server silent",
+            Err(HostError::Rejected { .. }) => "fenced",
             Err(_) => "other error",
         };
         *self.report.unknown.entry(error).or_default() += 1;
@@ -387,6 +431,7 @@ impl Run {
                     *self.report.stores.entry(name).or_default() += count;
                 }
             }
+            Some(Role::LockServer(server)) => self.report.lock_servers.add(server.counters()),
             _ => {}
         }
     }
@@ -411,6 +456,7 @@ impl Report {
         self.simulated += other.simulated;
         self.events += other.events;
         self.done += other.done;
+        self.slowest = self.slowest.max(other.slowest);
         self.search_steps += other.search_steps;
         self.digest ^= other.digest.rotate_left(self.runs as u32);
         other.unknown.iter().for_each(|(name, count)| *self.unknown.entry(name).or_default() += count);
@@ -418,6 +464,7 @@ impl Report {
         other.ignored.iter().for_each(|(why, count)| *self.ignored.entry(*why).or_default() += count);
         other.stores.iter().for_each(|(name, count)| *self.stores.entry(name).or_default() += count);
         self.hosts.add(&other.hosts);
+        self.lock_servers.add(&other.lock_servers);
         let (sum, more) = (&mut self.network, &other.network);
         sum.sent += more.sent;
         sum.lost += more.lost;
@@ -439,7 +486,8 @@ impl fmt::Display for Report {
             self.events,
             self.digest
         )?;
-        writeln!(f, "  operations  {} done, of unknown outcome: {:?}", self.done, self.unknown)?;
+        let slowest = self.slowest;
+        writeln!(f, "  operations  {} done in at most {slowest:?}, of unknown outcome: {:?}", self.done, self.unknown)?;
         writeln!(f, "  faults      {:?}", self.faults)?;
         writeln!(
             f,
@@ -447,6 +495,7 @@ impl fmt::Display for Report {
             network.sent, network.lost, network.cut, network.doubled, network.damaged, network.delayed
         )?;
         writeln!(f, "  hosts       {:?}", self.hosts)?;
+        writeln!(f, "  lock servers {:?}", self.lock_servers)?;
         writeln!(f, "  stores      {:?}", self.stores)?;
         write!(f, "  ignored     {:?}; {} steps to order the histories", self.ignored, self.search_steps)
     }
@@ -461,7 +510,8 @@ impl fmt::Display for Failure {
         for line in self.details.lines() {
             writeln!(f, "  {line}")?;
         }
-        write!(f, "reproduce: cargo run --release -p braid-cluster --bin attack -- --seed {}", self.seed)
+        let attack = "cargo run --release -p braid-cluster --bin attack --";
+        write!(f, "reproduce: {attack} --seed {} --ordering {}", self.seed, self.ordering)
     }
 }
 

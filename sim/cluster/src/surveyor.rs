@@ -18,6 +18,7 @@ pub struct Surveyor {
     generation: Generation,
     epoch: Epoch,
     object: ObjectId,
+    ordering: Ordering,
     blocks: u64,
     stamps: StampSource,
     sequence: u64,
@@ -27,13 +28,20 @@ pub struct Surveyor {
 }
 
 impl Surveyor {
-    /// One that will read the first `blocks` of `object` on each device.
-    pub fn new(generation: Generation, epoch: Epoch, object: ObjectId, blocks: u64, devices: &[DeviceId]) -> Surveyor {
+    /// One that will read the first `blocks` of `object`, which is ordered so, on each device.
+    pub fn new(
+        generation: Generation,
+        epoch: Epoch,
+        (object, ordering): (ObjectId, Ordering),
+        blocks: u64,
+        devices: &[DeviceId],
+    ) -> Surveyor {
         assert!(blocks <= EXTENTS_MAX as u64, "surveyed volumes are small");
         Surveyor {
             generation,
             epoch,
             object,
+            ordering,
             blocks,
             stamps: StampSource::new(generation),
             sequence: 0,
@@ -55,8 +63,7 @@ impl Surveyor {
             *asked = Some(transaction);
             let extents = vec![BlockRange::new(0, self.blocks)];
             let stamp = self.stamps.next(now.clock);
-            let object = self.object;
-            let ordering = Ordering::Timestamp;
+            let (object, ordering) = (self.object, self.ordering);
             let command = Command::Read { transaction, stamp, object, ordering, extents, want: Want::Data };
             let (host, epoch) = (self.generation, self.epoch);
             let request = Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command };

@@ -1,13 +1,16 @@
 //! Runs seed after seed until one fails or time is up.
 
 use braid_cluster::{Options, Report, run};
+use braid_wire::Ordering;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: attack [--seed S] [--runs N] [--time-limit SECONDS] [--trace LINES] [--keep-going]
+const USAGE: &str =
+    "usage: attack [--seed S] [--runs N] [--time-limit SECONDS] [--ordering NAME] [--trace LINES] [--keep-going]
   --seed S          the first seed (0 unless told otherwise)
   --runs N          how many seeds from there (1 if a seed is given, else 1000)
   --time-limit SEC  begin no further run after so many seconds
+  --ordering NAME   keep hosts apart in this way, whatever the seeds say
   --trace LINES     on failure, print so many of the last events
   --keep-going      go on after failures, and count them";
 
@@ -15,6 +18,7 @@ struct Arguments {
     seed: u64,
     runs: u64,
     time_limit: Option<Duration>,
+    ordering: Option<Ordering>,
     trace: usize,
     keep_going: bool,
 }
@@ -38,15 +42,20 @@ fn main() -> ExitCode {
         if arguments.time_limit.is_some_and(|limit| begun.elapsed() > limit) {
             break;
         }
+        let options = Options::of_seed(seed);
+        let options = match arguments.ordering {
+            Some(ordering) => options.ordered_by(ordering),
+            None => options,
+        };
         if arguments.runs == 1 {
-            println!("{}", Options::of_seed(seed));
+            println!("{options}");
         }
-        match run(Options::of_seed(seed), arguments.trace) {
+        match run(options.clone(), arguments.trace) {
             Ok(report) => sum.add(&report),
             Err(failure) => {
                 failures += 1;
                 if arguments.runs > 1 {
-                    println!("{}", Options::of_seed(seed));
+                    println!("{options}");
                 }
                 println!("{failure}");
                 if !arguments.keep_going {
@@ -66,8 +75,13 @@ fn main() -> ExitCode {
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let (mut seed, mut runs) = (None, None);
-    let mut arguments = Arguments { seed: 0, runs: 0, time_limit: None, trace: 0, keep_going: false };
+    let mut arguments = Arguments { seed: 0, runs: 0, time_limit: None, ordering: None, trace: 0, keep_going: false };
     while let Some(word) = words.next() {
+        if word == "--ordering" {
+            let name = words.next().ok_or("--ordering needs a name")?;
+            arguments.ordering = Some(name.parse().map_err(|error| format!("{error}"))?);
+            continue;
+        }
         let mut number = || {
             let value = words.next().ok_or(format!("{word} needs a number"))?;
             value.parse::<u64>().map_err(|_| format!("{word} needs a number, not '{value}'"))
