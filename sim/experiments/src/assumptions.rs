@@ -27,7 +27,7 @@ pub const ASSUMPTIONS: &[Assumption] = &[
         readings: &[
             ("separate groups, whole units", ""),
             ("separate groups, within a stripe", "workload.alignment=stripe"),
-            ("separate groups, half units", "workload.alignment=half-unit"),
+            ("separate groups, whole units from any block", "workload.alignment=start"),
             ("separate groups, any block", "workload.alignment=block"),
             ("dealt round, whole units", "system.groups=dealt"),
             ("dealt round, any block", "system.groups=dealt workload.alignment=block"),
