@@ -1,53 +1,17 @@
-//! Scripted scenarios, each a story with its outcome in the name.
+//! What may go wrong with intents, commits, aborts and clocks, by timestamps.
 
+use crate::story::*;
 use braid_base::{BLOCK_BYTES, DeviceId, NodeId, Time};
 use braid_cluster::{Cluster, HostSlot};
-use braid_machine::{HostError, HostOutcome, HostSuccess};
-use braid_wire::{Command, Message, Outcome, Reply};
+use braid_machine::HostError;
+use braid_wire::{Message, Ordering, Reply};
 use braid_world::{LocalClock, Verdict};
 use std::time::Duration;
 
-const BLOCK: u64 = BLOCK_BYTES as u64;
 const SECOND: i64 = 1_000_000_000;
-/// Longer than any lease, and than any wait for a resend.
-const A_WHILE: Duration = Duration::from_secs(15);
-const DONE: HostOutcome = Ok(HostSuccess::Done);
 
-/// Five devices, RAID 5, stripes of four blocks: every hostwrite of a block is a small write.
 fn array() -> (Cluster, HostSlot, HostSlot) {
-    let mut array = Cluster::calm("raid5:4+1", 5, 1, 3);
-    // The first host is the one that created the volume.
-    let (a, b) = (HostSlot(0), array.add_host());
-    array.run_for(Duration::from_millis(100));
-    (array, a, b)
-}
-
-fn device(number: u16) -> NodeId {
-    NodeId::Device(DeviceId(number))
-}
-
-/// What a rule of the network looks at.
-fn is_write(message: &Message) -> bool {
-    matches!(message, Message::Request(request) if matches!(request.command, Command::Write { .. }))
-}
-
-fn is_abort(message: &Message) -> bool {
-    let Message::Request(request) = message else { return false };
-    matches!(request.command, Command::Decide { outcome: Outcome::Abort, .. })
-}
-
-fn carries_commits(message: &Message) -> bool {
-    matches!(message, Message::Request(request) if !request.commits.is_empty())
-}
-
-/// Ends every story: at rest, nothing is left, nothing lost, parity right.
-fn all_is_well(mut array: Cluster) {
-    array.world.network.heal();
-    array.run_for(A_WHILE);
-    if let Err(failed) = array.check_all() {
-        array.world.trace.lines().for_each(|line| println!("{line}"));
-        panic!("{}: {}", failed.check, failed.details);
-    }
+    array_by(Ordering::Timestamp)
 }
 
 #[test]

@@ -1,0 +1,90 @@
+//! One volume, several orderings: one after the other, never mixed.
+
+use crate::story::*;
+use braid_base::DeviceId;
+use braid_cluster::{Cluster, HostSlot, Options};
+use braid_layout::VolumeDescription;
+use braid_machine::{HostError, HostRequest};
+use braid_wire::{Failure, Ordering};
+use braid_world::Verdict;
+use std::time::Duration;
+
+fn array(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
+    array_of(Options { ordering, lock_servers: 1, ..Options::calm("raid5:4+1", 5, 1, 3) })
+}
+
+#[test]
+fn a_host_that_takes_a_volume_for_ordered_otherwise_is_refused_and_hurts_nobody() {
+    for real in Ordering::ALL {
+        let (mut array, a, b) = array(real);
+        for mistaken in Ordering::ALL.into_iter().filter(|ordering| *ordering != real) {
+            let before = array.write(a, 0, BLOCK);
+            assert_eq!(array.finish(before), DONE);
+            let volume = VolumeDescription { ordering: mistaken, ..array.volume().clone() };
+            let id = volume.id;
+            let adopted = array.ask(b, HostRequest::AdoptVolume { volume });
+            assert_eq!(array.finish(adopted), DONE);
+            for request in [
+                HostRequest::Read { volume: id, offset: 0, length: BLOCK as usize },
+                HostRequest::Zero { volume: id, offset: 0, length: BLOCK },
+                HostRequest::Zero { volume: id, offset: 0, length: 4 * BLOCK },
+            ] {
+                let asked = array.ask(b, request);
+                let outcome = array.finish(asked);
+                let wrong = Failure::WrongOrdering;
+                assert!(
+                    matches!(&outcome, Err(HostError::Device { failure, .. }) if *failure == wrong),
+                    "{real}, taken for {mistaken}: {outcome:?}"
+                );
+            }
+        }
+        // The zeros must not be there.
+        array.crash(array.node(b));
+        let read = array.read(a, 0, BLOCK);
+        assert!(array.finish(read).is_ok());
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn an_ordering_does_not_change_under_a_transaction() {
+    for ordering in Ordering::ALL.into_iter().filter(|ordering| *ordering != Ordering::None) {
+        let (mut array, a, b) = array(ordering);
+        // Device 0 has its intent, and device 4, which has the parity, hears of nothing.
+        array.world.network.set_rule(
+            |_, to, message| if is_write(message) && to == device(4) { Verdict::Drop } else { Verdict::Pass },
+        );
+        let write = array.write(a, 0, BLOCK);
+        array.run_for(Duration::from_millis(20));
+        let other = if ordering == Ordering::Timestamp { Ordering::DeviceLock } else { Ordering::Timestamp };
+        let refused = Err(HostError::Device { device: DeviceId(0), failure: Failure::InUse });
+        assert_eq!(array.set_ordering(b, other), refused, "{ordering}");
+        array.world.network.heal();
+        assert_eq!(array.finish(write), DONE);
+        array.run_for(Duration::from_secs(1));
+        assert_eq!(array.set_ordering(b, other), Ok(()), "{ordering}");
+        let write = array.write(a, 0, BLOCK);
+        assert_eq!(array.finish(write), DONE);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_volume_goes_through_all_orderings_and_back() {
+    let (mut array, a, b) = array(Ordering::Timestamp);
+    for ordering in Ordering::ALL.into_iter().chain(Ordering::ALL.into_iter().rev()) {
+        array.run_for(Duration::from_secs(1));
+        assert_eq!(array.set_ordering(a, ordering), Ok(()));
+        for round in 0..6 {
+            let mut writes = vec![array.write(a, round * BLOCK, 2 * BLOCK)];
+            // Without ordering, two at once would do what the other tests show.
+            if ordering != Ordering::None {
+                writes.push(array.write(b, (round + 1) * BLOCK, 4 * BLOCK));
+            }
+            for write in writes {
+                assert_eq!(array.finish(write), DONE, "{ordering}");
+            }
+        }
+    }
+    all_is_well(array);
+}

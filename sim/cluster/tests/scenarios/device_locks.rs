@@ -1,0 +1,111 @@
+//! Locks of devices: deadlocks over several of them, and what becomes of locks in a restart.
+
+use crate::story::*;
+use braid_base::{DeviceId, NodeId};
+use braid_cluster::{Cluster, HostSlot};
+use braid_wire::{Command, Message, Ordering};
+use braid_world::Verdict;
+use std::time::Duration;
+
+fn array() -> (Cluster, HostSlot, HostSlot) {
+    array_by(Ordering::DeviceLock)
+}
+
+fn is_lock(message: &Message) -> bool {
+    let Message::Request(request) = message else { return false };
+    matches!(request.command, Command::Prewrite { .. } | Command::Read { .. })
+}
+
+fn restart(array: &mut Cluster, number: u16) {
+    array.crash(NodeId::Device(DeviceId(number)));
+    array.restart_device(DeviceId(number));
+}
+
+#[test]
+fn two_hosts_that_lock_two_devices_in_crossing_order_end_by_time_out() {
+    let (mut array, a, b) = array();
+    // Data is on device 0 and parity on device 4: each host comes late to another one, once.
+    let (one, other) = (array.node(a), array.node(b));
+    let mut late = vec![(one, device(4)), (other, device(0))];
+    array.world.network.set_rule(move |from, to, message| {
+        let before = late.len();
+        late.retain(|way| !(is_lock(message) && *way == (from, to)));
+        if late.len() < before { Verdict::Delay(Duration::from_millis(5)) } else { Verdict::Pass }
+    });
+    let begun = array.world.now();
+    let (first, second) = (array.write(a, 0, BLOCK), array.write(b, 0, BLOCK));
+    array.run_for(Duration::from_millis(40));
+    assert_eq!(array.asked().count(), 2, "each waits for the other");
+    assert_eq!((array.finish(first), array.finish(second)), (DONE, DONE));
+    let took = array.world.now().since(begun);
+    assert!(took > Duration::from_millis(50) && took < Duration::from_secs(1), "{took:?}");
+    all_is_well(array);
+}
+
+#[test]
+fn a_reader_whose_lock_was_lost_in_a_restart_does_not_see_half_of_a_write() {
+    let (mut array, a, b) = array();
+    let before = array.write(a, 0, 2 * BLOCK);
+    assert_eq!(array.finish(before), DONE);
+    // The reader sees block 0 at once, and comes to block 1 after device 0 has forgotten its lock, and both were written.
+    let reader = array.node(a);
+    array.world.network.set_rule(move |from, to, message| {
+        let late = from == reader && to == device(1) && is_lock(message);
+        if late { Verdict::Delay(Duration::from_secs(3)) } else { Verdict::Pass }
+    });
+    let read = array.read(a, 0, 2 * BLOCK);
+    array.run_for(Duration::from_millis(10));
+    restart(&mut array, 0);
+    array.world.network.heal();
+    let write = array.write(b, 0, 2 * BLOCK);
+    assert_eq!(array.finish(write), DONE);
+    assert!(array.finish(read).is_ok());
+    all_is_well(array);
+}
+
+#[test]
+fn a_writer_whose_lock_was_lost_in_a_restart_begins_anew() {
+    let (mut array, a, b) = array();
+    // Its write to the data comes after another host's, which found no lock there.
+    let writer = array.node(a);
+    array.world.network.set_rule(move |from, to, message| {
+        let late = from == writer && to == device(0) && is_write(message);
+        if late { Verdict::Delay(Duration::from_millis(500)) } else { Verdict::Pass }
+    });
+    let first = array.write(a, 0, BLOCK);
+    array.run_for(Duration::from_millis(10));
+    restart(&mut array, 0);
+    array.world.network.heal();
+    let second = array.write(b, 0, BLOCK);
+    assert_eq!((array.finish(first), array.finish(second)), (DONE, DONE));
+    all_is_well(array);
+}
+
+#[test]
+fn an_intent_that_is_found_after_a_restart_is_locked_until_it_is_decided() {
+    let (mut array, a, b) = array();
+    array.world.network.set_rule(|_, _, message| if carries_commits(message) { Verdict::Drop } else { Verdict::Pass });
+    let write = array.write(a, 0, BLOCK);
+    assert_eq!(array.finish(write), DONE, "committed, though no device knows");
+    restart(&mut array, 0);
+    let read = array.read(b, 0, BLOCK);
+    array.run_for(Duration::from_secs(2));
+    assert_eq!(array.asked().count(), 1, "nothing tells the new content from the old one yet");
+    array.world.network.heal();
+    assert!(array.finish(read).is_ok());
+    all_is_well(array);
+}
+
+#[test]
+fn a_dead_reader_holds_up_writers_for_a_lease_at_most() {
+    let (mut array, a, b) = array();
+    array.read(a, 0, 4 * BLOCK);
+    array.run_for(Duration::from_micros(100));
+    array.crash(array.node(a));
+    let begun = array.world.now();
+    let write = array.write(b, 0, BLOCK);
+    assert_eq!(array.finish(write), DONE);
+    let took = array.world.now().since(begun);
+    assert!(took > Duration::from_secs(1) && took < A_LEASE, "{took:?}");
+    all_is_well(array);
+}

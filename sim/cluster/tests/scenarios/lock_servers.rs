@@ -1,0 +1,225 @@
+//! Hosts and lock servers that fall silent, under locks of a lock server.
+
+use crate::story::*;
+use braid_base::{LockServerId, NodeId};
+use braid_cluster::{Cluster, HostSlot, Options};
+use braid_machine::{HostError, HostRequest};
+use braid_wire::{LockReply, Message, Ordering, Rejection, Reply};
+use braid_world::{LocalClock, Verdict};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+const BOTH: [Ordering; 2] = [Ordering::ServerLock, Ordering::CallbackLock];
+
+/// Writes a block and says how long that took.
+fn time_of_write(array: &mut Cluster, host: HostSlot, offset: u64) -> Duration {
+    let asked_at = array.world.now();
+    let write = array.write(host, offset, BLOCK);
+    assert_eq!(array.finish(write), DONE);
+    array.world.now().since(asked_at)
+}
+
+/// A host writes, keeps its lock under callback locking, and begins to write again: all its writes are this late.
+fn begin_late_write(array: &mut Cluster, host: HostSlot, late: Duration) {
+    time_of_write(array, host, 0);
+    let writer = array.node(host);
+    array.world.network.set_rule(move |from, _, message| {
+        if from == writer && is_write(message) { Verdict::Delay(late) } else { Verdict::Pass }
+    });
+    array.write(host, 0, BLOCK);
+    array.run_for(Duration::from_millis(20));
+}
+
+/// A new generation takes the place of a host that was shut out.
+fn replace_fenced(array: &mut Cluster, host: HostSlot) {
+    assert_eq!(array.fenced(), [host], "it has heard that it is fenced, and nobody else is");
+    array.crash(array.node(host));
+    array.replace_host(host, LocalClock::exact(array.world.now()));
+}
+
+fn restart_lock_server(array: &mut Cluster) {
+    array.crash(LOCK_SERVER);
+    array.restart_lock_server(LockServerId(0));
+}
+
+#[test]
+fn a_kept_lock_that_is_idle_is_called_back_without_a_lease() {
+    let (mut array, a, b) = array_by(Ordering::CallbackLock);
+    time_of_write(&mut array, a, 0);
+    let again = time_of_write(&mut array, a, 0);
+    let other = time_of_write(&mut array, b, 0);
+    assert!(again < other && other < Duration::from_millis(20), "{again:?} with the lock kept, {other:?} without");
+    all_is_well(array);
+}
+
+#[test]
+fn a_host_that_sleeps_loses_its_locks_with_its_lease_and_its_late_write_is_refused() {
+    for ordering in BOTH {
+        let (mut array, a, b) = array_by(ordering);
+        begin_late_write(&mut array, a, Duration::from_secs(8));
+        array.world.stall(array.node(a), Duration::from_secs(12));
+        let took = time_of_write(&mut array, b, 0);
+        assert!(took > Duration::from_secs(3) && took < A_LEASE, "{ordering}: {took:?}");
+        // The late write comes to the devices, and then the sleeper wakes.
+        array.run_for(Duration::from_secs(10));
+        replace_fenced(&mut array, a);
+        let read = array.read(a, 0, BLOCK);
+        assert!(array.finish(read).is_ok());
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn every_device_has_fenced_a_host_before_another_is_granted_its_locks() {
+    for ordering in BOTH {
+        let (mut array, a, b) = array_by(ordering);
+        begin_late_write(&mut array, a, Duration::from_secs(30));
+        array.crash(array.node(a));
+        // The lock server does not hear one of the devices for longer than the lease.
+        array.world.network.cut(device(3), LOCK_SERVER);
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let (log, next) = (seen.clone(), array.node(b));
+        array.world.network.set_rule(move |from, to, message| {
+            match message {
+                Message::Answer(answer) if matches!(answer.reply, Reply::Managed { .. }) => log.borrow_mut().push(from),
+                Message::LockAnswer(answer) if to == next && matches!(answer.reply, LockReply::Granted { .. }) => {
+                    log.borrow_mut().push(from);
+                }
+                _ => {}
+            }
+            Verdict::Pass
+        });
+        let write = array.write(b, 0, BLOCK);
+        array.run_for(Duration::from_secs(10));
+        assert!(!seen.borrow().contains(&LOCK_SERVER), "{ordering}: it is not known yet that device 3 keeps it out");
+        array.world.network.join(device(3), LOCK_SERVER);
+        assert_eq!(array.finish(write), DONE);
+        let seen = seen.take();
+        let granted = seen.iter().position(|from| *from == LOCK_SERVER).expect("it was granted");
+        let fenced = |number| seen[..granted].contains(&device(number));
+        assert!((0..5).all(fenced), "{ordering}: {seen:?}");
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_host_cut_off_from_the_lock_server_alone_is_shut_out_everywhere() {
+    for ordering in BOTH {
+        let (mut array, a, b) = array_by(ordering);
+        begin_late_write(&mut array, a, Duration::from_secs(8));
+        let cut_off = array.node(a);
+        array.world.network.cut(cut_off, LOCK_SERVER);
+        array.world.network.cut(LOCK_SERVER, cut_off);
+        let took = time_of_write(&mut array, b, 0);
+        assert!(took < A_LEASE, "{ordering}: {took:?}");
+        array.run_for(Duration::from_secs(1));
+        let volume = array.volume().id;
+        let asked = array.ask(a, HostRequest::Read { volume, offset: 0, length: BLOCK as usize });
+        let outcome = array.finish(asked);
+        assert!(matches!(outcome, Err(HostError::Rejected { rejection: Rejection::Fenced, .. })), "{outcome:?}");
+        replace_fenced(&mut array, a);
+        array.run_for(Duration::from_secs(10));
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_host_that_only_reads_what_nobody_wants_may_sleep_for_longer_than_a_lease() {
+    let (mut array, a, _) = array_by(Ordering::CallbackLock);
+    time_of_write(&mut array, a, 0);
+    array.world.stall(array.node(a), Duration::from_secs(10));
+    array.run_for(Duration::from_secs(12));
+    assert!(array.fenced().is_empty());
+    time_of_write(&mut array, a, 0);
+    all_is_well(array);
+}
+
+#[test]
+fn without_their_lock_server_hosts_answer_with_an_error_in_time_and_go_on_when_it_is_back() {
+    for ordering in BOTH {
+        let mut options = Options { ordering, lock_servers: 1, ..Options::calm("raid5:4+1", 5, 1, 3) };
+        options.settings.request_timeout = Duration::from_secs(6);
+        let (mut array, a, b) = array_of(options);
+        time_of_write(&mut array, a, 0);
+        array.crash(LOCK_SERVER);
+        for (host, offset) in [(a, 4 * BLOCK), (b, 0)] {
+            let asked_at = array.world.now();
+            let write = array.write(host, offset, BLOCK);
+            let outcome = array.finish(write);
+            let silent = LockServerId(0);
+            assert!(
+                matches!(&outcome, Err(HostError::LockServerSilent { server, .. }) if *server == silent),
+                "{outcome:?}"
+            );
+            assert_eq!(array.world.now().since(asked_at), Duration::from_secs(6), "{ordering}");
+        }
+        array.restart_lock_server(LockServerId(0));
+        assert!(time_of_write(&mut array, b, 0) < A_LEASE, "{ordering}");
+        assert!(time_of_write(&mut array, a, 4 * BLOCK) < A_LEASE, "{ordering}");
+        assert!(array.fenced().is_empty(), "{ordering}: nobody is at fault");
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_lock_server_that_starts_again_grants_nothing_that_is_still_held() {
+    for ordering in BOTH {
+        let (mut array, a, b) = array_by(ordering);
+        begin_late_write(&mut array, a, Duration::from_secs(2));
+        let writer = array.world.now();
+        restart_lock_server(&mut array);
+        let took = time_of_write(&mut array, b, 0);
+        assert!(array.world.now().since(writer) > Duration::from_millis(1_900), "{ordering}: it waited for the other");
+        assert!(took < A_LEASE, "{ordering}: {took:?}");
+        assert!(array.fenced().is_empty(), "{ordering}: both have said what they hold");
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_host_that_dies_while_its_lock_server_is_down_is_fenced_by_the_next_start() {
+    for ordering in BOTH {
+        let (mut array, a, b) = array_by(ordering);
+        begin_late_write(&mut array, a, Duration::from_secs(8));
+        array.crash(LOCK_SERVER);
+        array.crash(array.node(a));
+        array.run_for(Duration::from_secs(1));
+        array.restart_lock_server(LockServerId(0));
+        let took = time_of_write(&mut array, b, 0);
+        assert!(took > Duration::from_secs(3) && took < A_LEASE, "{ordering}: {took:?}");
+        // The dead host's write is still on its way.
+        array.run_for(Duration::from_secs(8));
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn locks_given_back_while_the_server_was_away_are_free() {
+    let (mut array, a, b) = array_by(Ordering::ServerLock);
+    let server_is_deaf = |from: NodeId, to: NodeId, message: &Message| {
+        let unlock = matches!(message, Message::LockRequest(_)) && to == LOCK_SERVER;
+        if unlock && from != to { Verdict::Drop } else { Verdict::Pass }
+    };
+    let write = array.write(a, 0, BLOCK);
+    // Long enough for the lock, and not for the unlock.
+    array.run_for(Duration::from_micros(200));
+    array.world.network.set_rule(server_is_deaf);
+    assert_eq!(array.finish(write), DONE);
+    restart_lock_server(&mut array);
+    array.world.network.heal();
+    let took = time_of_write(&mut array, b, 0);
+    assert!(took < A_LEASE, "{took:?}");
+    all_is_well(array);
+}
+
+#[test]
+fn a_volume_that_needs_a_lock_server_says_so_where_there_is_none() {
+    for ordering in BOTH {
+        let options = Options { ordering, lock_servers: 0, ..Options::calm("raid5:4+1", 5, 1, 3) };
+        let (mut array, a, _) = array_of(options);
+        let volume = array.volume().id;
+        let asked = array.ask(a, HostRequest::Read { volume, offset: 0, length: BLOCK as usize });
+        assert_eq!(array.finish(asked), Err(HostError::NoLockServer));
+    }
+}

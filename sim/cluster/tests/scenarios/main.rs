@@ -1,0 +1,7 @@
+//! Scripted scenarios, each a story with its outcome in the name.
+
+mod changes;
+mod device_locks;
+mod lock_servers;
+mod story;
+mod timestamps;
