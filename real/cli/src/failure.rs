@@ -1,5 +1,6 @@
 //! Errors as people and programs see them: a code that stays the same, a sentence, a hint, an exit status.
 
+use crate::output;
 use braid_control::{ArrayFolder, ControlError};
 use braid_layout::{LayoutError, RingError, SchemeError, VolumeError};
 use braid_machine::HostError;
@@ -86,7 +87,7 @@ impl Failure {
     /// For people, on standard error; for programs, on standard output.
     pub fn report(&self, as_json: bool) -> ExitCode {
         if as_json {
-            println!("{}", self.to_json());
+            output::print(true, || self.to_json(), String::new);
         } else {
             eprintln!("error: {}", self.message);
             if let Some(hint) = &self.hint {

@@ -13,6 +13,8 @@ mod volume;
 
 use crate::failure::{Exit, Failure};
 use braid_control::ArrayFolder;
+use braid_wire::Ordering;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -139,6 +141,12 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         Command::Sim(command) => sim::execute(command, common),
         Command::Completions(arguments) => completions::run(arguments, Cli::command()),
     }
+}
+
+/// Reads an ordering for an argument; shells complete it.
+fn ordering() -> impl TypedValueParser<Value = Ordering> {
+    PossibleValuesParser::new(Ordering::ALL.map(Ordering::name))
+        .map(|name| name.parse().expect("only names of orderings are possible"))
 }
 
 /// Reads a size for an argument.

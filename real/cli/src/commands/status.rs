@@ -227,8 +227,8 @@ impl View<'_> {
             (_, Some(running)) if running.pid.is_none() => {
                 format!("down: {}", running.down.as_deref().unwrap_or("being started again"))
             }
-            (Some(_), _) => "silent: its lease has run out".to_string(),
-            (None, _) => "not running".to_string(),
+            (Some(_), _) | (None, Some(_)) => "silent: its lease has run out".to_string(),
+            (None, None) => "not running".to_string(),
         }
     }
 

@@ -114,7 +114,7 @@ impl Keepers {
 
 /// One start of a device or lock server, wherever it runs.
 enum Started {
-    Process(process::ServerProcess),
+    Process(Box<process::ServerProcess>),
     Task(task::ServerTask),
 }
 
@@ -127,7 +127,7 @@ impl Started {
         match placement {
             Placement::Process => {
                 let (process, running) = process::ServerProcess::start(assignment, listen).await?;
-                Ok((Started::Process(process), running))
+                Ok((Started::Process(Box::new(process)), running))
             }
             Placement::Task => {
                 let (task, running) = task::ServerTask::start(assignment, listen).await?;

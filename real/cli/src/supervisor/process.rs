@@ -5,11 +5,13 @@ use crate::failure::Failure;
 use braid_shell::Address;
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdout, Command};
 
 /// The process.
 pub struct ServerProcess {
     child: Child,
+    /// What it says after it has begun to serve: why it ends, if it can tell.
+    output: BufReader<ChildStdout>,
     name: String,
 }
 
@@ -48,15 +50,22 @@ impl ServerProcess {
             return Err(Failure::failed("device-ended", format!("{name} ended before it served: {status}"))
                 .hint("its own messages are on standard error"));
         };
-        Ok((ServerProcess { child, name }, Running { address, pid }))
+        Ok((ServerProcess { child, output, name }, Running { address, pid }))
     }
 
     /// Ends when the process does.
     pub async fn ended(&mut self) -> Failure {
-        let how = match self.child.wait().await {
-            Ok(status) => status.to_string(),
-            Err(error) => error.to_string(),
+        let (status, how) = match self.child.wait().await {
+            Ok(status) => (status.code(), status.to_string()),
+            Err(error) => (None, error.to_string()),
         };
+        let mut line = String::new();
+        if self.output.read_line(&mut line).await.is_ok()
+            && let Ok(said) = serde_json::from_str(&line)
+            && let Some(failure) = Failure::from_json(&said, status)
+        {
+            return failure.of(&self.name);
+        }
         Failure::failed("device-ended", format!("{} ended: {how}", self.name))
     }
 

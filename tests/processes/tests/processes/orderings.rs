@@ -114,6 +114,20 @@ fn a_lock_server_may_be_killed_under_load_and_nobody_sees_an_error() {
     load.stop();
 }
 
+#[test]
+fn a_host_that_is_idle_while_its_lock_server_restarts_is_not_taken_for_dead() {
+    let array = up(&[]);
+    let (_host, other) = array.host();
+    set_ordering(&array, "server-lock");
+    let (mut idle, mut busy) = (Client::open(&other), Client::open(&array.nbd()));
+    idle.write(0, &[1; 4096]).expect("a write works");
+    signal(lock_server(&array).0, Signal::KILL);
+    // Answered once the server knows of every host what it holds.
+    busy.write(4096, &[2; 4096]).expect("a write works");
+    idle.write(8192, &[3; 4096]).expect("a write works");
+    array.assert_sound("vol0");
+}
+
 /// Writers begin with a volume of zeros.
 fn emptied(array: &Array) {
     Client::open(&array.nbd()).trim(0, SMALL_BYTES as u32).expect("space can be given back");

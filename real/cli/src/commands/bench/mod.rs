@@ -22,7 +22,7 @@ mod statistics;
 
 pub use lab::CHILD_OF;
 
-use crate::commands::{Common, size};
+use crate::commands::{Common, ordering, size};
 use crate::creation;
 use crate::failure::Failure;
 use crate::observed::cpu_micros;
@@ -60,6 +60,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 ///   braid bench --through direct --versus through=nbd   what NBD costs
 ///   braid bench --versus binary=/path/to/other/braid    whether another build is faster, through NBD
 ///   braid bench --array /srv/a --clients 4 --json       four hosts on an array of yours, for programs
+///   braid bench orderings                               all five ways to keep hosts apart beside each other
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
@@ -80,8 +81,8 @@ pub struct Arguments {
     /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or as your array was created]
     #[arg(long, value_parser = size, help_heading = "Array")]
     unit: Option<u64>,
-    /// How hosts are kept apart: timestamp, or none (one host at a time, or parity breaks)
-    #[arg(long, default_value = "timestamp", help_heading = "Array")]
+    /// How hosts are kept apart: docs/orderings.md
+    #[arg(long, value_parser = ordering(), default_value = "timestamp", help_heading = "Array")]
     ordering: Ordering,
     /// Usable size of the volume
     #[arg(long, value_parser = size, default_value = "1GiB", help_heading = "Array")]
@@ -260,8 +261,8 @@ fn place(
             return Err(Failure::failed("file-exists", format!("{} is there already", dir.display()))
                 .hint("it may be left from a bench that was killed: remove it"));
         }
-        let created = creation::Asked { devices: devices, ..Default::default() }.creation()?;
-        let array = ArraySettings { binary: None, devices: created.devices, in_process: in_process };
+        let created = creation::Asked { devices, ..Default::default() }.creation()?;
+        let array = ArraySettings { binary: None, devices: created.devices, in_process };
         Ok((Place::Scratch(dir), array, created.layout.parse()?, created.unit))
     }
 }

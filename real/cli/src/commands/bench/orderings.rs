@@ -6,7 +6,7 @@ use super::report::{Run, Series, number, right};
 use super::settings::{LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use super::statistics::VALUES_MIN;
 use super::{Span, measure, place, prepare, seconds, seed_of_now};
-use crate::commands::{Common, size};
+use crate::commands::{Common, ordering, size};
 use crate::failure::Failure;
 use crate::output::{self, table};
 use crate::signals::Signals;
@@ -53,7 +53,7 @@ pub struct Arguments {
     #[arg(long, value_parser = size, default_value = "256MiB", help_heading = "Array")]
     size: u64,
     /// Compare this one with `none`; may be given more than once [default: all]
-    #[arg(long = "ordering", value_name = "ORDERING", help_heading = "Array")]
+    #[arg(long = "ordering", value_parser = ordering(), value_name = "ORDERING", help_heading = "Array")]
     orderings: Vec<Ordering>,
 
     /// Hosts

@@ -1,6 +1,6 @@
 //! `braid volume create`.
 
-use crate::commands::{Common, size};
+use crate::commands::{Common, ordering, size};
 use crate::failure::Failure;
 use crate::session::{Session, require_up};
 use crate::volumes::{self, Plan};
@@ -30,9 +30,8 @@ pub struct Arguments {
     /// Stripe unit, 4KiB to 1MiB [default: as the array was created]
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,
-    /// How hosts are kept apart: timestamp, device-lock, server-lock, callback-lock, or none (one host at a time, or parity
-    /// breaks)
-    #[arg(long, default_value = "timestamp")]
+    /// How hosts are kept apart: docs/orderings.md; with none, one host at a time, or parity breaks
+    #[arg(long, value_parser = ordering(), default_value = "timestamp")]
     ordering: Ordering,
 }
 

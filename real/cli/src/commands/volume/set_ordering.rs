@@ -18,7 +18,8 @@ use std::process::ExitCode;
 pub struct Arguments {
     /// Which volume
     name: String,
-    /// none, server-lock, callback-lock, device-lock or timestamp
+    /// How hosts are to be kept apart
+    #[arg(value_parser = crate::commands::ordering())]
     ordering: Ordering,
 }
 
