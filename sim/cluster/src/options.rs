@@ -85,7 +85,7 @@ impl Options {
         let rng = &mut Rng::new(self.seed ^ 0x10c5);
         let settings = Settings {
             lock_timeout: Duration::from_millis([5, 50, 500][rng.below(3) as usize]),
-            lock_lease: Duration::from_millis([0, 50, 500, 4_000][rng.below(4) as usize]),
+            lock_lease: Duration::from_millis([0, 0, 50, 4_000][rng.below(4) as usize]),
             stripes_per_lock_server: rng.between(1, 2),
             ..self.settings
         };
@@ -137,13 +137,20 @@ impl Options {
 
 impl Options {
     /// What histories must keep to. Locks of lock servers are held until everybody sees what was written under them, whatever
-    /// clocks say. Where stamps decide: where clocks are apart, or devices restart (and take only stamps above what they had
-    /// reserved ahead of the clock), stamps of different hosts are not in the order of time.
+    /// clocks say; so are those of devices unless they are lost, with a device's memory or a live host's lease. Where stamps
+    /// decide: where clocks are apart, or devices restart (and take only stamps above what they had reserved ahead of the
+    /// clock), stamps of different hosts are not in the order of time.
     pub fn promise(&self) -> Promise {
-        if self.ordering.needs_lock_server() {
+        let faults = &self.faults;
+        let leases_last = faults.stall == 0 && faults.cut == 0 && faults.network.delay == 0;
+        let locks_last = match self.ordering {
+            Ordering::ServerLock | Ordering::CallbackLock => true,
+            Ordering::DeviceLock => leases_last && faults.device_crash == 0,
+            Ordering::None | Ordering::Timestamp => false,
+        };
+        if locks_last {
             return Promise::Strict;
         }
-        let faults = &self.faults;
         let agree = faults.skew_max == 0 && faults.drift_ppm_max == 0 && faults.device_crash == 0;
         if agree { Promise::Strict } else { Promise::Related }
     }

@@ -34,6 +34,8 @@ pub struct Report {
     pub events: u64,
     /// Operations that succeeded.
     pub done: u64,
+    /// How long the slowest operation took that was answered.
+    pub slowest: Duration,
     /// Operations that ended in an error, by its name, or whose host died.
     pub unknown: BTreeMap<&'static str, u64>,
     /// Faults by name, other than those of messages.
@@ -234,6 +236,8 @@ impl Run {
             Happening::Reply { op, outcome, .. } => {
                 if let Some(asked) = self.cluster.on_reply(op, &outcome)? {
                     self.count_answer(&outcome);
+                    let took = self.cluster.world.now().since(asked.since);
+                    self.report.slowest = self.report.slowest.max(took);
                     match outcome {
                         Err(HostError::Rejected { rejection: Rejection::Fenced, .. }) => self.replace_fenced(),
                         _ => self.think(asked.node, asked.client),
@@ -452,6 +456,7 @@ impl Report {
         self.simulated += other.simulated;
         self.events += other.events;
         self.done += other.done;
+        self.slowest = self.slowest.max(other.slowest);
         self.search_steps += other.search_steps;
         self.digest ^= other.digest.rotate_left(self.runs as u32);
         other.unknown.iter().for_each(|(name, count)| *self.unknown.entry(name).or_default() += count);
@@ -481,7 +486,8 @@ impl fmt::Display for Report {
             self.events,
             self.digest
         )?;
-        writeln!(f, "  operations  {} done, of unknown outcome: {:?}", self.done, self.unknown)?;
+        let slowest = self.slowest;
+        writeln!(f, "  operations  {} done in at most {slowest:?}, of unknown outcome: {:?}", self.done, self.unknown)?;
         writeln!(f, "  faults      {:?}", self.faults)?;
         writeln!(
             f,

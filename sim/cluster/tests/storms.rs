@@ -27,6 +27,9 @@ fn eight_hundred_storms_leave_everything_right() {
     assert!(network.lost > 1_000 && network.doubled > 1_000 && network.damaged > 500 && network.delayed > 500, "{sum}");
     assert!(hosts.resolved > 200 && hosts.retries > 1_000 && sum.done > 30_000, "{sum}");
     assert!(sum.stores["checkpoints"] > 500 && sum.stores["chunks_written"] > 1_000, "{sum}");
+    assert!(sum.faults["lock server crash"] > 50 && sum.faults["host fenced"] > 20, "{sum}");
+    assert!(hosts.restarts > 1_000 && hosts.lock_hits > 1_000 && hosts.lock_waits > 1_000, "{sum}");
+    assert!(sum.lock_servers.reasserted > 20 && sum.lock_servers.fenced > 100, "{sum}");
     assert!(hosts.full_bands > 1_000 && hosts.large_bands > 1_000 && hosts.small_bands > 1_000, "{sum}");
 }
 

@@ -82,7 +82,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "latency_ratio",
             "peak_ratio",
             "extra_messages",
+            "restarts_per_op",
             "disk_utilization",
+            "lock_server_utilization",
         ],
     },
     Experiment {
@@ -109,7 +111,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             PlotKind { logarithmic: true, ..plot("", DELAYED) },
             PlotKind { y_most: Some(400.0), ..plot("-latency", LATENCY) },
         ],
-        metrics: &["delayed_fraction", "latency_ms"],
+        metrics: &["delayed_fraction", "latency_ms", "restarts_per_op"],
     },
     Experiment {
         name: "shared-array-fig10-left",
@@ -195,7 +197,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         },
         finds_peaks: false,
         plots: &[against_throughput(150.0)],
-        metrics: &["latency_ms", "throughput_ops", "delayed_fraction"],
+        metrics: &["latency_ms", "throughput_ops", "delayed_fraction", "restarts_per_op", "disk_utilization"],
     },
     Experiment {
         name: "shared-array-assumptions",
@@ -287,7 +289,7 @@ fn by_hosts(orderings: &[Ordering], hosts: &[u64]) -> Vec<Point> {
 
 fn by_activity(orderings: &[Ordering], effort: Effort) -> Vec<Point> {
     let percents: &[f64] = match effort {
-        Effort::Full => &[2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0],
+        Effort::Full => &[0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0],
         Effort::Quick => &[2.0, 20.0, 100.0],
     };
     each(percents, |percent| at(orderings, *percent, &[format!("workload.active_fraction={}", percent / 100.0)]))

@@ -156,39 +156,72 @@ pub enum Cell {
     },
 }
 
-/// The tables of an experiment: ours beside theirs.
+/// The tables of an experiment: ours beside theirs. One for each metric; of an experiment at one place, all metrics in one.
 pub fn tables(metrics: &[&str], x_title: &str, rows: &[Row]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for panel in distinct(rows.iter().map(|row| row.panel.clone())) {
-        for metric in metrics {
-            let of = || rows.iter().filter(|row| row.panel == panel && row.metric == *metric);
-            let series = distinct(of().map(|row| row.series.clone()));
-            let mut places: Vec<(f64, Option<String>)> = Vec::new();
-            for row in of() {
-                if !places.iter().any(|(x, _)| *x == row.x) {
-                    places.push((row.x, row.label.clone()));
-                }
+        let of =
+            |metric: &str| rows.iter().filter(|row| row.panel == panel && row.metric == metric).collect::<Vec<_>>();
+        let series = distinct(metrics.iter().flat_map(|metric| of(metric)).map(|row| row.series.clone()));
+        let cells = |metric: &str, x: f64| {
+            let cell = |series: &String| lookup(rows, &panel, series, x, metric).map_or(Cell::Empty, cell_of);
+            series.iter().map(cell).collect::<Vec<_>>()
+        };
+        let heads = |first: &str| std::iter::once(first.to_string()).chain(series.iter().cloned()).collect();
+        let mut places: Vec<(f64, Option<String>)> = Vec::new();
+        for row in rows.iter().filter(|row| row.panel == panel) {
+            if !places.iter().any(|(x, _)| *x == row.x) {
+                places.push((row.x, row.label.clone()));
             }
+        }
+        if let [(x, _)] = places[..] {
+            let line = |metric: &&str| {
+                std::iter::once(Cell::Head(title(metric).to_string())).chain(cells(metric, x)).collect()
+            };
+            let lines = metrics.iter().map(line).collect();
+            blocks.push(Block { title: format!("{x} {x_title}"), heads: heads(""), lines });
+            continue;
+        }
+        for metric in metrics {
             let line = |(x, label): &(f64, Option<String>)| {
                 let head = Cell::Head(label.clone().unwrap_or_else(|| format!("{x}")));
-                let cell = |series: &String| match lookup(rows, &panel, series, *x, metric) {
-                    None => Cell::Empty,
-                    Some(row) => Cell::Number {
-                        ours: ours(row),
-                        paper: row.paper.map(|paper| {
-                            let difference = row.difference.map(|part| format!("{:+.1} %", 100.0 * part));
-                            (figure(metric, paper), difference.unwrap_or_default())
-                        }),
-                    },
-                };
-                std::iter::once(head).chain(series.iter().map(cell)).collect()
+                std::iter::once(head).chain(cells(metric, *x)).collect()
             };
-            let title = if panel.is_empty() { metric.to_string() } else { format!("{panel}: {metric}") };
-            let heads = std::iter::once(x_title.to_string()).chain(series.iter().cloned()).collect();
-            blocks.push(Block { title, heads, lines: places.iter().map(line).collect() });
+            let title =
+                if panel.is_empty() { title(metric).to_string() } else { format!("{panel}: {}", title(metric)) };
+            blocks.push(Block { title, heads: heads(x_title), lines: places.iter().map(line).collect() });
         }
     }
     blocks
+}
+
+fn cell_of(row: &Row) -> Cell {
+    let paper = row.paper.map(|paper| {
+        let difference = row.difference.map(|part| format!("{:+.1} %", 100.0 * part));
+        (figure(&row.metric, paper), difference.unwrap_or_default())
+    });
+    Cell::Number { ours: ours(row), paper }
+}
+
+/// A metric for people, with its unit.
+fn title(metric: &str) -> &str {
+    match metric {
+        "latency_ms" => "mean latency (ms)",
+        "latency_p50_ms" => "median latency (ms)",
+        "latency_p99_ms" => "latency of the 99th percentile (ms)",
+        "throughput_ops" => "throughput (operations/s)",
+        "messages_per_op" => "messages per operation",
+        "delayed_fraction" => "operations delayed",
+        "restarts_per_op" => "restarts per operation",
+        "disk_utilization" => "disks busy",
+        "lock_server_utilization" => "lock server busy",
+        "peak_ops" => "peak throughput (operations/s)",
+        "peak_hosts" => "hosts at the peak",
+        "latency_ratio" => "latency, ratio to none",
+        "peak_ratio" => "peak, ratio to none",
+        "extra_messages" => "messages per operation above none",
+        other => other,
+    }
 }
 
 /// The tables as text.
@@ -200,6 +233,9 @@ pub fn text(blocks: &[Block]) -> String {
             Cell::Head(head) => head.clone(),
             Cell::Empty => String::new(),
             Cell::Number { ours, paper: None } => ours.clone(),
+            Cell::Number { ours, paper: Some((paper, difference)) } if difference.is_empty() => {
+                format!("{ours} [{paper}]")
+            }
             Cell::Number { ours, paper: Some((paper, difference)) } => format!("{ours} [{paper}, {difference}]"),
         };
         let lines: Vec<Vec<String>> = std::iter::once(block.heads.clone())
@@ -271,8 +307,20 @@ mod tests {
         let rows =
             [row("none", 4.0, 20.0, None), row("timestamp", 4.0, 33.0, Some(30.0)), row("none", 8.0, 150.0, None)];
         let shown = text(&tables(&["latency_ms"], "hosts", &rows));
-        let expected = "latency_ms\n  hosts  none            timestamp\n  4      20.00 ±0.500    33.00 ±0.500 [30.00, +10.0 %]\n  8      150.0 ±0.500\n\n";
+        let expected = "mean latency (ms)\n  hosts  none            timestamp\n  4      20.00 ±0.500    33.00 ±0.500 [30.00, +10.0 %]\n  8      150.0 ±0.500\n\n";
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn an_experiment_at_one_place_has_one_table() {
+        let rows = [row("none", 16.0, 20.0, None), row("timestamp", 16.0, 33.0, Some(30.0))];
+        let blocks = tables(&["latency_ms", "peak_ops"], "hosts", &rows);
+        assert_eq!(blocks.len(), 1);
+        assert_eq!(blocks[0].heads, ["", "none", "timestamp"]);
+        assert_eq!(
+            blocks[0].lines[1],
+            [Cell::Head("peak throughput (operations/s)".to_string()), Cell::Empty, Cell::Empty]
+        );
     }
 
     #[test]

@@ -43,7 +43,9 @@ const READINGS: &[Reading] = &[
     ("throughput_ops", |run| run.throughput_ops),
     ("messages_per_op", |run| run.messages_per_op),
     ("delayed_fraction", |run| run.delayed_fraction),
+    ("restarts_per_op", |run| run.restarts_per_op),
     ("disk_utilization", |run| run.disk_utilization),
+    ("lock_server_utilization", |run| run.lock_server_utilization),
     ("kept_up", |run| f64::from(u8::from(run.kept_up))),
 ];
 

@@ -75,8 +75,10 @@ pub struct FaultOptions {
     pub every: Duration,
     /// A host dies.
     pub host_crash: u64,
-    /// A device or lock server dies.
+    /// A device dies.
     pub device_crash: u64,
+    /// A lock server dies.
+    pub lock_server_crash: u64,
     /// A node stalls.
     pub stall: u64,
     /// A cut.
@@ -100,6 +102,7 @@ impl FaultOptions {
             every: Duration::from_secs(1),
             host_crash: 0,
             device_crash: 0,
+            lock_server_crash: 0,
             stall: 0,
             cut: 0,
             clock_step: 0,
@@ -129,6 +132,7 @@ impl FaultOptions {
             every: Duration::from_millis(rng.between(30, 2_000)),
             host_crash,
             device_crash,
+            lock_server_crash: device_crash,
             stall,
             cut,
             clock_step,
@@ -179,6 +183,9 @@ impl Storm {
     /// of a node is off.
     pub fn next(&mut self, nodes: &[NodeId], skew: impl Fn(NodeId) -> i64) -> Option<Fault> {
         let options = self.options.clone();
+        let hosts = |node: &&NodeId| matches!(node, NodeId::Host(_));
+        let devices = |node: &&NodeId| matches!(node, NodeId::Device(_));
+        let lock_servers = |node: &&NodeId| matches!(node, NodeId::LockServer(_));
         let weights = [
             options.host_crash,
             options.device_crash,
@@ -186,6 +193,7 @@ impl Storm {
             options.cut,
             options.clock_step,
             options.slow_disk,
+            if nodes.iter().any(|node| lock_servers(&node)) { options.lock_server_crash } else { 0 },
         ];
         let total: u64 = weights.iter().sum();
         if total == 0 {
@@ -197,13 +205,10 @@ impl Storm {
             drawn = drawn.saturating_sub(*weight);
             here
         })?;
-        let hosts = |node: &&NodeId| matches!(node, NodeId::Host(_));
-        let with_disks = |node: &&NodeId| !matches!(node, NodeId::Host(_));
         match kind {
             0 => self.pick(nodes.iter().filter(hosts)).map(|node| self.crash(node, None)),
-            1 => self.pick(nodes.iter().filter(with_disks)).map(|node| {
-                // Lock servers write seldom: when they hear of a host, and when they forget one.
-                let count = self.rng.between(1, if matches!(node, NodeId::LockServer(_)) { 3 } else { 12 });
+            1 => self.pick(nodes.iter().filter(devices)).map(|node| {
+                let count = self.rng.between(1, 12);
                 let at = [None, Some(CrashPoint::Write(count)), Some(CrashPoint::Sync(count))];
                 let at = at[self.rng.below(3) as usize];
                 self.crash(node, at)
@@ -214,10 +219,16 @@ impl Storm {
                 self.cut(one, &others)
             }),
             4 => self.pick(nodes.iter()).map(|node| Fault::ClockStep { node, by: self.skew() - skew(node) }),
-            _ => self.pick(nodes.iter().filter(with_disks)).map(|node| Fault::SlowDisk {
+            5 => self.pick(nodes.iter().filter(|node| !hosts(node))).map(|node| Fault::SlowDisk {
                 node,
                 times: self.rng.between(2, 200) as u32,
                 span: self.span(),
+            }),
+            _ => self.pick(nodes.iter().filter(lock_servers)).map(|node| {
+                // It writes seldom: when it hears of a host, and when it forgets one; all its writes are durable.
+                let at = [None, Some(CrashPoint::Write(self.rng.between(1, 2)))];
+                let at = at[self.rng.below(2) as usize];
+                self.crash(node, at)
             }),
         }
     }

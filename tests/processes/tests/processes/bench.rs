@@ -115,6 +115,41 @@ fn other_programs_and_placements_are_compared_on_arrays_of_their_own() {
 }
 
 #[test]
+fn the_orderings_stand_beside_each_other_with_what_each_costs() {
+    let scratch = Scratch::new();
+    let short = ["--size", "8MiB", "--seconds", "0.5", "--warm-up", "0.1", "--hosts", "2", "--rounds", "1", "--json"];
+    for place in [&[][..], &["--in-process"]] {
+        let folder = scratch.text("");
+        let arguments = [&["bench", "orderings", "--scratch", &folder], &short[..], place].concat();
+        let said = braid(&arguments).done().json();
+        assert_empty(&scratch);
+        let orderings = said["orderings"].as_array().expect("they are listed");
+        let names: Vec<String> = orderings.iter().map(|ordering| text(&ordering["ordering"])).collect();
+        assert_eq!(names, ["none", "server-lock", "callback-lock", "device-lock", "timestamp"]);
+        let figure = |ordering: usize, name: &str| real(&orderings[ordering]["medians"][name]);
+        for (index, ordering) in orderings.iter().enumerate() {
+            assert!(figure(index, "operations_per_second") > 0.0, "{ordering}");
+            assert!(figure(index, "latency_mean_us") >= figure(index, "latency_p50_us") / 2.0, "{ordering}");
+            let ratio = real(&ordering["ratios"]["operations_per_second"]["ratio"]);
+            assert!(if index == 0 { ratio == 1.0 } else { ratio > 0.0 }, "{ordering}");
+            assert_eq!(ordering["runs"].as_array().expect("runs are listed").len(), 1);
+        }
+        assert_eq!(figure(0, "delayed_percent"), 0.0, "nobody waits for anybody: {said}");
+        // To lock and to unlock, each answered; heartbeats are few beside them.
+        assert!((3.9..8.0).contains(&figure(1, "lock_messages_per_operation")), "{said}");
+        // Two hosts that use everything evenly find half of the locks kept by the other.
+        assert!(figure(2, "lock_messages_per_operation") > 0.5 && figure(2, "delayed_percent") > 5.0, "{said}");
+        for ordering in [1, 2, 3, 4] {
+            let (here, none) = (figure(ordering, "messages_per_operation"), figure(0, "messages_per_operation"));
+            assert!(here > none, "protection costs messages: {said}");
+        }
+    }
+    let refused = ["bench", "orderings", "--rounds", "0", "--json"];
+    braid(&refused).refused(2, "usage");
+    braid(&["bench", "orderings", "--hosts", "0", "--json"]).refused(2, "bad-setting");
+}
+
+#[test]
 fn on_an_array_that_is_there_only_a_volume_of_its_own_is_touched() {
     let array = Array::up(&ROOMY);
     let content = noise(seed(), 1 << 20);

@@ -1,0 +1,175 @@
+//! Crowds and crossings: several hosts at the same stripes at once, with nothing going wrong. By every ordering that keeps
+//! hosts apart each of them has its turn in time, and deadlocks end. Without any, the checks at the end find what that breaks.
+
+use braid_base::limits::Settings;
+use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, NodeId};
+use braid_cluster::{Cluster, HostSlot, Options, Report, Role, run};
+use braid_host::Acquisition;
+use braid_layout::Layout;
+use braid_machine::{HostOutcome, HostSuccess};
+use braid_wire::{Command, LockCommand, Message, Ordering};
+use braid_world::{Trace, Verdict};
+use std::time::Duration;
+
+/// A stripe: four units of two blocks.
+const STRIPE: u64 = 8 * BLOCK_BYTES as u64;
+const DONE: HostOutcome = Ok(HostSuccess::Done);
+
+/// Sixteen clients of four hosts want the same two stripes, one operation after the other, almost without a pause.
+fn crowd(seed: u64, ordering: Ordering, acquisition: Acquisition) -> Options {
+    let mut options = two_stripes(ordering, acquisition);
+    options.seed = seed;
+    (options.hosts, options.clients, options.operations) = (4, 4, 1_000);
+    options.think_max = Duration::from_micros(100);
+    options.storm = Duration::from_secs(100);
+    // Messages overtake each other, so that two transactions often come to two devices in different orders.
+    options.faults.network.in_order = false;
+    options.faults.network.latency_max = Duration::from_micros(500);
+    options
+}
+
+/// Two stripes, each at another lock server if there are any.
+fn two_stripes(ordering: Ordering, acquisition: Acquisition) -> Options {
+    let options = Options::calm("raid5:4+1", 5, 2, 2).ordered_by(ordering);
+    let lock_servers = if ordering.needs_lock_server() { 2 } else { 0 };
+    let settings = Settings { stripes_per_lock_server: 1, ..Settings::default() };
+    Options { lock_servers, acquisition, settings, ..options }
+}
+
+/// Every operation of a few crowds is done, and none takes longer than `most`.
+fn nobody_starves(ordering: Ordering, acquisition: Acquisition, most: Duration) -> Report {
+    let mut sum = Report::default();
+    for seed in 0..3 {
+        let options = crowd(seed, ordering, acquisition);
+        match run(options.clone(), 0) {
+            Ok(report) => sum.add(&report),
+            Err(failure) => panic!("{options}\n{failure}"),
+        }
+    }
+    assert!(sum.unknown.is_empty() && sum.slowest < most, "somebody waits for too long: {sum}");
+    assert!(sum.hosts.delayed > sum.done / 2, "a crowd is one in which most are in each other's way: {sum}");
+    sum
+}
+
+#[test]
+fn nobody_starves_by_timestamps() {
+    nobody_starves(Ordering::Timestamp, Acquisition::Ordered, Duration::from_millis(500));
+}
+
+#[test]
+fn nobody_starves_by_device_locks_though_there_are_deadlocks() {
+    let sum = nobody_starves(Ordering::DeviceLock, Acquisition::Ordered, Duration::from_secs(2));
+    assert!(sum.hosts.restarts > 100, "{sum}");
+}
+
+#[test]
+fn nobody_starves_by_locks_of_two_servers_in_order_and_there_are_no_deadlocks() {
+    let sum = nobody_starves(Ordering::ServerLock, Acquisition::Ordered, Duration::from_millis(200));
+    assert_eq!((sum.hosts.restarts, sum.hosts.retries), (0, 0), "{sum}");
+}
+
+#[test]
+fn nobody_starves_by_locks_of_two_servers_at_once_though_there_are_deadlocks() {
+    let sum = nobody_starves(Ordering::ServerLock, Acquisition::Timeout, Duration::from_secs(1));
+    assert!(sum.hosts.restarts > 5, "{sum}");
+}
+
+#[test]
+fn nobody_starves_by_kept_locks_and_there_are_no_deadlocks() {
+    let sum = nobody_starves(Ordering::CallbackLock, Acquisition::Ordered, Duration::from_millis(200));
+    assert_eq!((sum.hosts.restarts, sum.hosts.retries), (0, 0), "{sum}");
+    assert!(sum.hosts.lock_hits > 50 && sum.hosts.recalls > 500, "{sum}");
+}
+
+#[test]
+fn without_ordering_every_crowd_breaks_parity() {
+    for seed in 0..8 {
+        let failure = run(crowd(seed, Ordering::None, Acquisition::Ordered), 0).expect_err("nobody keeps hosts apart");
+        assert_eq!(failure.check, "parity", "seed {seed}: {failure}");
+    }
+}
+
+#[test]
+fn without_ordering_every_crowd_sees_what_no_order_explains() {
+    for seed in 0..8 {
+        let mut options = crowd(seed, Ordering::None, Acquisition::Ordered);
+        // Without parity it is the histories alone that tell.
+        options.layout = Layout::new("raid0:3".parse().expect("a layout"), 3, 2).expect("it fits");
+        let failure = run(options, 0).expect_err("nobody keeps hosts apart");
+        assert_eq!(failure.check, "serializable", "seed {seed}: {failure}");
+    }
+}
+
+/// Two hosts begin the same write, and what asks for locks is late from the first to `ours`, and from the second to `theirs`;
+/// gives how often they had to begin again, in all.
+fn crossing(options: Options, ours: NodeId, theirs: NodeId) -> u64 {
+    let mut array = Cluster::new(options, Trace::keeping(2_000));
+    let (a, b) = (HostSlot(0), array.add_host());
+    array.run_for(Duration::from_millis(100));
+    let (first, second) = (array.node(a), array.node(b));
+    array.world.network.set_rule(move |from, to, message| {
+        let late = asks_for_locks(message) && ((from, to) == (first, ours) || (from, to) == (second, theirs));
+        if late { Verdict::Delay(Duration::from_millis(5)) } else { Verdict::Pass }
+    });
+    let writes = [array.write(a, 0, 2 * STRIPE), array.write(b, 0, 2 * STRIPE)];
+    array.run_for(Duration::from_millis(10));
+    array.world.network.heal();
+    let begun = array.world.now();
+    assert_eq!(writes.map(|write| array.finish(write)), [DONE, DONE]);
+    assert!(array.world.now().since(begun) < Duration::from_secs(1), "deadlocks end soon");
+    let restarts = [a, b].map(|slot| match array.world.machine(array.node(slot)) {
+        Some(Role::Host(host)) => host.counters().restarts,
+        _ => unreachable!("hosts are up"),
+    });
+    array.run_for(Duration::from_secs(10));
+    array.check_all().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
+    restarts.iter().sum()
+}
+
+fn asks_for_locks(message: &Message) -> bool {
+    match message {
+        Message::Request(request) => matches!(request.command, Command::Prewrite { .. }),
+        Message::LockRequest(request) => matches!(request.command, LockCommand::Lock { .. }),
+        _ => false,
+    }
+}
+
+#[test]
+fn a_deadlock_over_two_devices_ends_by_time_out() {
+    let options = two_stripes(Ordering::DeviceLock, Acquisition::Ordered);
+    let restarts = crossing(options, NodeId::Device(DeviceId(0)), NodeId::Device(DeviceId(1)));
+    assert!(restarts > 0, "each held what the other wanted");
+}
+
+#[test]
+fn a_deadlock_over_two_lock_servers_asked_at_once_ends_by_time_out() {
+    let options = two_stripes(Ordering::ServerLock, Acquisition::Timeout);
+    let restarts = crossing(options, NodeId::LockServer(LockServerId(0)), NodeId::LockServer(LockServerId(1)));
+    assert!(restarts > 0, "each held what the other wanted");
+}
+
+#[test]
+fn lock_servers_asked_in_order_make_no_deadlock() {
+    for ordering in [Ordering::ServerLock, Ordering::CallbackLock] {
+        let options = two_stripes(ordering, Acquisition::Ordered);
+        let restarts = crossing(options, NodeId::LockServer(LockServerId(0)), NodeId::LockServer(LockServerId(1)));
+        assert_eq!(restarts, 0, "{ordering}");
+    }
+}
+
+#[test]
+fn hosts_that_each_keep_the_others_locks_do_not_deadlock() {
+    let mut array = Cluster::new(two_stripes(Ordering::CallbackLock, Acquisition::Ordered), Trace::keeping(2_000));
+    let (a, b) = (HostSlot(0), array.add_host());
+    for round in 0..10 {
+        // Each keeps the locks of one stripe; then both want both.
+        let own = [array.write(a, 0, STRIPE), array.write(b, STRIPE, STRIPE)];
+        assert_eq!(own.map(|write| array.finish(write)), [DONE, DONE]);
+        let both = [array.write(a, 0, 2 * STRIPE), array.write(b, 0, 2 * STRIPE)];
+        let begun = array.world.now();
+        assert_eq!(both.map(|write| array.finish(write)), [DONE, DONE]);
+        assert!(array.world.now().since(begun) < Duration::from_millis(100), "round {round}");
+    }
+    array.run_for(Duration::from_secs(10));
+    array.check_all().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
+}

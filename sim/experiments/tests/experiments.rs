@@ -1,0 +1,91 @@
+//! Every experiment, very short; the same seed twice; and what is refused.
+
+use braid_experiments::experiment::{Effort, Experiment};
+use braid_experiments::output::{Record, write};
+use braid_experiments::rows::rows_of;
+use braid_experiments::run::{Request, plan, run};
+use braid_experiments::{EXPERIMENTS, find, report};
+use indicatif::ProgressBar;
+use std::path::PathBuf;
+
+/// So short that all of them together take seconds.
+fn request(seed: u64) -> Request {
+    let assignments = ["run.operations=60", "run.warm_up_operations=20"].map(str::to_string).to_vec();
+    Request { seed, replications: Some(2), assignments, effort: Effort::Quick }
+}
+
+fn record(experiment: &Experiment, seed: u64) -> Record {
+    let request = request(seed);
+    let plan = plan(experiment, &request).expect("the points are sound");
+    let parameters = plan.base().list();
+    let (replicated, pace) = run(plan, &request, &ProgressBar::hidden());
+    Record::new(experiment, &request, parameters, rows_of(experiment, &replicated), pace)
+}
+
+/// A folder of a test's own.
+fn folder(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("braid-experiments-{}-{name}", std::process::id()));
+    std::fs::create_dir(&dir).expect("it is new");
+    dir
+}
+
+#[test]
+fn every_experiment_runs_and_is_reported() {
+    let dir = folder("all");
+    for experiment in EXPERIMENTS.iter().filter(|experiment| experiment.name != "scale") {
+        let record = record(experiment, 1);
+        for metric in experiment.metrics {
+            assert!(record.rows.iter().any(|row| row.metric == *metric), "{}: {metric}", experiment.name);
+        }
+        let sound = record.rows.iter().all(|row| row.ours.is_finite());
+        assert!(sound, "{}: {:?}", experiment.name, record.rows.iter().find(|row| !row.ours.is_finite()));
+        let written = write(&dir, experiment, &record).expect("the folder takes files");
+        let panels = record.rows.iter().map(|row| &row.panel).collect::<std::collections::BTreeSet<_>>().len();
+        assert_eq!(written.len(), 2 + experiment.plots.len() * panels, "{}", experiment.name);
+        let text = std::fs::read_to_string(dir.join(format!("{}.json", experiment.name))).expect("it was written");
+        let again: Record = serde_json::from_str(&text).expect("records can be read");
+        assert_eq!((again.rows.len(), &again.name), (record.rows.len(), &record.name));
+    }
+    let page = std::fs::read_to_string(report::write(&dir).expect("there are results")).expect("it was written");
+    for experiment in EXPERIMENTS.iter().filter(|experiment| experiment.name != "scale") {
+        assert!(page.contains(&format!("<section id=\"{}\">", experiment.name)), "{}", experiment.name);
+    }
+    assert!(!page.contains("src=") && !page.contains("url("), "the page needs nothing but itself");
+    std::fs::remove_dir_all(dir).expect("it is ours");
+}
+
+#[test]
+fn one_seed_gives_one_file() {
+    let experiment = find("shared-array-fig11").expect("it is listed");
+    let csv = |seed: u64, name: &str| {
+        let dir = folder(name);
+        write(&dir, experiment, &record(experiment, seed)).expect("the folder takes files");
+        let text = std::fs::read_to_string(dir.join("shared-array-fig11.csv")).expect("it was written");
+        std::fs::remove_dir_all(dir).expect("it is ours");
+        text
+    };
+    let first = csv(7, "first");
+    assert_eq!(first, csv(7, "second"));
+    assert_ne!(first, csv(8, "third"));
+}
+
+#[test]
+fn bad_requests_are_refused_before_anything_runs() {
+    let experiment = find("shared-array-fig6").expect("it is listed");
+    let refused = |change: &dyn Fn(&mut Request)| {
+        let mut request = request(1);
+        change(&mut request);
+        plan(experiment, &request).err().expect("it can't be").to_string()
+    };
+    assert!(refused(&|request| request.replications = Some(0)).contains("from 1 to 1000"));
+    assert!(refused(&|request| request.assignments.push("disk.speed=3".to_string())).contains("choose one of"));
+    assert!(
+        refused(&|request| request.assignments.push("workload.read_fraction=2".to_string())).contains("from 0 to 1")
+    );
+    assert!(find("shared-array-fig7").is_none());
+    let empty = folder("empty");
+    assert!(report::write(&empty).expect_err("nothing is there").to_string().contains("braid sim run"));
+    std::fs::write(empty.join("shared-array-fig6.json"), "{}").expect("the folder takes files");
+    assert!(report::write(&empty).expect_err("that is not ours").to_string().contains("is no result of"));
+    std::fs::remove_dir_all(empty).expect("it is ours");
+}
