@@ -359,6 +359,7 @@ impl Cluster {
     /// Lets one thing happen in a scenario; false if nothing more does until then.
     fn pass(&mut self, until: Time) -> bool {
         let happening = self.world.next(until);
+        self.check_exclusion().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
         if let Some(Happening::Reply { op, outcome, .. }) = &happening {
             self.on_reply(*op, outcome).unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
             self.answered.insert(*op, outcome.clone());
