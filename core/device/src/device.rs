@@ -168,6 +168,11 @@ impl Device {
         self.waiting.len() + self.locking.waiting()
     }
 
+    /// True if it serves this host no more.
+    pub fn keeps_out(&self, host: Generation) -> bool {
+        self.fence.refuses(host)
+    }
+
     /// How many transactions hold locks in it, or wait for them.
     pub fn locks(&self) -> usize {
         self.locking.table.len()

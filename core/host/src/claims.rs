@@ -495,6 +495,13 @@ impl Host {
         }
     }
 
+    /// What it holds of lock servers, as far as it knows, to look at. Nobody else may hold that, unless devices keep this host out.
+    pub fn held_locks(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
+        let held = |claim: &&Claim| matches!(claim.state, ClaimState::Held | ClaimState::Reasserting);
+        let extents = |claim: &'_ Claim| claim.extents.iter().map(|extent| (claim.object, *extent)).collect::<Vec<_>>();
+        self.claims.by_number.values().filter(held).flat_map(extents)
+    }
+
     /// Claims held or asked for, to look at.
     pub fn claims(&self) -> usize {
         self.claims.by_number.len()

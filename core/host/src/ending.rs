@@ -3,7 +3,6 @@
 use crate::host::{Host, Timer};
 use crate::transaction::Phase;
 use braid_base::{DeviceId, Now, TransactionId};
-use braid_layout::Atomicity;
 use braid_machine::{Effects, HostError, Ignored, OpId};
 use braid_wire::{Command, Failure, Ordering, Refusal, Step};
 use std::collections::BTreeSet;
@@ -126,20 +125,24 @@ impl Host {
         if refusal == Refusal::LockTimeout {
             self.count_restart(id.sequence);
         }
+        // A device that refuses a write for want of room, or for its clock, has promised nothing: it may take a copy of it later,
+        // and must be told that this is over.
+        let promised = step != Step::Write || !matches!(refusal, Refusal::Busy | Refusal::TooFarAhead { .. });
+        let knows = promised.then_some(device);
         if let Refusal::TooFarAhead { .. } = refusal {
             // Our clock may have jumped ahead and back: stamps need not stay ahead with what was never accepted.
             if self.stamps.retreat(now.clock) {
-                return self.lose(now, id.sequence, Some(device), out);
+                return self.lose(now, id.sequence, knows, out);
             }
             let limit = self.config.settings.stamp_ahead_max;
             let op = self.transactions[&id.sequence].op;
-            self.abort(now, id.sequence, Some(device), out);
+            self.abort(now, id.sequence, knows, out);
             if let Some(op) = op {
                 self.finish(op, Err(HostError::ClockApart { device, limit }), out);
             }
             return;
         }
-        self.lose(now, id.sequence, Some(device), out);
+        self.lose(now, id.sequence, knows, out);
     }
 
     /// A device can't do what was asked.
@@ -193,7 +196,7 @@ impl Host {
         self.timers.set(Timer::Retry(op), now.time.after(wait));
     }
 
-    /// Ends an attempt that will not commit: nobody has all intents, and whoever refused its write has promised never to
+    /// Ends an attempt that will not commit: nobody has all intents, and whoever refused its write for good has promised never to
     /// have one. Participants are told until all know; the one that refused knows.
     pub(crate) fn abort(&mut self, now: Now, sequence: u64, knows: Option<DeviceId>, out: &mut Effects) {
         let transaction = self.transactions.get_mut(&sequence).expect("only what is under way is aborted");
@@ -208,8 +211,8 @@ impl Host {
         if let Some(device) = knows {
             unconfirmed.remove(&device);
         }
-        // What took effect on arrival may still take effect: the locks stay until that is known.
-        let may_write = transaction.wrote && transaction.volume.atomicity == Atomicity::Consistent;
+        // Writes may still be on their way, to be taken if no device has promised otherwise: the locks stay until all know better.
+        let may_write = transaction.wrote;
         if unconfirmed.is_empty() {
             return self.end(now, sequence, out);
         }

@@ -10,6 +10,7 @@
 //! ```
 
 pub mod cluster;
+mod exclusion;
 pub mod options;
 mod role;
 pub mod storm;

@@ -232,6 +232,7 @@ impl Run {
     }
 
     fn on_happening(&mut self, happening: Happening) -> Result<(), Failed> {
+        self.cluster.check_exclusion()?;
         match happening {
             Happening::Reply { op, outcome, .. } => {
                 if let Some(asked) = self.cluster.on_reply(op, &outcome)? {

@@ -227,3 +227,27 @@ fn a_device_lock_that_times_out_gives_up_the_others_and_backs_off() {
     assert_eq!(stage.commands().iter().filter(|(_, command)| matches!(command, Command::Prewrite { .. })).count(), 2);
     assert_eq!(stage.host.counters().restarts, 1);
 }
+
+#[test]
+fn a_lock_stays_until_an_abort_is_known_also_to_a_device_that_promised_nothing() {
+    let mut stage = Stage::raid5(Ordering::ServerLock);
+    stage.write_block(0, 1);
+    let held = claim(&mut stage);
+    stage.grant(SERVER, 3, granted(held));
+    let reads = stage.commands();
+    stage.accept_all(&reads, 0);
+    let writes = stage.commands();
+    let [(full, write), (other, _)] = &writes[..] else { panic!("a block and its parity: {writes:?}") };
+    let (transaction, _) = subject(write);
+    // A copy of this write may come when there is room again.
+    stage.answer(*full, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::Busy });
+    let aborts = stage.commands();
+    let is_abort = |command: &Command| matches!(command, Command::Decide { outcome: Outcome::Abort, .. });
+    assert_eq!(aborts.iter().map(|(device, _)| *device).collect::<Vec<_>>(), [*full, *other]);
+    assert!(aborts.iter().all(|(_, command)| is_abort(command)), "{aborts:?}");
+    let unlock = (SERVER, LockCommand::Unlock { claim: held });
+    stage.accept_all(&aborts[..1], 0);
+    assert!(!stage.lock_commands().contains(&unlock), "a write of it may still be taken");
+    stage.accept_all(&aborts[1..], 0);
+    assert!(stage.lock_commands().contains(&unlock));
+}

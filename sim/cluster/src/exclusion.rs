@@ -1,0 +1,49 @@
+//! Exclusion, looked at from the hosts: no two may take the same lock of a lock server for theirs.
+//!
+//! A host that was silent may wake and know nothing of having lost its locks: that does no harm once every device keeps it out.
+
+use crate::cluster::{Cluster, Failed};
+use crate::role::Role;
+use braid_base::{Generation, NodeId, ObjectId};
+use braid_device::Service;
+use braid_wire::LockExtent;
+
+impl Cluster {
+    /// At any moment of any run, no two hosts that devices still serve hold locks that conflict.
+    pub fn check_exclusion(&self) -> Result<(), Failed> {
+        let held: Vec<_> = self.slots().filter_map(|slot| self.held_locks(self.node(slot))).collect();
+        for (number, (host, locks)) in held.iter().enumerate() {
+            for (other, theirs) in &held[number + 1..] {
+                let conflict =
+                    locks.iter().find_map(|lock| Some((lock, theirs.iter().find(|its| conflict(lock, its))?)));
+                if let Some(((_, lock), (_, its))) = conflict
+                    && self.is_served(*host)
+                    && self.is_served(*other)
+                {
+                    let details = format!("{host} holds {lock:?}, and {other} holds {its:?}");
+                    return Err(Failed { check: "exclusion", details });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn held_locks(&self, node: NodeId) -> Option<(Generation, Vec<(ObjectId, LockExtent)>)> {
+        match (node, self.world.machine(node)) {
+            (NodeId::Host(host), Some(Role::Host(machine))) => Some((host, machine.held_locks().collect())),
+            _ => None,
+        }
+    }
+
+    /// True if some device would do what this host says.
+    fn is_served(&self, host: Generation) -> bool {
+        self.devices().into_iter().any(|device| match self.world.machine(NodeId::Device(device)) {
+            Some(Role::Device(device)) => *device.service() == Service::Serving && !device.keeps_out(host),
+            _ => false,
+        })
+    }
+}
+
+fn conflict((object, lock): &(ObjectId, LockExtent), (other, its): &(ObjectId, LockExtent)) -> bool {
+    object == other && lock.position == its.position && lock.mode.conflicts(its.mode) && lock.range.overlaps(its.range)
+}
