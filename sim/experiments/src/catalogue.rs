@@ -241,6 +241,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
                         format!("run.warm_up_operations={warm_up}"),
                         format!("run.operations={}", (hosts * 50).max(5_000)),
                         "run.replications=2".to_string(),
+                        // Half a second of requests: what saturates has settled the sooner.
+                        "run.backlog_per_host=20".to_string(),
                     ],
                 )
             })

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// So short that all of them together take seconds.
 fn request(seed: u64) -> Request {
-    let assignments = ["run.operations=60", "run.warm_up_operations=20"].map(str::to_string).to_vec();
+    let assignments = ["run.operations=100", "run.warm_up_operations=20"].map(str::to_string).to_vec();
     Request { seed, replications: Some(2), assignments, effort: Effort::Quick }
 }
 
