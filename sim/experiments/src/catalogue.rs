@@ -281,7 +281,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "today",
         title: "Beyond the paper: hardware of today",
-        about: "Flash that answers in 80 us, 25 Gb/s, 5 us of a processor for each message: the same protocols, a thousand times the \
+        about: "Flash that answers in 80 us, 25 Gb/s, 5 us of a processor to send or receive a message: the same protocols, hundreds of times the \
                 load.",
         base: Base::Today,
         x: HOSTS,
