@@ -6,6 +6,10 @@ use braid_machine::HostOutcome;
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
+/// An array that fell behind settles within so many events for each operation, and is measured for as many: locks that time out
+/// again and again may leave hardly any operation to be answered.
+const SATURATED_EVENTS_PER_OPERATION: u64 = 40;
+
 /// Counts and times of a run.
 pub struct Tally {
     run: Run,
@@ -24,6 +28,8 @@ pub struct Tally {
     first: u64,
     /// The last.
     last: u64,
+    /// After so many events what is measured begins or, if it has begun, ends: only for arrays that fell behind.
+    patience: u64,
     latencies: Histogram<u64>,
     latency_sum: f64,
     /// The same of the first half of what is measured.
@@ -107,6 +113,7 @@ impl Tally {
             start: None,
             first: run.warm_up_operations + 1,
             last: run.warm_up_operations + run.operations,
+            patience: u64::MAX,
             latencies: Histogram::new(3).expect("three digits are possible"),
             latency_sum: 0.0,
             latency_sum_first: 0.0,
@@ -121,8 +128,19 @@ impl Tally {
 
     /// True if the next answer begins or ends what is measured.
     pub fn is_at_edge(&self) -> bool {
-        let next = self.answered + 1;
-        next == self.first || next == self.last
+        self.begins(self.answered + 1) || self.ends(self.answered + 1)
+    }
+
+    fn begins(&self, operation: u64) -> bool {
+        self.start.is_none() && (operation >= self.first || self.events > self.patience)
+    }
+
+    fn ends(&self, operation: u64) -> bool {
+        self.start.is_some() && (operation == self.last || self.events > self.patience)
+    }
+
+    fn wait(&mut self) {
+        self.patience = self.events + SATURATED_EVENTS_PER_OPERATION * (self.run.operations + self.backlog_max);
     }
 
     /// True if so much waits that applications ask for no more: from there on, an array that does not keep up shows what it can do,
@@ -139,6 +157,7 @@ impl Tally {
             // has settled.
             self.behind = true;
             self.start = None;
+            self.wait();
             self.first = self.answered + self.backlog_max + 1;
             self.last = self.first + self.run.operations - 1;
         }
@@ -153,8 +172,12 @@ impl Tally {
     pub fn answered(&mut self, now: Time, since: Time, outcome: &HostOutcome, totals: Totals) {
         self.answered += 1;
         let edge = Edge { at: now, messages: self.messages, totals };
-        if self.answered == self.first {
+        let ends = self.ends(self.answered);
+        if self.begins(self.answered) {
             self.start = Some(edge);
+            if self.behind {
+                self.wait();
+            }
             self.latencies.clear();
             (self.latency_sum, self.latency_sum_first, self.failed) = (0.0, 0.0, 0);
         }
@@ -168,7 +191,7 @@ impl Tally {
         if self.latencies.len() <= self.run.operations / 2 {
             self.latency_sum_first += took as f64;
         }
-        if self.answered == self.last {
+        if ends {
             self.end = Some(edge);
         }
     }
