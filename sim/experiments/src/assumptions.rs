@@ -27,7 +27,7 @@ pub const ASSUMPTIONS: &[Assumption] = &[
         readings: &[
             ("separate groups, whole units", ""),
             ("separate groups, within a stripe", "workload.alignment=stripe"),
-            ("separate groups, half units", "workload.alignment=half-unit"),
+            ("separate groups, whole units from any block", "workload.alignment=start"),
             ("separate groups, any block", "workload.alignment=block"),
             ("dealt round, whole units", "system.groups=dealt"),
             ("dealt round, any block", "system.groups=dealt workload.alignment=block"),
@@ -111,9 +111,7 @@ pub fn points(effort: Effort) -> Vec<Point> {
         let readings = assumption.readings.iter().enumerate();
         let shown = readings.filter(|(index, _)| effort == Effort::Full || *index < 2);
         for (index, (label, assignments)) in shown {
-            // So many points that each is a smaller one.
-            let smaller = ["run.operations=10000", "run.replications=3"].into_iter().filter(|_| effort == Effort::Full);
-            let assignments: Vec<String> = assignments.split_whitespace().chain(smaller).map(str::to_string).collect();
+            let assignments: Vec<String> = assignments.split_whitespace().map(str::to_string).collect();
             for mut point in at(&Ordering::ALL, index as f64, &assignments) {
                 point.panel = assumption.name.to_string();
                 point.label = Some(label.to_string());

@@ -179,7 +179,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         x: HOSTS,
         points: |effort| {
             let hosts: &[&[u64]] = match effort {
-                Effort::Full => &[&[8, 16, 24, 32, 38, 42, 44], &[8, 16, 24, 32, 40, 48, 54, 58]],
+                Effort::Full => &[&[8, 16, 24, 32, 38, 42, 44], &[8, 16, 24, 32, 40, 48, 54, 58, 60, 62]],
                 Effort::Quick => &[&[16, 40], &[24, 58]],
             };
             let orderings = [Ordering::None, Ordering::CallbackLock, Ordering::DeviceLock, Ordering::Timestamp];

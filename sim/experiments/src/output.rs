@@ -307,7 +307,7 @@ mod tests {
         let rows =
             [row("none", 4.0, 20.0, None), row("timestamp", 4.0, 33.0, Some(30.0)), row("none", 8.0, 150.0, None)];
         let shown = text(&tables(&["latency_ms"], "hosts", &rows));
-        let expected = "mean latency (ms)\n  hosts  none            timestamp\n  4      20.00 ±0.500    33.00 ±0.500 [30.00, +10.0 %]\n  8      150.0 ±0.500\n\n";
+        let expected = "mean latency (ms)\n  hosts  none          timestamp\n  4      20.00 ±0.500  33.00 ±0.500 [30.00, +10.0 %]\n  8      150.0 ±0.500\n\n";
         assert_eq!(shown, expected);
     }
 

@@ -93,11 +93,11 @@ fn draw(lines: &[Line], x: Axis, kind: &PlotKind) -> String {
         builder.margin(14).margin_right(24).x_label_area_size(48).y_label_area_size(68);
         if kind.logarithmic {
             let least = spots().map(|spot| spot.y).fold(f64::INFINITY, f64::min).min(top) * 0.6;
-            let coordinates = (least.max(1e-6)..top * 1.6).log_scale();
+            let coordinates = (least.max(1e-6)..top * 3.0).log_scale();
             let chart = builder.build_cartesian_2d(0.0..far_right, coordinates).expect("the ranges are sound");
             finish(chart, lines, x, kind);
         } else {
-            let chart = builder.build_cartesian_2d(0.0..far_right, 0.0..top * 1.12).expect("the ranges are sound");
+            let chart = builder.build_cartesian_2d(0.0..far_right, 0.0..top * 1.2).expect("the ranges are sound");
             finish(chart, lines, x, kind);
         }
         area.present().expect("a string takes any drawing");
@@ -152,12 +152,22 @@ where
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(legend_place(lines))
         .background_style(WHITE.mix(0.85))
         .border_style(GRID)
         .label_font(text(13))
         .draw()
         .expect("a string takes any drawing");
+}
+
+/// The upper corner under which the lines are lower.
+fn legend_place(lines: &[Line]) -> SeriesLabelPosition {
+    let spots = || lines.iter().flat_map(|line| &line.spots);
+    let middle = spots().map(|spot| spot.x).fold(0.0, f64::max) / 2.0;
+    let highest = |left: bool| {
+        spots().filter(|spot| (spot.x < middle) == left).map(|spot| spot.y + spot.ci95).fold(0.0, f64::max)
+    };
+    if highest(true) > highest(false) { SeriesLabelPosition::UpperRight } else { SeriesLabelPosition::UpperLeft }
 }
 
 /// How a protocol looks in every plot.

@@ -16,7 +16,7 @@ pub struct Tally {
     answered: u64,
     failed: u64,
     messages: u64,
-    /// As things stood when the warm-up was over.
+    /// As things stood when the warm-up was over; none before.
     start: Option<Edge>,
     latencies: Histogram<u64>,
     latency_sum: f64,
@@ -139,17 +139,18 @@ impl Tally {
         self.answered += 1;
         let edge = Edge { at: now, messages: self.messages, totals };
         if self.answered == self.run.warm_up_operations + 1 {
+            // What came before counts only for a run that is cut short before that.
             self.start = Some(edge);
+            self.latencies.clear();
+            (self.latency_sum, self.latency_sum_first) = (0.0, 0.0);
         }
         let behind = self.falls_behind();
-        if self.start.is_some() {
-            let took = now.since(since).as_nanos() as u64;
-            self.failed += u64::from(outcome.is_err());
-            self.latencies.record(took / 1000).expect("the histogram grows");
-            self.latency_sum += took as f64;
-            if self.answered <= self.run.warm_up_operations + self.run.operations / 2 {
-                self.latency_sum_first += took as f64;
-            }
+        let took = now.since(since).as_nanos() as u64;
+        self.failed += u64::from(outcome.is_err());
+        self.latencies.record(took / 1000).expect("the histogram grows");
+        self.latency_sum += took as f64;
+        if self.answered <= self.run.warm_up_operations + self.run.operations / 2 {
+            self.latency_sum_first += took as f64;
         }
         if behind || self.answered == self.run.warm_up_operations + self.run.operations {
             self.end = Some(End { edge, kept_up: !behind });

@@ -79,6 +79,17 @@ fn an_overloaded_array_is_cut_short() {
 }
 
 #[test]
+fn a_run_that_is_cut_short_in_its_warm_up_says_what_it_saw() {
+    let seen = measure(
+        &baseline(&["system.hosts=80", "run.backlog_per_host=10", "run.warm_up_operations=100000"]),
+        Ordering::ServerLock,
+        1,
+    );
+    assert!(!seen.kept_up && seen.throughput_ops > 300.0, "{seen:?}");
+    assert!(seen.delayed_fraction <= 1.0 && seen.latency_ms > 10.0, "{seen:?}");
+}
+
+#[test]
 fn contention_delays_operations_under_timestamp_ordering() {
     let calm = measure(&baseline(&[]), Ordering::Timestamp, 1);
     let crowded = measure(&baseline(&["workload.active_fraction=0.01"]), Ordering::Timestamp, 1);

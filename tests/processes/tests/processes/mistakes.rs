@@ -154,3 +154,46 @@ fn device_files_without_their_description_are_not_written_over() {
     array.start(&[]);
     assert!(Client::open(&array.nbd()).read(1, content.len()).expect("a read works") == content);
 }
+
+#[test]
+fn experiments_that_can_not_be_are_refused_before_anything_is_made() {
+    let scratch = Scratch::new();
+    let (out, there) = (scratch.text("results"), scratch.text("there"));
+    std::fs::create_dir(&there).expect("it is new");
+    let sim = |arguments: &[&str]| braid(&[&["sim", "--json"], arguments].concat());
+    let refused = [
+        (&["run", "shared-array-fig7", "--out", &out][..], "no-such-experiment", "shared-array-fig6"),
+        (&["run", "--out", &out][..], "usage", "NAME"),
+        (&["run", "scale", "--set", "system.host=3", "--out", &out][..], "no-such-parameter", "system.hosts"),
+        (&["run", "scale", "--set", "system.hosts", "--out", &out][..], "parameter", "KEY=VALUE"),
+        (&["run", "scale", "--set", "workload.read_fraction=70", "--out", &out][..], "parameter", "from 0 to 1"),
+        (&["run", "scale", "--set", "workload.arrivals=often", "--out", &out][..], "parameter", "open"),
+        (&["run", "scale", "--replications", "0", "--out", &out][..], "usage", "1..=1000"),
+        (&["run", "scale", "--out", &there][..], "exists", "--out"),
+    ];
+    for (arguments, code, word) in refused {
+        let said = sim(arguments).refused(2, code);
+        assert!(said.contains(word), "{arguments:?} is told of {word}: {said}");
+    }
+    assert!(!scratch.path("results").exists());
+    sim(&["report", &there]).refused(3, "no-results");
+}
+
+#[test]
+fn an_experiment_leaves_its_files_and_a_report() {
+    let scratch = Scratch::new();
+    let out = scratch.text("results");
+    let short = ["--quick", "--set", "run.operations=200", "--set", "run.warm_up_operations=50", "--out", &out];
+    let found = braid(&[&["sim", "run", "shared-array-fig11", "--json"], &short[..]].concat()).done().json();
+    assert_eq!(found["results"][0]["name"], "shared-array-fig11");
+    for file in [
+        "shared-array-fig11.csv",
+        "shared-array-fig11.json",
+        "shared-array-fig11.svg",
+        "shared-array-fig11-latency.svg",
+    ] {
+        assert!(scratch.path("results").join(file).exists(), "{file}");
+    }
+    braid(&["sim", "report", &out, "--json"]).done();
+    assert!(scratch.path("results").join("report.html").exists());
+}
