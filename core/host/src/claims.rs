@@ -227,8 +227,12 @@ impl Host {
         }
         link.last_heard = Some(now.time);
         if answer.start > link.heard {
-            link.heard = answer.start;
-            self.reassert(now, server, out);
+            let known = std::mem::replace(&mut link.heard, answer.start);
+            if known == Generation::default() {
+                link.heard_again(0, 0);
+            } else {
+                self.reassert(now, server, out);
+            }
         }
         match answer.reply {
             LockReply::Heartbeat => {}
