@@ -174,16 +174,23 @@ impl Device {
     /// The host has declared one transaction over, above its mark.
     pub(crate) fn on_over(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         let Some(transaction) = self.transactions.get(id) else { return };
+        let by_locks = transaction.ordering == Ordering::DeviceLock;
         match transaction.state {
-            State::Prewritten => self.refuse_for_ever(now, id, out),
+            State::Prewritten => {
+                self.refuse_for_ever(now, id, out);
+                if by_locks {
+                    self.on_lock_over(id);
+                }
+            }
             State::Committed => {
                 self.store.forget(id);
                 self.drop_decided(id);
             }
             State::Applied => self.drop_decided(id),
+            State::Aborted if by_locks => self.on_lock_over(id),
             // Its stamp stays on its blocks, so a late copy of its pre-write is refused; one without blocks is all that is
             // left to refuse it by.
-            State::Aborted if !transaction.ranges.is_empty() && transaction.ordering != Ordering::DeviceLock => {
+            State::Aborted if !transaction.ranges.is_empty() => {
                 self.drop_decided(id);
             }
             _ => {}

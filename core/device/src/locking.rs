@@ -24,7 +24,10 @@ use braid_locks::{Asked, LockState, LockTable};
 use braid_machine::{Effects, Ignored};
 use braid_wire::locking::{LockExtent, LockMode};
 use braid_wire::{Ordering, Refusal, Reply, Step};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The most that are remembered though their hosts have declared them over, while an earlier one keeps its host's mark back.
+const OVER_MAX: usize = 4096;
 
 /// The locks of a device.
 #[derive(Debug, Default)]
@@ -36,6 +39,9 @@ pub(crate) struct Locking {
     pub timeouts: Timers<TransactionId>,
     /// Transactions that are over here, and whose locks are to be given back.
     pub ended: Vec<TransactionId>,
+    /// Transactions that their hosts have declared over above their marks, kept to refuse late copies of their requests by. Some
+    /// have been forgotten since.
+    over: VecDeque<TransactionId>,
     /// Requests refused for having waited too long.
     pub timed_out: u64,
 }
@@ -172,6 +178,21 @@ impl Device {
             self.locking.timed_out += 1;
             self.refuse_for_ever(now, id, out);
             self.refuse(id, step, Refusal::LockTimeout, out);
+        }
+    }
+
+    /// Its host has declared a transaction over that holds nothing here any more. Each is remembered for a while; where there are
+    /// many, since a commit can't be confirmed while a device is away, the floor refuses late copies of the oldest.
+    pub(crate) fn on_lock_over(&mut self, id: TransactionId) {
+        self.locking.over.push_back(id);
+        if self.locking.over.len() <= OVER_MAX {
+            return;
+        }
+        for id in self.locking.over.drain(..OVER_MAX / 2).collect::<Vec<_>>() {
+            if let Some(transaction) = self.transactions.get(id).filter(|held| held.state == State::Aborted) {
+                self.stamps.raise_floor(transaction.stamp);
+                self.drop_decided(id);
+            }
         }
     }
 

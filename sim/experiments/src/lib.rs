@@ -6,7 +6,7 @@
 //! | [`assumptions`] | what the shared-array paper leaves open, and ways to read it |
 //! | [`paper`] | the numbers that it states |
 //! | [`experiment`] | what an experiment is |
-//! | [`run`] | runs one: replications, peaks |
+//! | [`mod@run`] | runs one: replications, peaks |
 //! | [`statistics`] | means and confidence intervals |
 //! | [`rows`] | what was found |
 //! | [`output`], [`plot`], [`report`] | files, tables, plots, and a page of all |

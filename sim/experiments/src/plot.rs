@@ -195,7 +195,7 @@ impl Look {
             "callback-lock" => (RGBColor(204, 121, 167), Shape::Diamond),
             "device-lock" => (RGBColor(0, 158, 115), Shape::Triangle),
             "timestamp" => (RGBColor(0, 114, 178), Shape::Cross),
-            _ => (if index % 2 == 0 { RGBColor(86, 180, 233) } else { RGBColor(230, 159, 0) }, Shape::Disc),
+            _ => (if index.is_multiple_of(2) { RGBColor(86, 180, 233) } else { RGBColor(230, 159, 0) }, Shape::Disc),
         };
         Look { colour, shape }
     }

@@ -58,6 +58,7 @@ fn an_operation_takes_what_its_parts_take() {
         "workload.read_fraction=1",
         "workload.size_units_max=1",
         "disk.positioning_deviation_ms=0",
+        "processor.service=constant",
         "disk.arms=1",
         "disk.read_hit_ratio=0",
         "network.overhead_min_ms=0.5",

@@ -91,6 +91,32 @@ fn a_late_copy_of_a_read_does_not_lock_again() {
 }
 
 #[test]
+fn reads_that_are_over_are_not_remembered_without_end_while_an_earlier_transaction_is_not() {
+    let mut bench = Bench::new();
+    // The host's mark stays below all of them.
+    let readers: Vec<_> = (1..=5_000).map(|sequence| locker(&bench, A, sequence, sequence as i64)).collect();
+    for some in readers.chunks(100) {
+        for reader in some {
+            bench.say(A, reader.read(BLOCK));
+            assert_eq!(fills(&bench.hear(A).expect("shared")), [0]);
+        }
+        let over: Vec<u64> = some.iter().map(|reader| reader.id.sequence).collect();
+        bench.say_with(A, over.clone(), Command::Heartbeat);
+        bench.say_over(A, over);
+    }
+    assert!(bench.device.transactions().iter().count() < 4_100);
+    assert_eq!(bench.device.locks(), 0);
+    for copy in [readers[0], readers[3_000], readers[4_999]] {
+        bench.say(A, copy.read(BLOCK));
+        assert!(matches!(bench.hear(A), None | Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })));
+        assert_eq!(bench.device.locks(), 0, "a late copy does not lock again");
+    }
+    let next = locker(&bench, B, 1, 20_000);
+    bench.say(B, next.prewrite(BLOCK));
+    assert_eq!(bench.hear(B), Some(Reply::Accepted { transaction: next.id, waited: false }));
+}
+
+#[test]
 fn the_locks_of_a_silent_host_are_given_to_others_and_it_can_do_nothing_with_them_any_more() {
     let mut bench = Bench::new();
     let silent = locker(&bench, A, 1, 0);
