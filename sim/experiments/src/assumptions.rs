@@ -94,6 +94,17 @@ pub const ASSUMPTIONS: &[Assumption] = &[
         ],
     },
     Assumption {
+        name: "lingering of commits and unlocks",
+        readings: &[("2 ms", ""), ("none", "protocol.commit_linger_ms=0"), ("50 ms", "protocol.commit_linger_ms=50")],
+    },
+    Assumption {
+        name: "\"variance\" of normal times",
+        readings: &[
+            ("standard deviation", ""),
+            ("its square", "workload.think_deviation_ms=3.162 disk.positioning_deviation_ms=1"),
+        ],
+    },
+    Assumption {
         name: "clocks",
         readings: &[
             ("2 ms apart", ""),

@@ -29,6 +29,9 @@ pub struct Record {
     pub base: String,
     /// What the command line set.
     pub set: Vec<String>,
+    /// How many replications it asked for, if any.
+    #[serde(default)]
+    pub replications: Option<u64>,
     /// The parameters before each point's own.
     pub parameters: Vec<(String, String)>,
     /// How fast it went.
@@ -69,6 +72,7 @@ impl Record {
             quick: request.effort == Effort::Quick,
             base: experiment.base.file().to_string(),
             set: request.assignments.clone(),
+            replications: request.replications,
             parameters,
             pace: PaceRecord {
                 runs: pace.runs,
@@ -83,8 +87,10 @@ impl Record {
     /// The line that runs it again.
     pub fn command(&self) -> String {
         let quick = if self.quick { " --quick" } else { "" };
-        let set: String = self.set.iter().map(|assignment| format!(" --set {assignment}")).collect();
-        format!("braid sim run {} --seed {}{quick}{set}", self.name, self.seed)
+        let replications = self.replications.map(|count| format!(" --replications {count}")).unwrap_or_default();
+        let without_blanks = |assignment: &str| assignment.split('=').map(str::trim).collect::<Vec<_>>().join("=");
+        let set: String = self.set.iter().map(|assignment| format!(" --set {}", without_blanks(assignment))).collect();
+        format!("braid sim run {} --seed {}{quick}{replications}{set}", self.name, self.seed)
     }
 }
 
@@ -129,6 +135,18 @@ fn csv(rows: &[Row]) -> String {
     text
 }
 
+/// Marks numbers of arrays that did not keep up.
+pub const FELL_BEHIND: &str = " >";
+/// What that mark means.
+pub const FELL_BEHIND_MEANS: &str =
+    "> The array did not keep up in some replication: this is what it does when saturated.";
+
+/// True if any number is marked with [`FELL_BEHIND`].
+pub fn fell_behind(blocks: &[Block]) -> bool {
+    let marked = |cell: &Cell| matches!(cell, Cell::Number { ours, .. } if ours.ends_with(FELL_BEHIND));
+    blocks.iter().flat_map(|block| block.lines.iter().flatten()).any(marked)
+}
+
 /// One block of a table: a metric, its columns, and a line of cells for each place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
@@ -164,7 +182,10 @@ pub fn tables(metrics: &[&str], x_title: &str, rows: &[Row]) -> Vec<Block> {
             |metric: &str| rows.iter().filter(|row| row.panel == panel && row.metric == metric).collect::<Vec<_>>();
         let series = distinct(metrics.iter().flat_map(|metric| of(metric)).map(|row| row.series.clone()));
         let cells = |metric: &str, x: f64| {
-            let cell = |series: &String| lookup(rows, &panel, series, x, metric).map_or(Cell::Empty, cell_of);
+            let cell = |series: &String| {
+                let kept_up = lookup(rows, &panel, series, x, "kept_up").is_none_or(|row| row.ours == 1.0);
+                lookup(rows, &panel, series, x, metric).map_or(Cell::Empty, |row| cell_of(row, kept_up))
+            };
             series.iter().map(cell).collect::<Vec<_>>()
         };
         let heads = |first: &str| std::iter::once(first.to_string()).chain(series.iter().cloned()).collect();
@@ -195,12 +216,14 @@ pub fn tables(metrics: &[&str], x_title: &str, rows: &[Row]) -> Vec<Block> {
     blocks
 }
 
-fn cell_of(row: &Row) -> Cell {
+fn cell_of(row: &Row, kept_up: bool) -> Cell {
     let paper = row.paper.map(|paper| {
         let difference = row.difference.map(|part| format!("{:+.1} %", 100.0 * part));
         (figure(&row.metric, paper), difference.unwrap_or_default())
     });
-    Cell::Number { ours: ours(row), paper }
+    // Peaks are looked for apart from this place.
+    let mark = if kept_up || row.metric.starts_with("peak") { "" } else { FELL_BEHIND };
+    Cell::Number { ours: ours(row) + mark, paper }
 }
 
 /// A metric for people, with its unit.
@@ -248,6 +271,9 @@ pub fn text(blocks: &[Block]) -> String {
             text.push_str(&format!("  {}\n", cells.join("  ").trim_end()));
         }
         text.push('\n');
+    }
+    if fell_behind(blocks) {
+        text.push_str(&format!("{FELL_BEHIND_MEANS}\n\n"));
     }
     text
 }
@@ -309,6 +335,15 @@ mod tests {
         let shown = text(&tables(&["latency_ms"], "hosts", &rows));
         let expected = "mean latency (ms)\n  hosts  none          timestamp\n  4      20.00 ±0.500  33.00 ±0.500 [30.00, +10.0 %]\n  8      150.0 ±0.500\n\n";
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn what_fell_behind_is_marked_and_explained() {
+        let kept_up = Row { metric: "kept_up".to_string(), ..row("none", 8.0, 0.5, None) };
+        let rows = [row("none", 4.0, 20.0, None), row("none", 8.0, 150.0, None), kept_up];
+        let shown = text(&tables(&["latency_ms"], "hosts", &rows));
+        assert!(shown.contains("4      20.00 ±0.500\n"), "{shown}");
+        assert!(shown.contains("8      150.0 ±0.500 >\n") && shown.contains(FELL_BEHIND_MEANS), "{shown}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::assumptions::ASSUMPTIONS;
 use crate::catalogue::EXPERIMENTS;
 use crate::experiment::Base;
-use crate::output::{Block, Cell, Record, tables};
+use crate::output::{Block, Cell, FELL_BEHIND_MEANS, Record, fell_behind, tables};
 use crate::plot::plots_of;
 use std::path::{Path, PathBuf};
 
@@ -115,6 +115,9 @@ fn section(record: &Record) -> String {
         html.push_str("<details><summary>All numbers</summary>\n");
     }
     blocks.iter().for_each(|block| html.push_str(&table(block)));
+    if fell_behind(&blocks) {
+        html.push_str(&format!("<p class=\"note\">{}</p>\n", escape(FELL_BEHIND_MEANS)));
+    }
     if folded {
         html.push_str("</details>\n");
     }
@@ -199,7 +202,7 @@ fn parameters(records: &[Record]) -> String {
             ));
         }
     }
-    html + "<p>Any of them can be set: <code>braid sim run NAME --set system.hosts=32</code>.</p>\n</section>\n"
+    html + "<p>Any of them can be set: <code>braid sim run NAME --set network.bandwidth_mb_s=100</code>, unless the experiment sets it itself.</p>\n</section>\n"
 }
 
 /// A plot in the page's own colours.

@@ -46,6 +46,7 @@ const READINGS: &[Reading] = &[
     ("restarts_per_op", |run| run.restarts_per_op),
     ("disk_utilization", |run| run.disk_utilization),
     ("lock_server_utilization", |run| run.lock_server_utilization),
+    ("failed_ops", |run| run.failed as f64),
     ("kept_up", |run| f64::from(u8::from(run.kept_up))),
 ];
 
@@ -55,6 +56,10 @@ pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
     for found in replicated {
         let in_paper = found.point.series.in_paper;
         let mut push = |metric: &str, estimate: Estimate, paper: Option<f64>| {
+            // What is no number, such as a share of nothing, is no row.
+            if !estimate.mean.is_finite() {
+                return;
+            }
             let paper = paper.filter(|_| in_paper);
             let difference = paper.filter(|paper| *paper != 0.0).map(|paper| estimate.mean / paper - 1.0);
             rows.push(Row {
@@ -64,7 +69,7 @@ pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
                 label: found.point.label.clone(),
                 metric: metric.to_string(),
                 ours: estimate.mean,
-                ci95: estimate.ci95,
+                ci95: estimate.ci95.filter(|ci95| ci95.is_finite()),
                 paper,
                 difference,
             });
@@ -86,7 +91,7 @@ pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
         let Some(none) = replicated.iter().find(at_same_point).filter(|_| ordering != Ordering::None) else { continue };
         // Of the same replication, so that what the dice do to both is left out.
         let pairs = || found.runs.iter().zip(&none.runs);
-        let derived = |metric| experiment.finds_peaks.then(|| paper::derived_value(ordering, metric)).flatten();
+        let derived = |metric| paper::derived_value(experiment.name, ordering, metric);
         let ratios: Vec<f64> = pairs().map(|(own, none)| own.latency_ms / none.latency_ms).collect();
         push("latency_ratio", Estimate::of(&ratios), derived("latency_ratio"));
         let extra: Vec<f64> = pairs().map(|(own, none)| own.messages_per_op - none.messages_per_op).collect();

@@ -84,17 +84,38 @@ pub fn plan(experiment: &Experiment, request: &Request) -> Result<Plan, Paramete
     if let Some(replications) = request.replications {
         base = base.set(&format!("run.replications={replications}"))?;
     }
+    let points = (experiment.points)(request.effort);
+    let asked: Vec<&str> = request.assignments.iter().map(|assignment| key_of(assignment)).collect();
+    refuse_what_is_varied(experiment, &points, &asked)?;
+    // How long and how often to run is the user's to say, whatever the experiment would do.
+    let is_decided = |key: &str| asked.contains(&key) || (key == "run.replications" && request.replications.is_some());
     let prepare = |point: Point| {
-        let mut parameters =
-            point.assignments.iter().try_fold(base.clone(), |parameters, next| parameters.set(next))?;
-        if request.effort == Effort::Quick {
+        let own = point.assignments.iter().filter(|assignment| !is_decided(key_of(assignment)));
+        let mut parameters = own.into_iter().try_fold(base.clone(), |parameters, next| parameters.set(next))?;
+        if request.effort == Effort::Quick && !is_decided("run.operations") {
             parameters.run.operations = parameters.run.operations.min(10_000);
         }
         Ok(Prepared { point, parameters })
     };
-    let prepared =
-        (experiment.points)(request.effort).into_iter().map(prepare).collect::<Result<_, ParameterError>>()?;
+    let prepared = points.into_iter().map(prepare).collect::<Result<_, ParameterError>>()?;
     Ok(Plan { base, finds_peaks: experiment.finds_peaks, prepared })
+}
+
+/// What an experiment sets itself can't be set from outside: its points would not be what they are called.
+fn refuse_what_is_varied(experiment: &Experiment, points: &[Point], asked: &[&str]) -> Result<(), ParameterError> {
+    let own = |key: &&&str| points.iter().flat_map(|point| &point.assignments).any(|own| key_of(own) == **key);
+    match asked.iter().filter(|key| !key.starts_with("run.")).find(own) {
+        Some(key) => Err(ParameterError::Together(format!(
+            "{key} is set by the experiment {} itself: leave it out, or choose another experiment",
+            experiment.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The name in KEY=VALUE.
+fn key_of(assignment: &str) -> &str {
+    assignment.split_once('=').map_or(assignment, |(key, _)| key).trim()
 }
 
 impl Plan {
@@ -189,4 +210,22 @@ fn at_hosts(prepared: &Prepared, hosts: u64, seed: u64) -> Vec<Measured> {
     parameters.system.hosts = hosts;
     let ordering: Ordering = prepared.point.series.ordering;
     (0..parameters.run.replications).map(|number| measure(&parameters, ordering, seed_of(seed, number))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_user_says_of_the_run_holds_at_every_point() {
+        let scale = crate::find("scale").expect("it is listed");
+        for effort in [Effort::Full, Effort::Quick] {
+            let assignments = vec!["run.operations = 70000".to_string(), "run.backlog_per_host=50".to_string()];
+            let request = Request { seed: 1, replications: Some(3), assignments, effort };
+            for prepared in plan(scale, &request).expect("it is sound").prepared {
+                let run = prepared.parameters.run;
+                assert_eq!((run.operations, run.backlog_per_host, run.replications), (70_000, 50, 3));
+            }
+        }
+    }
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// So short that all of them together take seconds.
 fn request(seed: u64) -> Request {
-    let assignments = ["run.operations=60", "run.warm_up_operations=20"].map(str::to_string).to_vec();
+    let assignments = ["run.operations=100", "run.warm_up_operations=20"].map(str::to_string).to_vec();
     Request { seed, replications: Some(2), assignments, effort: Effort::Quick }
 }
 
@@ -70,6 +70,25 @@ fn one_seed_gives_one_file() {
 }
 
 #[test]
+fn how_long_and_how_often_to_run_is_for_the_user_to_say() {
+    let scale = find("scale").expect("it is listed");
+    let points = (scale.points)(Effort::Quick).len() as u64;
+    let runs = |replications, assignments: &[&str]| {
+        let assignments = assignments.iter().map(|text| text.to_string()).collect();
+        plan(scale, &Request { seed: 1, replications, assignments, effort: Effort::Quick }).expect("it is sound").runs()
+    };
+    assert_eq!(runs(None, &[]), 2 * points);
+    assert_eq!(runs(Some(7), &[]), 7 * points);
+    assert_eq!(runs(None, &["run.replications=3"]), 3 * points);
+    let figure = find("shared-array-fig11").expect("it is listed");
+    let record = record(figure, 4);
+    assert_eq!(
+        record.command(),
+        "braid sim run shared-array-fig11 --seed 4 --quick --replications 2 --set run.operations=100 --set run.warm_up_operations=20"
+    );
+}
+
+#[test]
 fn bad_requests_are_refused_before_anything_runs() {
     let experiment = find("shared-array-fig6").expect("it is listed");
     let refused = |change: &dyn Fn(&mut Request)| {
@@ -82,6 +101,9 @@ fn bad_requests_are_refused_before_anything_runs() {
     assert!(
         refused(&|request| request.assignments.push("workload.read_fraction=2".to_string())).contains("from 0 to 1")
     );
+    let varied = refused(&|request| request.assignments.push("system.hosts = 32".to_string()));
+    assert!(varied.contains("system.hosts is set by the experiment shared-array-fig6 itself"), "{varied}");
+    assert!(refused(&|request| request.assignments.push("run.operations=1".to_string())).contains("from 100 to"));
     assert!(find("shared-array-fig7").is_none());
     let empty = folder("empty");
     assert!(report::write(&empty).expect_err("nothing is there").to_string().contains("braid sim run"));

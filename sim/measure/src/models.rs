@@ -24,9 +24,9 @@ impl Server {
         self.busy_until
     }
 
-    /// How long it has worked.
-    pub fn busy(&self) -> Duration {
-        self.busy
+    /// How long it has worked until `now`: what waits is not worked on yet.
+    pub fn busy(&self, now: Time) -> Duration {
+        self.busy - self.busy_until.since(now.min(self.busy_until))
     }
 
     /// When it will have nothing to do.
@@ -134,9 +134,9 @@ impl DiskModel {
         }
     }
 
-    /// How long its arms have worked.
-    pub fn busy(&self) -> Duration {
-        self.arms.iter().map(Server::busy).sum()
+    /// How long its arms have worked until `now`.
+    pub fn busy(&self, now: Time) -> Duration {
+        self.arms.iter().map(|arm| arm.busy(now)).sum()
     }
 
     /// How many arms it has.

@@ -40,6 +40,8 @@ pub struct System {
     pub lock_servers: u64,
     /// Data units of a stripe; a parity unit comes on top.
     pub data_units: u64,
+    /// How claims at several lock servers are acquired.
+    pub lock_acquisition: LockAcquisition,
     /// How parity groups lie on the devices.
     pub groups: Groups,
     /// KiB of a stripe unit.
@@ -56,6 +58,16 @@ pub enum Groups {
     Separate,
     /// One volume, whose stripes are dealt round all devices.
     Dealt,
+}
+
+/// How claims at several lock servers are acquired without deadlock (section 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockAcquisition {
+    /// One server after the other, in the order of their numbers.
+    Ordered,
+    /// All at once; who can't have all in time gives everything back and tries again.
+    Timeout,
 }
 
 /// What hosts are asked.
@@ -250,7 +262,8 @@ pub struct Run {
     pub operations: u64,
     /// Independent runs of each point.
     pub replications: u64,
-    /// A run in which so many operations of one host wait is cut short: it does not keep up.
+    /// An array that leaves so many operations waiting, on average over hosts, does not keep up. Applications then ask for no more
+    /// than that, and what is measured begins when all that waited is answered.
     pub backlog_per_host: u64,
 }
 
@@ -310,7 +323,7 @@ pub const LIMITS: &[Limit] = &[
     limit("protocol.backoff_max_ms", 0.001, 1e6),
     limit("protocol.commit_linger_ms", 0.0, 1e6),
     limit("run.warm_up_operations", 0.0, 1e9),
-    limit("run.operations", 1.0, 1e9),
+    limit("run.operations", 100.0, 1e9),
     limit("run.replications", 1.0, 1000.0),
     limit("run.backlog_per_host", 10.0, 4000.0),
 ];
@@ -449,6 +462,12 @@ impl Parameters {
             return wrong(format!(
                 "workload.size_units_min={} is above workload.size_units_max={}",
                 workload.size_units_min, workload.size_units_max
+            ));
+        }
+        if workload.alignment == Alignment::HalfUnit && system.unit_kib * 1024 < 2 * braid_base::BLOCK_BYTES as u64 {
+            return wrong(format!(
+                "units of system.unit_kib={} are blocks, which have no halves: choose 8 at least, or another workload.alignment",
+                system.unit_kib
             ));
         }
         if workload.alignment == Alignment::Stripe && workload.size_units_max > system.data_units {

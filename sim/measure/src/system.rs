@@ -13,7 +13,7 @@ use crate::workload::Requests;
 use braid_base::limits::Settings;
 use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, Generation, LockServerId, NodeId, Rng, Time, VolumeId};
 use braid_device::{Device, DeviceConfig};
-use braid_host::{Host, HostConfig};
+use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine, OpId};
@@ -136,7 +136,10 @@ impl System {
                 epoch: EPOCH,
                 devices: devices.clone(),
                 lock_servers: lock_servers.clone(),
-                acquisition: Default::default(),
+                acquisition: match parameters.system.lock_acquisition {
+                    parameters::LockAcquisition::Ordered => Acquisition::Ordered,
+                    parameters::LockAcquisition::Timeout => Acquisition::Timeout,
+                },
                 volumes: volumes.clone(),
                 settings: settings.clone(),
                 seed: seeds.next_u64(),
@@ -178,7 +181,7 @@ impl System {
         system
     }
 
-    /// Runs until everything that was to be measured is, or the array falls too far behind.
+    /// Runs until everything that was to be measured is.
     pub fn run(&mut self) {
         while !self.tally.is_over() {
             let (at, event) = self.queue.pop().expect("streams never end");
@@ -198,8 +201,10 @@ impl System {
                     totals.delayed += counters.delayed;
                     totals.restarts += counters.restarts;
                 }
-                Role::LockServer(_) => totals.lock_servers_busy += node.processor.busy(),
-                Role::Device(_) => totals.disks_busy += node.disk.as_ref().map_or(Duration::ZERO, DiskModel::busy),
+                Role::LockServer(_) => totals.lock_servers_busy += node.processor.busy(self.now),
+                Role::Device(_) => {
+                    totals.disks_busy += node.disk.as_ref().map_or(Duration::ZERO, |disk| disk.busy(self.now))
+                }
             }
         }
         totals
@@ -250,6 +255,9 @@ impl System {
     }
 
     fn on_asked(&mut self, stream: u32) {
+        if self.arrivals == Arrivals::Open && self.tally.is_full() {
+            return self.think(stream);
+        }
         let operation = Operation { stream, since: self.now };
         let slot = match self.free.pop() {
             Some(slot) => {

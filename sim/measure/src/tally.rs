@@ -16,13 +16,19 @@ pub struct Tally {
     answered: u64,
     failed: u64,
     messages: u64,
-    /// As things stood when the warm-up was over; none before.
+    /// Too much was waiting at some time.
+    behind: bool,
+    /// As things stood when what is measured began; none before.
     start: Option<Edge>,
+    /// The operation that is the first to be measured, counted from 1.
+    first: u64,
+    /// The last.
+    last: u64,
     latencies: Histogram<u64>,
     latency_sum: f64,
     /// The same of the first half of what is measured.
     latency_sum_first: f64,
-    end: Option<End>,
+    end: Option<Edge>,
 }
 
 /// How things stood when what is measured began or ended.
@@ -31,12 +37,6 @@ struct Edge {
     at: Time,
     messages: u64,
     totals: Totals,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct End {
-    edge: Edge,
-    kept_up: bool,
 }
 
 /// What nodes have counted since they started.
@@ -84,7 +84,7 @@ pub struct Measured {
     pub lock_server_utilization: f64,
     /// By how much the second half of the operations took longer than the first.
     pub latency_growth: f64,
-    /// False if the backlog grew beyond its limit.
+    /// False if the backlog grew beyond its limit: then everything here is about a saturated array.
     pub kept_up: bool,
     /// Operations that ended in an error.
     pub failed: u64,
@@ -103,7 +103,10 @@ impl Tally {
             answered: 0,
             failed: 0,
             messages: 0,
+            behind: false,
             start: None,
+            first: run.warm_up_operations + 1,
+            last: run.warm_up_operations + run.operations,
             latencies: Histogram::new(3).expect("three digits are possible"),
             latency_sum: 0.0,
             latency_sum_first: 0.0,
@@ -119,14 +122,26 @@ impl Tally {
     /// True if the next answer begins or ends what is measured.
     pub fn is_at_edge(&self) -> bool {
         let next = self.answered + 1;
-        next == self.run.warm_up_operations + 1
-            || next == self.run.warm_up_operations + self.run.operations
-            || self.falls_behind()
+        next == self.first || next == self.last
+    }
+
+    /// True if so much waits that applications ask for no more: from there on, an array that does not keep up shows what it can do,
+    /// and not how its queues grow.
+    pub fn is_full(&self) -> bool {
+        self.asked - self.answered >= self.backlog_max
     }
 
     /// An application asked for something.
     pub fn asked(&mut self) {
         self.asked += 1;
+        if self.is_full() && !self.behind {
+            // Whatever was seen so far, in the warm-up or not, is an array on its way here. When all that waits now is answered, it
+            // has settled.
+            self.behind = true;
+            self.start = None;
+            self.first = self.answered + self.backlog_max + 1;
+            self.last = self.first + self.run.operations - 1;
+        }
     }
 
     /// A message was received.
@@ -138,34 +153,30 @@ impl Tally {
     pub fn answered(&mut self, now: Time, since: Time, outcome: &HostOutcome, totals: Totals) {
         self.answered += 1;
         let edge = Edge { at: now, messages: self.messages, totals };
-        if self.answered == self.run.warm_up_operations + 1 {
-            // What came before counts only for a run that is cut short before that.
+        if self.answered == self.first {
             self.start = Some(edge);
             self.latencies.clear();
-            (self.latency_sum, self.latency_sum_first) = (0.0, 0.0);
+            (self.latency_sum, self.latency_sum_first, self.failed) = (0.0, 0.0, 0);
         }
-        let behind = self.falls_behind();
+        if self.start.is_none() {
+            return;
+        }
         let took = now.since(since).as_nanos() as u64;
         self.failed += u64::from(outcome.is_err());
         self.latencies.record(took / 1000).expect("the histogram grows");
         self.latency_sum += took as f64;
-        if self.answered <= self.run.warm_up_operations + self.run.operations / 2 {
+        if self.latencies.len() <= self.run.operations / 2 {
             self.latency_sum_first += took as f64;
         }
-        if behind || self.answered == self.run.warm_up_operations + self.run.operations {
-            self.end = Some(End { edge, kept_up: !behind });
+        if self.answered == self.last {
+            self.end = Some(edge);
         }
-    }
-
-    fn falls_behind(&self) -> bool {
-        self.asked - self.answered > self.backlog_max
     }
 
     /// What the run showed.
     pub fn measured(&self, workers: Workers) -> Measured {
-        let End { edge: end, kept_up } = self.end.expect("the run is over");
-        let start = self.start.unwrap_or_default();
-        let count = self.latencies.len().max(1) as f64;
+        let (start, end) = self.start.zip(self.end).expect("the run is over");
+        let count = self.latencies.len() as f64;
         let seconds = end.at.since(start.at).as_secs_f64().max(1e-9);
         let half = (self.run.operations / 2) as f64;
         let first = self.latency_sum_first / half;
@@ -184,8 +195,8 @@ impl Tally {
             restarts_per_op: (after.restarts - before.restarts) as f64 / count,
             disk_utilization: busy(after.disks_busy, before.disks_busy, workers.disks),
             lock_server_utilization: busy(after.lock_servers_busy, before.lock_servers_busy, workers.lock_servers),
-            latency_growth: if kept_up { second / first } else { f64::INFINITY },
-            kept_up,
+            latency_growth: if self.behind { f64::INFINITY } else { second / first },
+            kept_up: !self.behind,
             failed: self.failed,
             events: self.events,
         }

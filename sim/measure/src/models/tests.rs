@@ -70,7 +70,8 @@ fn a_disk_positions_transfers_and_queues() {
     assert_eq!(disk.issue(Time(0), &read(0, 10_000), &mut dice), ms(8.6));
     assert_eq!(disk.issue(ms(1.0), &write(0), &mut dice), ms(8.6 + 8.12));
     assert_eq!(disk.issue(ms(100.0), &read(0, 0), &mut dice), ms(108.0));
-    assert_eq!(disk.busy(), milliseconds(24.72));
+    assert_eq!(disk.busy(ms(108.0)), milliseconds(24.72));
+    assert_eq!(disk.busy(ms(103.0)), milliseconds(19.72));
 }
 
 #[test]

@@ -40,6 +40,8 @@ fn what_can_not_be_is_refused_with_what_can() {
         ("disk.read_hit_ratio=1.01", "from 0 to 1"),
         ("disk.read_hit_ratio=NaN", "from 0 to 1"),
         ("workload.alignment=byte", "`unit`"),
+        ("system.lock_acquisition=random", "`timeout`"),
+        ("run.operations=1", "from 100 to"),
         ("system.unit_kib=24", "power of two"),
         ("system.devices=4", "stripes of system.data_units=4 and a parity unit don't fit"),
         ("workload.size_units_min=5", "is above workload.size_units_max"),
@@ -49,6 +51,12 @@ fn what_can_not_be_is_refused_with_what_can() {
         let message = baseline.set(assignment).unwrap_err().to_string();
         assert!(message.contains(advice), "{assignment}: {message}");
     }
+}
+
+#[test]
+fn blocks_have_no_halves() {
+    let halves = baseline().set("workload.alignment=half-unit").expect("units of 8 KiB have two blocks");
+    assert!(halves.set("system.unit_kib=4").unwrap_err().to_string().contains("no halves"));
 }
 
 #[test]
