@@ -68,7 +68,8 @@ pub struct Settings {
     /// A lock that can't be had for so long is refused by a device, or by one of several lock servers that are asked at once:
     /// that may be a deadlock.
     pub lock_timeout: Duration,
-    /// How long a host keeps a lock that it does not use (callback locking). Zero: until it is called back.
+    /// How long a host keeps a lock after it was granted (callback locking), and then until it is idle. Zero: until it is called
+    /// back.
     pub lock_lease: Duration,
     /// Stripes of a volume that one lock server after the other gets, where there are several. The same for all hosts of an
     /// array, always: it says whom to ask for a lock.

@@ -26,7 +26,7 @@ use braid_wire::Ordering;
 use braid_wire::locking::{
     LockAnswer, LockCommand, LockExtent, LockMode, LockRefusal, LockReply, LockRequest, LockTerm,
 };
-use braid_wire::message::Message;
+use braid_wire::message::{Message, Rejection};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -215,6 +215,9 @@ impl Host {
     pub(crate) fn on_lock_answer(&mut self, now: Now, server: LockServerId, answer: LockAnswer, out: &mut Effects) {
         self.counters.lock_answers += 1;
         let Some(link) = self.claims.servers.get_mut(&server) else { return out.ignore(Ignored::NotAwaited) };
+        if let LockReply::Rejected { rejection } = answer.reply {
+            return self.on_server_rejected(now, server, rejection, out);
+        }
         if answer.epoch != self.config.epoch {
             return out.ignore(Ignored::OtherEpoch);
         }
@@ -224,8 +227,12 @@ impl Host {
         }
         link.last_heard = Some(now.time);
         if answer.start > link.heard {
-            link.heard = answer.start;
-            self.reassert(now, server, out);
+            let known = std::mem::replace(&mut link.heard, answer.start);
+            if known == Generation::default() {
+                link.heard_again(0, 0);
+            } else {
+                self.reassert(now, server, out);
+            }
         }
         match answer.reply {
             LockReply::Heartbeat => {}
@@ -237,22 +244,36 @@ impl Host {
             }
             LockReply::Recall { claims } => self.on_recall(now, server, claims, out),
             LockReply::Refused { claim, refusal } => self.on_claim_refused(now, claim, refusal, out),
-            // The devices will say so, too, and they are the ones whose word ends a host.
-            LockReply::Rejected { .. } => out.ignore(Ignored::NotAwaited),
+            LockReply::Rejected { .. } => unreachable!("dealt with above"),
         }
     }
 
-    /// The server has restarted, and knows nothing of what is held.
+    /// A lock server does not serve this host: those who wait for it hear so. (That a host is fenced, the devices say, too; theirs
+    /// is the word that ends it.)
+    fn on_server_rejected(&mut self, now: Now, server: LockServerId, rejection: Rejection, out: &mut Effects) {
+        let asked = |claim: &&Claim| claim.server == server && matches!(claim.state, ClaimState::Asked { .. });
+        let waiting = self.claims.by_number.values().filter(asked).flat_map(|claim| claim.users.iter());
+        let ops: Vec<_> = waiting.filter_map(|sequence| self.transactions[sequence].op).collect();
+        for op in ops {
+            self.give_up(now, op, HostError::LockServerRejected { server, rejection }, out);
+        }
+    }
+
+    /// The server has restarted, and knows nothing of what is held, nor of what was asked for or given back meanwhile.
     fn reassert(&mut self, now: Now, server: LockServerId, out: &mut Effects) {
-        let held =
-            |claim: &Claim| claim.server == server && matches!(claim.state, ClaimState::Held | ClaimState::Reasserting);
-        let numbers: Vec<_> =
-            self.claims.by_number.iter().filter(|(_, claim)| held(claim)).map(|(number, _)| *number).collect();
-        self.claims.servers.get_mut(&server).expect("it has answered").heard_again(numbers.len(), 0);
-        for number in numbers {
-            let claim = self.claims.by_number.get_mut(&number).expect("just listed");
-            claim.state = ClaimState::Reasserting;
+        let of_it = |(_, claim): &(&u64, &mut Claim)| claim.server == server;
+        let mut held = 0;
+        let mut numbers = Vec::new();
+        for (number, claim) in self.claims.by_number.iter_mut().filter(of_it) {
+            if matches!(claim.state, ClaimState::Held | ClaimState::Reasserting) {
+                claim.state = ClaimState::Reasserting;
+                held += 1;
+            }
             claim.resend_after = self.config.settings.resend_min;
+            numbers.push(*number);
+        }
+        self.claims.servers.get_mut(&server).expect("it has answered").heard_again(held, 0);
+        for number in numbers {
             self.say_claim(now, number, out);
         }
     }
@@ -425,7 +446,14 @@ impl Host {
             let transaction = self.transactions.get_mut(&sequence).expect("a claim's users are under way");
             transaction.claims.retain(|held| *held != number);
             // What is written already is decided by its devices, which refuse what comes too late.
-            if matches!(transaction.phase, Phase::Locking(_) | Phase::Reading { .. }) {
+            if !matches!(transaction.phase, Phase::Locking(_) | Phase::Reading { .. }) {
+                continue;
+            }
+            if refusal == LockRefusal::Malformed
+                && let Some(op) = transaction.op
+            {
+                self.give_up(now, op, HostError::OutOfRange, out);
+            } else {
                 if refusal == LockRefusal::Timeout {
                     self.count_restart(sequence);
                 }

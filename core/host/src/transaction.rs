@@ -138,7 +138,8 @@ impl Host {
         for device in &asked {
             self.links.get_mut(device).expect("volumes lie on known devices").begin(sequence);
         }
-        let locks = volume.ordering.needs_lock_server();
+        // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
+        let locks = volume.ordering.needs_lock_server() && work.want() == Want::Data;
         let transaction = Transaction {
             op: Some(op),
             stamp: Stamp::ZERO,

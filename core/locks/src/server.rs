@@ -45,6 +45,7 @@ pub struct LockServer {
     /// How many rounds of fencing there have been.
     pub(crate) rounds: u64,
     pub(crate) timers: Timers<Timer>,
+    next_patrol: Time,
     pub(crate) counters: LockServerCounters,
 }
 
@@ -100,6 +101,7 @@ impl LockServer {
             fenced: BTreeSet::new(),
             rounds: 0,
             timers: Timers::default(),
+            next_patrol: Time(0),
             counters: LockServerCounters::default(),
         }
     }
@@ -213,6 +215,10 @@ impl LockServer {
     /// somebody's way.
     fn patrol(&mut self, now: Now, out: &mut Effects) {
         let lease = self.config.settings.host_lease;
+        if now.time.since(self.next_patrol) > self.config.settings.heartbeat {
+            // This server stood still, and what hosts said meanwhile has yet to be read: their silence begins now.
+            self.sessions.values_mut().for_each(|session| session.last_heard = now.time);
+        }
         let silence = |session: &Session| now.time.since(session.last_heard);
         let silent =
             self.sessions.iter().filter(|(host, session)| silence(session) > lease && !self.doomed.contains(host));
@@ -236,7 +242,8 @@ impl LockServer {
     }
 
     fn arm_patrol(&mut self, now: Time) {
-        self.timers.set(Timer::Patrol, now.after(self.config.settings.host_lease / PATROLS_PER_LEASE));
+        self.next_patrol = now.after(self.config.settings.host_lease / PATROLS_PER_LEASE);
+        self.timers.set(Timer::Patrol, self.next_patrol);
     }
 
     /// Ends a session; what the host held or waited for goes to others.

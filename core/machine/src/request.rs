@@ -146,6 +146,14 @@ pub enum HostError {
         /// How long was waited.
         waited: Duration,
     },
+    /// A lock server serves this host no more.
+    #[error("lock server {server}: {rejection}")]
+    LockServerRejected {
+        /// Which.
+        server: LockServerId,
+        /// Why.
+        rejection: Rejection,
+    },
     /// The volume's ordering needs a lock server, and the array has none.
     #[error("the volume is ordered by locks of a lock server, and the array has none: start one with `braid lockd`")]
     NoLockServer,

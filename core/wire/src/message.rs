@@ -467,20 +467,20 @@ pub enum Failure {
     Malformed,
 }
 
-/// Why a device does not serve a host at all.
+/// Why a device or lock server does not serve a host at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Rejection {
     /// The host's generation was fenced.
     #[error("this host was fenced: its lease had run out, and it must start again")]
     Fenced,
     /// Another epoch rules.
-    #[error("the request was of another epoch than the device's")]
+    #[error("the request was of another epoch than the one that rules there")]
     WrongEpoch {
         /// The device's.
         current: Epoch,
     },
     /// The device keeps too many hosts in mind.
-    #[error("the device serves too many hosts")]
+    #[error("too many hosts are served there")]
     TooManyHosts,
 }
 

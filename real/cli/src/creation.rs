@@ -1,6 +1,7 @@
 //! What an array is created with: the defaults, and how what is asked for later differs from it.
 
 use crate::failure::Failure;
+use braid_base::limits::LOCK_SERVERS_MAX;
 use braid_base::units::format_size;
 use braid_control::{Creation, DeviceEntry};
 use braid_layout::{Layout, Scheme};
@@ -49,8 +50,6 @@ impl LockAcquisition {
 pub const DEFAULT_VOLUME: &str = "vol0";
 /// Devices of an array unless told otherwise.
 const DEFAULT_DEVICES: u16 = 5;
-/// More would only be more to ask.
-const LOCK_SERVERS_MAX: u16 = 64;
 /// Raw size of a device unless told otherwise: files are sparse, so it costs nothing until it is written.
 const DEFAULT_SIZE: u64 = 8 << 30;
 
@@ -78,7 +77,7 @@ impl Asked {
             }
         }
         let lock_servers = self.lock_servers.unwrap_or(1);
-        if !(1..=LOCK_SERVERS_MAX).contains(&lock_servers) {
+        if !(1..=LOCK_SERVERS_MAX).contains(&usize::from(lock_servers)) {
             let message = format!("an array has 1 to {LOCK_SERVERS_MAX} lock servers, not {lock_servers}");
             return Err(Failure::usage("bad-lock-servers", message));
         }

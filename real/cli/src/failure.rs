@@ -163,6 +163,7 @@ impl From<HostError> for Failure {
             HostError::Device { failure: braid_wire::Failure::Lost { .. }, .. } => {
                 Failure::data_lost("block-lost", message)
             }
+            HostError::LockServerRejected { .. } => Failure::failed("lock-server-rejects", message),
             HostError::LockServerSilent { .. } => Failure::unreachable("lock-server-unreachable", message)
                 .hint("`braid status` shows whether it serves; `braid up` starts it, and so does `braid lockd`"),
             HostError::NoLockServer => Failure::failed("no-lock-server", message)
