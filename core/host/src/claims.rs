@@ -215,8 +215,11 @@ impl Host {
     pub(crate) fn on_lock_answer(&mut self, now: Now, server: LockServerId, answer: LockAnswer, out: &mut Effects) {
         self.counters.lock_answers += 1;
         let Some(link) = self.claims.servers.get_mut(&server) else { return out.ignore(Ignored::NotAwaited) };
-        if let LockReply::Rejected { rejection } = answer.reply {
-            return self.on_server_rejected(now, server, rejection, out);
+        match answer.reply {
+            // The devices say so, too, and theirs is the word that ends a host.
+            LockReply::Rejected { rejection: Rejection::Fenced } => return out.ignore(Ignored::NotAwaited),
+            LockReply::Rejected { rejection } => return self.on_server_rejected(now, server, rejection, out),
+            _ => {}
         }
         if answer.epoch != self.config.epoch {
             return out.ignore(Ignored::OtherEpoch);
@@ -248,8 +251,7 @@ impl Host {
         }
     }
 
-    /// A lock server does not serve this host: those who wait for it hear so. (That a host is fenced, the devices say, too; theirs
-    /// is the word that ends it.)
+    /// A lock server does not serve this host: those who wait for it hear so.
     fn on_server_rejected(&mut self, now: Now, server: LockServerId, rejection: Rejection, out: &mut Effects) {
         let asked = |claim: &&Claim| claim.server == server && matches!(claim.state, ClaimState::Asked { .. });
         let waiting = self.claims.by_number.values().filter(asked).flat_map(|claim| claim.users.iter());
