@@ -392,7 +392,7 @@ impl Cluster {
         loop {
             let op = self.read(reader, offset, length);
             match self.answer(op, "a stripe can't be read after healing") {
-                Err(_) if self.options.ordering == Ordering::CallbackLock && self.world.now() < patience => {}
+                Err(_) if self.options.ordering.needs_lock_server() && self.world.now() < patience => {}
                 outcome => return outcome.map(|_| ()),
             }
         }
