@@ -190,9 +190,7 @@ impl Device {
             State::Aborted if by_locks => self.on_lock_over(id),
             // Its stamp stays on its blocks, so a late copy of its pre-write is refused; one without blocks is all that is
             // left to refuse it by.
-            State::Aborted if !transaction.ranges.is_empty() => {
-                self.drop_decided(id);
-            }
+            State::Aborted if !transaction.ranges.is_empty() => self.drop_decided(id),
             _ => {}
         }
     }

@@ -1,27 +1,25 @@
 //! How an attempt ends: committed, aborted, refused, out of time; and how devices and lock servers hear of it.
 
 use crate::host::{Host, Timer};
-use crate::transaction::Phase;
+use crate::link::Link;
+use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Now, TransactionId};
 use braid_machine::{Effects, HostError, Ignored, OpId};
 use braid_wire::{Command, Failure, Ordering, Refusal, Step};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 impl Host {
     /// A transaction is decided, and its user can be answered. It is over when `told` have confirmed that they know.
     pub(crate) fn tell_end(&mut self, now: Now, sequence: u64, told: BTreeSet<DeviceId>, out: &mut Effects) {
+        self.timers.cancel(Timer::Resend(sequence));
         if told.is_empty() {
             return self.end(now, sequence, out);
         }
+        self.release_claims(now, sequence, out);
         let transaction = self.transactions.get_mut(&sequence).expect("it is being decided");
         let wanted = transaction.wanted;
-        for device in transaction.asked.difference(&told) {
-            let link = self.links.get_mut(device).expect("links stay");
-            // Devices that were only read from have nothing to confirm.
-            if transaction.participants.contains(device) { link.settle(sequence) } else { link.settle_read(sequence) }
-        }
-        transaction.phase = Phase::Committed { unconfirmed: told.clone() };
+        settle(transaction, transaction.asked.difference(&told), sequence, &mut self.links);
         let linger = now.time.after(self.config.settings.commit_linger);
         for device in &told {
             self.links.get_mut(device).expect("links stay").queue_commit(sequence);
@@ -32,6 +30,8 @@ impl Host {
         if wanted {
             self.hurry(now, sequence, &told, out);
         }
+        let transaction = self.transactions.get_mut(&sequence).expect("it is being decided");
+        transaction.phase = Phase::Committed { unconfirmed: told };
     }
 
     /// A transaction has read all it wanted, and writes nothing.
@@ -43,8 +43,6 @@ impl Host {
             return self.abort(now, sequence, None, out);
         }
         let told = transaction.lock_only();
-        self.timers.cancel(Timer::Resend(sequence));
-        self.release_claims(now, sequence, out);
         self.tell_end(now, sequence, told, out);
     }
 
@@ -205,14 +203,11 @@ impl Host {
             Ordering::None => BTreeSet::new(),
             // They know nothing of it before it writes.
             Ordering::ServerLock | Ordering::CallbackLock if !transaction.wrote => BTreeSet::new(),
-            _ if matches!(transaction.phase, Phase::Locking(_)) => BTreeSet::new(),
             _ => &transaction.participants | &transaction.lock_only(),
         };
         if let Some(device) = knows {
             unconfirmed.remove(&device);
         }
-        // Writes may still be on their way, to be taken if no device has promised otherwise: the locks stay until all know better.
-        let may_write = transaction.wrote;
         if unconfirmed.is_empty() {
             return self.end(now, sequence, out);
         }
@@ -222,7 +217,8 @@ impl Host {
         self.counters.aborted += 1;
         transaction.phase = Phase::Aborting { unconfirmed, since: now.time };
         transaction.resend_after = self.config.settings.resend_min;
-        if !may_write {
+        // Writes may still be on their way, to be taken if no device has promised otherwise: then locks stay until all know better.
+        if !transaction.wrote {
             self.release_claims(now, sequence, out);
         }
         self.send_phase(now, sequence, out);
@@ -234,15 +230,7 @@ impl Host {
         self.release_claims(now, sequence, out);
         let transaction = self.transactions.remove(&sequence).expect("a transaction ends once");
         self.timers.cancel(Timer::Resend(sequence));
-        let lock_only = transaction.lock_only();
-        for device in &transaction.asked {
-            let link = self.links.get_mut(device).expect("links stay");
-            if transaction.participants.contains(device) || lock_only.contains(device) {
-                link.settle(sequence);
-            } else {
-                link.settle_read(sequence);
-            }
-        }
+        settle(&transaction, transaction.asked.iter(), sequence, &mut self.links);
     }
 
     /// An operation's time is up. What it began is undone if it can be; a write that was sent may or may not take effect.
@@ -267,6 +255,24 @@ impl Host {
             && matches!(self.transactions[&sequence].phase, Phase::Locking(_) | Phase::Reading { .. })
         {
             self.abort(now, sequence, None, out);
+        }
+    }
+}
+
+/// A transaction is over at these of its devices. Those that were only read from, without a lock, hold nothing of it.
+fn settle<'a>(
+    transaction: &Transaction,
+    devices: impl Iterator<Item = &'a DeviceId>,
+    sequence: u64,
+    links: &mut BTreeMap<DeviceId, Link>,
+) {
+    let locks = transaction.locks_what_it_reads();
+    for device in devices {
+        let link = links.get_mut(device).expect("links stay");
+        if locks || transaction.participants.contains(device) {
+            link.settle(sequence);
+        } else {
+            link.settle_read(sequence);
         }
     }
 }

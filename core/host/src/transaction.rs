@@ -79,10 +79,12 @@ impl Transaction {
 
     /// The devices that keep something of it until they hear that it is over, though they wrote nothing.
     pub(crate) fn lock_only(&self) -> BTreeSet<DeviceId> {
-        match self.volume.ordering {
-            Ordering::DeviceLock if self.work.want() == Want::Data => &self.asked - &self.participants,
-            _ => BTreeSet::new(),
-        }
+        if self.locks_what_it_reads() { &self.asked - &self.participants } else { BTreeSet::new() }
+    }
+
+    /// True if devices lock for it what they are only asked to read.
+    pub(crate) fn locks_what_it_reads(&self) -> bool {
+        self.volume.ordering == Ordering::DeviceLock && self.work.want() == Want::Data
     }
 
     /// The devices that it reads from.
@@ -328,8 +330,6 @@ impl Host {
             WriteMode::Immediate => transaction.lock_only(),
         };
         self.counters.committed += 1;
-        self.timers.cancel(Timer::Resend(id.sequence));
-        self.release_claims(now, id.sequence, out);
         self.tell_end(now, id.sequence, told, out);
         if let Some(op) = op {
             self.finish(op, Ok(HostSuccess::Done), out);

@@ -231,27 +231,16 @@ impl Actor {
     }
 
     pub fn prewrite(self, range: BlockRange) -> Command {
-        let (transaction, stamp) = (self.id, self.stamp);
-        Command::Prewrite {
-            transaction,
-            stamp,
-            object: self.object,
-            ordering: self.ordering,
-            prewrites: vec![range],
-            reads: Vec::new(),
-        }
+        self.prewrite_reading(range, Vec::new())
     }
 
     pub fn read_and_prewrite(self, range: BlockRange) -> Command {
-        let (transaction, stamp) = (self.id, self.stamp);
-        Command::Prewrite {
-            transaction,
-            stamp,
-            object: self.object,
-            ordering: self.ordering,
-            prewrites: vec![range],
-            reads: vec![range],
-        }
+        self.prewrite_reading(range, vec![range])
+    }
+
+    fn prewrite_reading(self, range: BlockRange, reads: Vec<BlockRange>) -> Command {
+        let (transaction, stamp, object, ordering) = (self.id, self.stamp, self.object, self.ordering);
+        Command::Prewrite { transaction, stamp, object, ordering, prewrites: vec![range], reads }
     }
 
     pub fn write(self, range: BlockRange, fill: u8) -> Command {

@@ -55,28 +55,8 @@ const LISTS: [Stretch; 19] = [
             want,
         })
     }),
-    ("prewrites", EXTENTS_MAX, |n| {
-        let (prewrites, reads) = (vec![BlockRange::new(1, 1); n], vec![]);
-        request(Command::Prewrite {
-            transaction: TRANSACTION,
-            stamp: STAMP,
-            object: OBJECT,
-            ordering: Ordering::Timestamp,
-            prewrites,
-            reads,
-        })
-    }),
-    ("reads", EXTENTS_MAX, |n| {
-        let (prewrites, reads) = (vec![], vec![BlockRange::new(1, 1); n]);
-        request(Command::Prewrite {
-            transaction: TRANSACTION,
-            stamp: STAMP,
-            object: OBJECT,
-            ordering: Ordering::Timestamp,
-            prewrites,
-            reads,
-        })
-    }),
+    ("prewrites", EXTENTS_MAX, |n| prewrite(vec![BlockRange::new(1, 1); n], vec![])),
+    ("reads", EXTENTS_MAX, |n| prewrite(vec![], vec![BlockRange::new(1, 1); n])),
     ("participants", PARTICIPANTS_MAX, |n| write(vec![DeviceId(1); n], vec![])),
     ("pieces of a write", EXTENTS_MAX, |n| write(vec![], vec![hole(); n])),
     ("pieces of a reply", EXTENTS_MAX, |n| {
@@ -136,6 +116,11 @@ fn answer(reply: Reply) -> Message {
 
 fn managed(managed: Managed) -> Message {
     answer(Reply::Managed { ticket: 1, result: Ok(managed) })
+}
+
+fn prewrite(prewrites: Vec<BlockRange>, reads: Vec<BlockRange>) -> Message {
+    let (transaction, stamp, object, ordering) = (TRANSACTION, STAMP, OBJECT, Ordering::Timestamp);
+    request(Command::Prewrite { transaction, stamp, object, ordering, prewrites, reads })
 }
 
 fn write(participants: Vec<DeviceId>, pieces: Vec<Piece>) -> Message {
