@@ -110,7 +110,8 @@ impl Run {
         }
         let ticket = self.id();
         let blocks = [100, 500, 33][self.objects.len() % 3];
-        let description = ObjectDescription { object: ObjectId(ticket), blocks, ordering: Ordering::Timestamp };
+        let description =
+            ObjectDescription { object: ObjectId(ticket), blocks, ordering: Ordering::Timestamp, redundant: true };
         self.creating.insert(ticket, description);
         self.bench.store.create_object(ticket, description, &mut self.bench.out);
     }
@@ -291,6 +292,7 @@ impl Run {
                         self.objects.insert(created.object, created.blocks);
                     }
                 }
+                StoreEvent::Adopted { .. } => {}
                 StoreEvent::Ready(_) | StoreEvent::Unusable(_) => panic!("the store is at work, and says {event:?}"),
             }
         }
