@@ -5,4 +5,5 @@ mod fences;
 mod leaving;
 mod returning;
 mod starting;
+mod storm;
 mod strangers;
