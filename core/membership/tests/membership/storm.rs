@@ -300,11 +300,11 @@ impl Storm {
                     self.at(wait, Event::Disk { life: self.life, tag, command });
                 }
                 Effect::Send { to, message: Message::MonitorAnswer(answer) } => {
-                    if let (NodeId::Host(host), MonitorReply::Fenced { ticket }) = (to, &answer.reply) {
-                        if let Some(host) = self.hosts[&host].fences.get(ticket) {
-                            let kept_out = self.history.values().find(|membership| membership.fence.refuses(*host));
-                            self.fenced = self.fenced.max(kept_out.expect("it is durable").epoch);
-                        }
+                    if let (NodeId::Host(host), MonitorReply::Fenced { ticket }) = (to, &answer.reply)
+                        && let Some(host) = self.hosts[&host].fences.get(ticket)
+                    {
+                        let kept_out = self.history.values().find(|membership| membership.fence.refuses(*host));
+                        self.fenced = self.fenced.max(kept_out.expect("it is durable").epoch);
                     }
                     let told = answer.membership.iter().all(|told| self.history.get(&told.epoch) == Some(told));
                     assert!(told, "what is said is durable: {answer:?}");
