@@ -98,7 +98,7 @@ impl Default for Settings {
             backoff_min: Duration::from_millis(1),
             backoff_max: Duration::from_millis(64),
             resend_min: Duration::from_millis(500),
-            resend_max: Duration::from_secs(4),
+            resend_max: Duration::from_secs(1),
             request_timeout: Duration::from_secs(30),
             reader_patience: 4,
             lock_timeout: Duration::from_millis(50),
