@@ -507,7 +507,7 @@ fn weather() -> impl Strategy<Value = Weather> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(30))]
 
     #[test]
     fn nobody_serves_who_is_out_whatever_the_weather(seed: u64, weather in weather()) {
