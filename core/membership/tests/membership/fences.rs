@@ -103,6 +103,7 @@ fn a_fence_that_changes_nothing_is_no_new_epoch_but_waits_for_the_first() {
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
     assert!(bench.is_fenced(2));
     // An epoch for another reason is not waited for.
+    bench.renew(device(4));
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 2, 3], &[]));
     assert_eq!(bench.epoch(), 3);
     bench.fence(3, &[3]);
