@@ -22,8 +22,10 @@ pub struct HostEntry {
     pub pid: u32,
     /// What it is there for, in words.
     pub what: String,
-    /// False if its lease has run out.
+    /// False if it has not renewed its lease within the length that was asked about.
     pub live: bool,
+    /// How long ago it renewed its lease; none if in another boot.
+    pub silent: Option<Duration>,
     /// What it had told when it last renewed its lease.
     pub report: LeaseReport,
 }
@@ -49,6 +51,16 @@ pub struct LockService {
     pub id: u16,
     /// Where it listens: `HOST:PORT` or `unix:PATH`.
     pub address: String,
+}
+
+/// The leases that have run out since they were last looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// Whose they were: their hosts can't renew them any more.
+    pub gone: Vec<Generation>,
+    /// Whom the devices are to refuse. That is to be told whenever somebody is gone; hosts that have ended by themselves
+    /// have left nothing that could come late and do harm.
+    pub fence: Fence,
 }
 
 /// Whom the devices are to refuse: every generation below a number, except those that live.
@@ -135,13 +147,15 @@ impl ArrayFolder {
                 Ok(None) => {}
                 Ok(Some(lease)) => {
                     let renewed = Moment { boot: lease.boot, elapsed: Duration::from_nanos(lease.renewed_nanos) };
-                    let live = now.since(&renewed).is_some_and(|age| age <= length);
+                    let silent = now.since(&renewed);
+                    let live = silent.is_some_and(|age| age <= length);
                     let Lease { pid, what, report, .. } = lease;
-                    hosts.push(HostEntry { generation, pid, what, live, report });
+                    hosts.push(HostEntry { generation, pid, what, live, silent, report });
                 }
                 Err(ControlError::Damaged { .. }) => {
                     let what = "unreadable lease".to_string();
-                    hosts.push(HostEntry { generation, pid: 0, what, live: false, report: LeaseReport::default() });
+                    let report = LeaseReport::default();
+                    hosts.push(HostEntry { generation, pid: 0, what, live: false, silent: None, report });
                 }
                 Err(error) => return Err(error),
             }
@@ -151,14 +165,16 @@ impl ArrayFolder {
     }
 
     /// Removes the leases that have run out, and says whom the devices are to refuse from now on.
-    pub fn expire(&self, now: &Moment, length: Duration) -> Result<Fence, ControlError> {
+    pub fn expire(&self, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
         let _lock = self.lock()?;
         let below = Generation(self.last_generation()?.saturating_add(1));
         let (live, gone): (Vec<_>, Vec<_>) = self.hosts(now, length)?.into_iter().partition(|host| host.live);
-        for host in gone {
-            file::remove(&self.lease_path(host.generation))?;
+        let gone: Vec<Generation> = gone.into_iter().map(|host| host.generation).collect();
+        for host in &gone {
+            file::remove(&self.lease_path(*host))?;
         }
-        Ok(Fence { below, except: live.into_iter().map(|host| host.generation).collect() })
+        let except = live.into_iter().map(|host| host.generation).collect();
+        Ok(Expired { gone, fence: Fence { below, except } })
     }
 
     pub(crate) fn begin_generations(&self) -> Result<(), ControlError> {
@@ -266,10 +282,12 @@ mod tests {
         let alive = folder.take_generation("alive", &at(10)).unwrap();
         let ended = folder.take_generation("ended", &at(10)).unwrap();
         folder.release(ended).unwrap();
-        assert_eq!(folder.expire(&at(11), LEASE).unwrap(), Fence { below: Generation(4), except: vec![dead, alive] });
+        let expired = folder.expire(&at(11), LEASE).unwrap();
+        assert_eq!(expired, Expired { gone: vec![], fence: Fence { below: Generation(4), except: vec![dead, alive] } });
         folder.renew(alive, &at(14), None).unwrap();
-        let fence = folder.expire(&at(15), LEASE).unwrap();
-        assert_eq!(fence, Fence { below: Generation(4), except: vec![alive] });
+        let Expired { gone, fence } = folder.expire(&at(15), LEASE).unwrap();
+        assert_eq!((gone, &fence), (vec![dead], &Fence { below: Generation(4), except: vec![alive] }));
+        assert_eq!(folder.expire(&at(15), LEASE).unwrap().gone, [], "it is told once");
         assert!(
             matches!(folder.renew(dead, &at(15), None), Err(ControlError::LeaseLost { generation }) if generation == dead)
         );
@@ -283,7 +301,10 @@ mod tests {
         let generation = folder.take_generation("test", &at(10)).unwrap();
         std::fs::write(folder.lease_path(generation), "").unwrap();
         assert!(!folder.hosts(&at(10), LEASE).unwrap()[0].live);
-        assert_eq!(folder.expire(&at(10), LEASE).unwrap().except, []);
+        assert_eq!(
+            folder.expire(&at(10), LEASE).unwrap(),
+            Expired { gone: vec![generation], fence: Fence { below: Generation(2), except: vec![] } }
+        );
         assert_eq!(folder.hosts(&at(10), LEASE).unwrap(), []);
     }
 }
