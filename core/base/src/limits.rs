@@ -49,7 +49,9 @@ pub struct Settings {
     pub stamp_reservation: Duration,
     /// A host that a device has not heard for so long is taken for dead by it.
     pub host_lease: Duration,
-    /// A host speaks to each device at least this often.
+    /// How long a device serves after it has last heard of the monitor.
+    pub device_lease: Duration,
+    /// A host speaks to each device at least this often, and all speak to the monitor.
     pub heartbeat: Duration,
     /// How long a COMMIT waits for a request to ride on.
     pub commit_linger: Duration,
@@ -83,12 +85,13 @@ impl Default for Settings {
             stamp_ahead_max: Duration::from_secs(5),
             stamp_reservation: Duration::from_secs(1),
             host_lease: Duration::from_secs(4),
+            device_lease: Duration::from_secs(4),
             heartbeat: Duration::from_millis(500),
             commit_linger: Duration::from_millis(2),
             backoff_min: Duration::from_millis(1),
             backoff_max: Duration::from_millis(64),
             resend_min: Duration::from_millis(500),
-            resend_max: Duration::from_secs(4),
+            resend_max: Duration::from_secs(1),
             request_timeout: Duration::from_secs(30),
             reader_patience: 4,
             lock_timeout: Duration::from_millis(50),

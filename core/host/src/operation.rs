@@ -2,7 +2,7 @@
 
 use braid_base::limits;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Time};
-use braid_layout::{CheckPlan, New, Old, ReadPlan, ReconstructPlan, Share, VolumeDescription, WritePlan};
+use braid_layout::{Absence, CheckPlan, New, Old, ReadPlan, ReconstructPlan, Share, VolumeDescription, WritePlan};
 use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
 use braid_wire::{Linkage, Want};
 use std::rc::Rc;
@@ -44,7 +44,8 @@ pub enum Work {
 impl Work {
     /// The plan for a request about `volume`; `None` for one that is no storage transaction.
     pub fn plan(volume: &VolumeDescription, request: HostRequest) -> Option<Result<Work, HostError>> {
-        let layout = &volume.layout;
+        let (layout, absence) = (&volume.layout, &Absence::none());
+        let there = "nothing is away";
         let fits = |offset: u64, length: u64| match offset.checked_add(length) {
             Some(end) if end <= volume.bytes => Ok(()),
             _ => Err(HostError::OutOfRange),
@@ -56,24 +57,26 @@ impl Work {
         let work = match request {
             HostRequest::Read { offset, length, .. } => moves(length)
                 .and_then(|()| fits(offset, length as u64))
-                .map(|()| Work::Read(ReadPlan::new(layout, offset, length as u64))),
+                .map(|()| Work::Read(ReadPlan::new(layout, absence, offset, length as u64).expect(there))),
             HostRequest::Write { offset, data, .. } => moves(data.len())
                 .and_then(|()| fits(offset, data.len() as u64))
-                .map(|()| Work::Write(WritePlan::new(layout, offset, data.len() as u64), New::Data(data))),
-            HostRequest::Zero { offset, length, .. } => {
-                fits(offset, length).map(|()| Work::Write(WritePlan::new(layout, offset, length), New::Zeros))
-            }
+                .map(|()| WritePlan::new(layout, absence, offset, data.len() as u64).expect(there))
+                .map(|plan| Work::Write(plan, New::Data(data))),
+            HostRequest::Zero { offset, length, .. } => fits(offset, length)
+                .map(|()| WritePlan::new(layout, absence, offset, length).expect(there))
+                .map(|plan| Work::Write(plan, New::Zeros)),
             HostRequest::Allocation { range, .. } => {
                 let block = BLOCK_BYTES as u64;
                 let offset = range.start.saturating_mul(block);
                 fits(offset, range.count.saturating_mul(block)).map(|()| Work::allocation(volume, range))
             }
             HostRequest::Check { stripe, .. } if stripe < volume.stripes() => {
-                Ok(Work::Check(CheckPlan::new(layout, stripe)))
+                Ok(Work::Check(CheckPlan::new(layout, absence, stripe).expect(there)))
             }
             HostRequest::Check { .. } => Err(HostError::OutOfRange),
             HostRequest::Reconstruct { offset, length, .. } => fits(offset, length as u64).and_then(|()| {
-                let plan = ReconstructPlan::new(layout, offset, length as u64).map_err(|_| HostError::OutOfRange)?;
+                let plan = ReconstructPlan::new(layout, absence, offset, length as u64);
+                let plan = plan.map_err(|_| HostError::OutOfRange)?;
                 Ok(Work::Reconstruct(plan))
             }),
             HostRequest::AdoptVolume { .. }
@@ -90,7 +93,8 @@ impl Work {
     /// The plan to tell where `range` has data.
     pub fn allocation(volume: &VolumeDescription, range: BlockRange) -> Work {
         let block = BLOCK_BYTES as u64;
-        Work::Allocation(range, ReadPlan::new(&volume.layout, range.start * block, range.count * block))
+        let plan = ReadPlan::new(&volume.layout, &Absence::none(), range.start * block, range.count * block);
+        Work::Allocation(range, plan.expect("nothing is away"))
     }
 
     /// What each device has to do.

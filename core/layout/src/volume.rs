@@ -1,6 +1,6 @@
 //! What is recorded of a volume, and how its devices are ordered into a ring.
 
-use crate::Layout;
+use crate::{Absence, Layout};
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
 use braid_wire::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +53,22 @@ impl VolumeDescription {
     /// The device at a position of the ring.
     pub fn device_at(&self, position: usize) -> DeviceId {
         self.devices[position]
+    }
+
+    /// Its ring with these devices of the array away. One that is lost and stale is lost.
+    pub fn absence(&self, lost: &BTreeSet<DeviceId>, stale: &BTreeSet<DeviceId>) -> Absence {
+        let mut absence = Absence::none();
+        if lost.is_empty() && stale.is_empty() {
+            return absence;
+        }
+        for (position, device) in self.devices.iter().enumerate() {
+            if lost.contains(device) {
+                absence.lose(position);
+            } else if stale.contains(device) {
+                absence.stale(position);
+            }
+        }
+        absence
     }
 
     /// Its usable size in blocks.
