@@ -49,10 +49,15 @@ pub struct Settings {
     pub stamp_reservation: Duration,
     /// A host that a device has not heard for so long is taken for dead by it.
     pub host_lease: Duration,
-    /// How long a device serves after it has last heard of the monitor.
-    pub device_lease: Duration,
-    /// A host speaks to each device at least this often, and all speak to the monitor.
+    /// A host speaks to each device at least this often, and everybody to the monitor.
     pub heartbeat: Duration,
+    /// How long a device serves after it asked the monitor for a lease, and got it.
+    pub device_lease: Duration,
+    /// A device that was taken out comes back after so long at the earliest; doubles up to `readmission_max` if it is taken out
+    /// again soon.
+    pub readmission_min: Duration,
+    /// See `readmission_min`.
+    pub readmission_max: Duration,
     /// How long a COMMIT waits for a request to ride on.
     pub commit_linger: Duration,
     /// The first wait before a host retries after a refusal; doubles up to `backoff_max`.
@@ -85,8 +90,10 @@ impl Default for Settings {
             stamp_ahead_max: Duration::from_secs(5),
             stamp_reservation: Duration::from_secs(1),
             host_lease: Duration::from_secs(4),
-            device_lease: Duration::from_secs(4),
             heartbeat: Duration::from_millis(500),
+            device_lease: Duration::from_secs(4),
+            readmission_min: Duration::from_secs(1),
+            readmission_max: Duration::from_secs(60),
             commit_linger: Duration::from_millis(2),
             backoff_min: Duration::from_millis(1),
             backoff_max: Duration::from_millis(64),

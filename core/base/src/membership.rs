@@ -93,8 +93,7 @@ impl Membership {
             let out = |member: &Member| member.standing == Standing::Out;
             (a.device, a.since, readable(a), out(a)) == (b.device, b.since, readable(b), out(b))
         };
-        self.members.len() == other.members.len()
-            && self.members.iter().zip(&other.members).all(|(a, b)| alike(a, b))
+        self.members.len() == other.members.len() && self.members.iter().zip(&other.members).all(|(a, b)| alike(a, b))
     }
 }
 

@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/machine", &["base", "wire", "layout"]),
     ("core/store", &["base", "wire", "machine"]),
     ("core/locks", &["base", "wire", "machine"]),
+    ("core/membership", &["base", "wire", "machine", "layout"]),
     ("core/device", &["base", "wire", "machine", "locks", "store"]),
     ("core/host", &["base", "wire", "machine", "locks", "layout"]),
     // Simulated. The world knows no protocol; the checkers know no simulator.
