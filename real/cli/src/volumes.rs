@@ -312,6 +312,7 @@ async fn create_components(client: &HostClient, volume: &VolumeDescription) -> R
         object: volume.id.object(),
         blocks: volume.component_blocks(),
         ordering: volume.ordering,
+        redundant: volume.layout.redundancy_units() > 0,
     })
     .await
 }

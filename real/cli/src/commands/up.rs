@@ -25,10 +25,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Bring up an array on this machine: make or reopen it, run its devices, serve its volumes
+/// Bring up an array on this machine: make or reopen it, run its monitor and devices, serve its volumes
 ///
 /// The first time it makes the array: sparse files in a folder, and a volume that fills them. Later it opens what is there; then
-/// options need not be given again, and must not differ. Devices that die are started again. Ctrl-C, SIGTERM or `braid down` ends it.
+/// options need not be given again, and must not differ. Devices that die are started again, and so is the monitor. Ctrl-C, SIGTERM or `braid down` ends it.
 ///
 /// Examples:
 ///   braid up                                       5 devices of 8 GiB, RAID 5, volume vol0
@@ -65,10 +65,10 @@ pub struct Arguments {
     /// Port for NBD clients on 127.0.0.1; 0 takes any free one
     #[arg(long, default_value_t = 10809)]
     port: u16,
-    /// Run each device in a process of its own (the default)
+    /// Run the monitor and each device in a process of its own (the default)
     #[arg(long, conflicts_with = "in_process")]
     processes: bool,
-    /// Run the devices in this process, in one thread with the host: less to pay for each request, one core for all
+    /// Run them in this process, in one thread with the host: less to pay for each request, one core for all
     #[arg(long)]
     in_process: bool,
     /// Die with this process, which must be the parent
@@ -124,7 +124,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         folder,
     };
     let outcome = array.run(&description, server, &mut signals, common).await;
-    // Whatever happened, no device stays behind.
+    // Whatever happened, nobody stays behind.
     array.keepers.stop().await;
     if outcome.as_ref().is_err_and(|failure| failure.code == volumes::NO_ROOM) {
         array.supervision.discard(new_folder)?;
@@ -168,7 +168,7 @@ impl Array {
         };
         output::print(common.json, || view.json(), || view.text());
 
-        let mut watching = self.watching(&front, description);
+        let mut watching = self.watching(&front);
         let mut ticks = tokio::time::interval(HEARTBEAT);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -187,7 +187,7 @@ impl Array {
                         front = reopen(&self.folder, &address) => front,
                         () = signals.asked_to_end() => return Ok(()),
                     };
-                    watching = self.watching(&front, description);
+                    watching = self.watching(&front);
                 }
             }
         }
@@ -220,12 +220,12 @@ impl Array {
     /// Waits until every device serves.
     async fn all_serve(&mut self, devices: usize) -> Result<(), Failure> {
         let begun = Instant::now();
-        while self.running.devices.len() < devices {
+        while self.running.devices.len() < devices || self.running.monitor.is_none() {
             let report = self.keepers.report().await;
             match &report.state {
                 Ok(_) => self.note(&report),
                 // A run that was just killed may not have let go of its files yet.
-                Err(failure) if failure.code == "device-in-use" && begun.elapsed() < IN_USE_WAIT => {}
+                Err(failure) if is_in_use(failure) && begun.elapsed() < IN_USE_WAIT => {}
                 // Only some volumes need one, and those wait.
                 Err(_) if matches!(report.node, NodeId::LockServer(_)) => self.note(&report),
                 Err(failure) => return Err(failure.clone()),
@@ -242,12 +242,16 @@ impl Array {
         }
     }
 
-    /// Lets others know of the fate of a device or lock server.
+    /// Lets others know of the fate of the monitor, a device or a lock server.
     fn note(&mut self, report: &Report) {
         if let Err(failure) = &report.state {
             tracing::warn!("{} is down, and will be started again: {failure}", supervisor::name(report.node));
         }
         let among = match report.node {
+            NodeId::Monitor => {
+                self.running.monitor = Some(report.entry(self.running.monitor.as_ref()));
+                return self.publish();
+            }
             NodeId::LockServer(_) => &mut self.running.lock_servers,
             _ => &mut self.running.devices,
         };
@@ -255,6 +259,10 @@ impl Array {
         among.retain(|other| other.id != entry.id);
         among.push(entry);
         among.sort_by_key(|other| other.id);
+        self.publish();
+    }
+
+    fn publish(&self) {
         if let Err(error) = self.supervision.publish(&self.running) {
             // Hosts that run already go on; it is tried again with the next report.
             tracing::warn!("can't let others know where devices are: {error}");
@@ -262,15 +270,19 @@ impl Array {
     }
 
     /// What keeps the array in order, by way of the front's host.
-    fn watching(&self, front: &Front, description: &ArrayDescription) -> JoinSet<()> {
-        let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
+    fn watching(&self, front: &Front) -> JoinSet<()> {
         let mut watching = JoinSet::new();
         let session = front.session();
         let client = session.client().clone();
-        watching.spawn(keep_fenced(self.folder.clone(), session.generation(), client.clone(), devices));
+        watching.spawn(keep_fenced(self.folder.clone(), session.generation(), client.clone()));
         watching.spawn(ordering::keep_settled(self.folder.clone(), client));
         watching
     }
+}
+
+/// True if another process has it.
+fn is_in_use(failure: &Failure) -> bool {
+    ["device-in-use", "monitor-in-use"].contains(&failure.code.as_str())
 }
 
 /// The array in `folder` as it was created; or a new one as `asked` for.
