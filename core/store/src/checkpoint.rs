@@ -111,15 +111,11 @@ impl Serving {
     fn snapshot(&self) -> VecDeque<Carried> {
         let state = &self.state;
         let objects = state.objects.iter().map(|object| Record::Object(object.clone()));
-        let decided = state.decisions.iter().map(|(transaction, decision)| Record::Decided {
-            transaction: *transaction,
-            stamp: decision.stamp,
-            participants: decision.participants.clone(),
-        });
-        let single = [Record::Stamps(state.stamps_reserved), Record::Fence(state.fence.clone())];
+        let decided = state.decisions.values().map(|decision| Record::Decided(decision.clone()));
+        let single = [Some(Record::Stamps(state.stamps_reserved)), state.membership.clone().map(Record::Membership)];
         let mut carried = VecDeque::new();
         let mut notes = Vec::new();
-        for record in single.into_iter().chain(objects).chain(decided) {
+        for record in single.into_iter().flatten().chain(objects).chain(decided) {
             record.encode(&mut notes);
             if notes.len() >= CARRIED_BYTES {
                 carried.push_back(Carried::Notes(std::mem::take(&mut notes)));

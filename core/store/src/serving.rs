@@ -10,8 +10,8 @@ use crate::slots::Slots;
 use crate::state::State;
 use crate::superblock::{Geometry, Superblock};
 use crate::writing::{Preparing, Waiting};
-use crate::{FenceTable, StoreError, StoreEvent};
-use braid_base::{BlockRange, Clock, Generation, Now, ObjectId, RangeTable, Time, TransactionId};
+use crate::{StoreError, StoreEvent};
+use braid_base::{BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, RangeTable, Time, TransactionId};
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
 use braid_wire::{Failure, ObjectDescription, Ordering};
 use bytes::Bytes;
@@ -213,10 +213,20 @@ impl Serving {
         self.tell_when_durable(ticket, Ok(()));
     }
 
-    pub fn set_fence(&mut self, ticket: u64, fence: FenceTable) {
-        self.journal.note(&Record::Fence(fence.clone()));
-        self.state.fence = fence;
-        self.tell_when_durable(ticket, Ok(()));
+    /// See [`Storage::adopt`](crate::Storage::adopt).
+    pub fn adopt(&mut self, ticket: u64, membership: Membership) {
+        let dropped = Vec::new();
+        if self.state.membership.as_ref().is_none_or(|before| before.epoch < membership.epoch) {
+            self.journal.note(&Record::Adopted(membership.clone()));
+            self.state.membership = Some(membership);
+        }
+        self.journal.events.push(StoreEvent::Adopted { ticket, dropped });
+        self.journal.urgent = true;
+    }
+
+    /// See [`Storage::missed`](crate::Storage::missed).
+    pub fn missed(&self, _: DeviceId, _: ObjectId, _: u64) -> (Vec<BlockRange>, Option<u64>) {
+        (Vec::new(), None)
     }
 
     pub fn flush(&mut self, ticket: u64) {

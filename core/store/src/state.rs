@@ -9,10 +9,10 @@
 use crate::block::{Attribution, CHUNK_BLOCKS, WHOLE_CHUNK, chunks};
 use crate::map::{ChunkMap, ENTRIES_PER_PAGE, Entry};
 use crate::objects::Objects;
-use crate::record::{Body, IntentRecord, ObjectRecord, Part, Record};
+use crate::record::{Body, Decision, IntentRecord, ObjectRecord, Part, Record, membership_len};
 use crate::superblock::Geometry;
-use crate::{FenceTable, Recovered, RecoveredCommit, RecoveredIntent};
-use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, ObjectId, Stamp, TransactionId};
+use crate::{Recovered, RecoveredCommit, RecoveredIntent};
+use braid_base::{BLOCK_BYTES, BlockRange, Clock, Generation, Membership, ObjectId, TransactionId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -37,13 +37,6 @@ struct Claim {
     slot: Option<u32>,
 }
 
-/// A commit to be remembered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Decision {
-    pub stamp: Stamp,
-    pub participants: Vec<DeviceId>,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -53,7 +46,7 @@ pub(crate) struct State {
     pub intents: BTreeMap<TransactionId, IntentRecord>,
     pub decisions: BTreeMap<TransactionId, Decision>,
     pub stamps_reserved: Clock,
-    pub fence: FenceTable,
+    pub membership: Option<Membership>,
     claims: BTreeMap<(ObjectId, u32), Claim>,
     /// What the undecided intents and the decisions take in the journal when they are carried on.
     intent_bytes: u64,
@@ -70,7 +63,7 @@ impl State {
             intents: BTreeMap::new(),
             decisions: BTreeMap::new(),
             stamps_reserved: Clock(0),
-            fence: FenceTable::default(),
+            membership: None,
             claims: BTreeMap::new(),
             intent_bytes: 0,
             decision_bytes: 0,
@@ -104,7 +97,7 @@ impl State {
     pub fn commit(&mut self, transaction: TransactionId, released: &mut Vec<u32>) -> bool {
         let Some(intent) = self.take_intent(transaction) else { return false };
         self.take_effect(&intent, released);
-        self.remember(transaction, Decision { stamp: intent.by.stamp, participants: intent.participants });
+        self.remember(Decision { by: intent.by, participants: intent.participants, object: intent.object });
         true
     }
 
@@ -115,10 +108,10 @@ impl State {
         true
     }
 
-    fn remember(&mut self, transaction: TransactionId, decision: Decision) {
-        self.forget(transaction);
+    fn remember(&mut self, decision: Decision) {
+        self.forget(decision.by.transaction);
         self.decision_bytes += decision.journal_len();
-        self.decisions.insert(transaction, decision);
+        self.decisions.insert(decision.by.transaction, decision);
     }
 
     /// True if there was something to forget.
@@ -305,8 +298,8 @@ impl State {
 
     /// Bytes that a snapshot of all this takes in the journal; a little more than the truth.
     pub fn snapshot_len(&self) -> u64 {
-        let fence = 4 * (self.fence.except.len() + self.fence.also.len());
-        256 + self.objects.journal_len() + fence as u64 + self.intent_bytes + self.decision_bytes
+        let membership = self.membership.as_ref().map_or(0, membership_len);
+        256 + self.objects.journal_len() + membership + self.intent_bytes + self.decision_bytes
     }
 
     /// Bytes that the undecided intents take in a snapshot.
@@ -335,9 +328,7 @@ impl State {
             Record::Abort(transaction) => {
                 self.abort(transaction, &mut released);
             }
-            Record::Decided { transaction, stamp, participants } => {
-                self.remember(transaction, Decision { stamp, participants });
-            }
+            Record::Decided(decision) => self.remember(decision),
             Record::Forget(transaction) => {
                 self.forget(transaction);
             }
@@ -345,7 +336,7 @@ impl State {
                 self.settle(host, sequence);
             }
             Record::Stamps(until) => self.stamps_reserved = self.stamps_reserved.max(until),
-            Record::Fence(fence) => self.fence = fence,
+            Record::Adopted(membership) | Record::Membership(membership) => self.membership = Some(membership),
             Record::Created(record) => {
                 self.create(record);
             }
@@ -385,27 +376,26 @@ impl State {
         let intent = |intent: &IntentRecord| RecoveredIntent {
             transaction: intent.by.transaction,
             stamp: intent.by.stamp,
+            epoch: intent.by.epoch,
             participants: intent.participants.clone(),
+            linkage: intent.by.linkage,
             object: intent.object,
             ranges: ranges(&intent.pieces),
         };
         let commit = |(transaction, decision): (&TransactionId, &Decision)| RecoveredCommit {
             transaction: *transaction,
-            stamp: decision.stamp,
+            stamp: decision.by.stamp,
+            epoch: decision.by.epoch,
             participants: decision.participants.clone(),
+            linkage: decision.by.linkage,
+            object: decision.object,
         };
         Recovered {
             intents: self.intents.values().map(intent).collect(),
             commits: self.decisions.iter().map(commit).collect(),
             stamps_reserved: self.stamps_reserved,
-            fence: self.fence.clone(),
+            membership: self.membership.clone(),
         }
-    }
-}
-
-impl Decision {
-    fn journal_len(&self) -> u64 {
-        (1 + 12 + 12 + 2 + 2 * self.participants.len()) as u64
     }
 }
 

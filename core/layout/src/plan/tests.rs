@@ -1,5 +1,7 @@
 //! Plans, carried out on an array in memory and compared with a flat row of bytes.
 
+mod away;
+
 use super::{CheckPlan, Methods, New, Old, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan};
 use crate::{Absence, Layout, Place, Scheme};
 use braid_base::limits::{EXTENTS_MAX, TRANSACTION_BYTES_MAX};
