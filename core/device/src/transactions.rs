@@ -81,7 +81,18 @@ impl Transaction {
         state: State,
     ) -> Transaction {
         let (participants, askers, epoch) = (Vec::new(), Vec::new(), Epoch(0));
-        Transaction { stamp, object, ordering, ranges, participants, epoch, state, wanted: false, waited: false, askers }
+        Transaction {
+            stamp,
+            object,
+            ordering,
+            ranges,
+            participants,
+            epoch,
+            state,
+            wanted: false,
+            waited: false,
+            askers,
+        }
     }
 }
 

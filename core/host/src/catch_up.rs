@@ -85,9 +85,8 @@ impl Host {
         // One at a time: another one's turn comes with the epoch in which this one is in.
         let Some(member) = members.first() else { return };
         let device = member.device;
-        let concerned = |volume: &&Rc<VolumeDescription>| {
-            volume.layout.redundancy_units() > 0 && volume.devices.contains(&device)
-        };
+        let concerned =
+            |volume: &&Rc<VolumeDescription>| volume.layout.redundancy_units() > 0 && volume.devices.contains(&device);
         let volumes: Vec<_> = self.volumes.values().filter(concerned).cloned().collect();
         let mut errands: VecDeque<_> = volumes.iter().cloned().map(Errand::Create).collect();
         for volume in volumes {

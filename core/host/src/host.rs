@@ -11,7 +11,8 @@ use crate::resolve::Resolution;
 use crate::transaction::Transaction;
 use braid_base::limits::{self, Settings};
 use braid_base::{
-    DeviceId, Generation, LockServerId, Membership, NodeId, Now, Rng, StampSource, Time, Timers, TransactionId, VolumeId,
+    DeviceId, Generation, LockServerId, Membership, NodeId, Now, Rng, StampSource, Time, Timers, TransactionId,
+    VolumeId,
 };
 use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId};

@@ -79,14 +79,12 @@ impl Work {
                 .and_then(|()| fits(*offset, data.len() as u64))
                 .and_then(|()| write(*offset, data.len() as u64))
                 .map(|plan| Work::Write(plan, New::Data(data.clone()))),
-            HostRequest::Zero { offset, length, .. } => fits(*offset, *length)
-                .and_then(|()| write(*offset, *length))
-                .map(|plan| Work::Write(plan, New::Zeros)),
+            HostRequest::Zero { offset, length, .. } => {
+                fits(*offset, *length).and_then(|()| write(*offset, *length)).map(|plan| Work::Write(plan, New::Zeros))
+            }
             HostRequest::Allocation { range, .. } => {
                 let (offset, length) = (range.start.saturating_mul(block), range.count.saturating_mul(block));
-                fits(offset, length)
-                    .and_then(|()| read(offset, length))
-                    .map(|plan| Work::Allocation(*range, plan))
+                fits(offset, length).and_then(|()| read(offset, length)).map(|plan| Work::Allocation(*range, plan))
             }
             HostRequest::Check { stripe, .. } if *stripe < volume.stripes() => {
                 CheckPlan::new(layout, absence, *stripe).map_err(away).map(Work::Check)

@@ -7,9 +7,7 @@ use braid_base::limits::Settings;
 use braid_base::{ArrayId, BlockRange, DeviceId, NodeId, ObjectId};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{DiskCommand, DiskResult, Effects};
-use braid_shell::{
-    Address, Counters, Disk, DiskOpenError, DiskOptions, EngineChoice, Node, blocking, run_server,
-};
+use braid_shell::{Address, Counters, Disk, DiskOpenError, DiskOptions, EngineChoice, Node, blocking, run_server};
 use braid_store::{Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock};
 use braid_wire::Content;
 use bytes::Bytes;

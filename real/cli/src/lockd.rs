@@ -84,12 +84,7 @@ impl LockDaemon {
 }
 
 /// Renews the lease, which tells where the server listens and what it has counted. Ends when the lease is lost.
-async fn keep(
-    folder: &ArrayFolder,
-    start: Generation,
-    view: &ServerView<LockServer>,
-    published: Published,
-) -> Failure {
+async fn keep(folder: &ArrayFolder, start: Generation, view: &ServerView<LockServer>, published: Published) -> Failure {
     let mut renewed = Moment::now();
     loop {
         let now = Moment::now();

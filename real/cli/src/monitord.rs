@@ -61,8 +61,10 @@ impl MonitorDaemon {
         let us = Node { array, id: NodeId::Monitor };
         // All others come to the monitor.
         let (_, nobody) = watch::channel(Addresses::new());
-        let (client, running) = run_server(machine, us, (disk, EngineChoice::Automatic), listener, nobody, counters, stop);
-        let keeper = Keeper { folder: folder.clone(), view, client, address: address.to_string(), known: BTreeMap::new() };
+        let (client, running) =
+            run_server(machine, us, (disk, EngineChoice::Automatic), listener, nobody, counters, stop);
+        let keeper =
+            Keeper { folder: folder.clone(), view, client, address: address.to_string(), known: BTreeMap::new() };
         let stage = |service: &MonitorService| match service {
             MonitorService::Off | MonitorService::Reading => Stage::Starting,
             MonitorService::Serving => Stage::Serving,
@@ -106,7 +108,8 @@ impl Keeper {
                 Err(error) => tracing::warn!("the monitor can't look up the volumes: {error}"),
             }
             let now = (revision.unwrap_or_default(), self.view.look(|monitor| monitor.membership().epoch));
-            let news = shown.is_none_or(|(when, revision, epoch)| when.elapsed() >= HEARTBEAT || (revision, epoch) != now);
+            let news =
+                shown.is_none_or(|(when, revision, epoch)| when.elapsed() >= HEARTBEAT || (revision, epoch) != now);
             // Before the membership has been read there is nothing to show.
             if news && now.1 != Epoch(0) {
                 let report = self.report(now.0);

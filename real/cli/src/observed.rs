@@ -41,6 +41,7 @@ impl ObservedDevice {
                     if let Message::Answer(answer) = &mut message
                         && let Reply::Managed { result: Ok(Managed::Inspected(inspection)), .. } = &mut answer.reply
                     {
+                        inspection.counters.push((LEASE_COUNTER.to_string(), self.device.has_lease(now.time).into()));
                         inspection.counters.extend(of_shell(&self.shell));
                         if self.own_process {
                             inspection.counters.extend(of_process());
@@ -80,6 +81,9 @@ impl Machine for ObservedDevice {
         self.device.invariants();
     }
 }
+
+/// What a device tells of itself besides its counts: 1 if it may serve.
+pub const LEASE_COUNTER: &str = "has_lease";
 
 /// A host that runs in a task of this thread, and begins nothing on volumes that are on hold.
 pub struct ObservedHost {

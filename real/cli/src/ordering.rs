@@ -14,10 +14,10 @@
 
 use crate::failure::Failure;
 use crate::session::{HEARTBEAT, LEASE, Session};
+use crate::supervisor::shut_out;
 use crate::volumes;
 use braid_base::{Generation, LockServerId};
-use braid_control::{ArrayDescription, ArrayFolder, Fence, HostEntry, Moment, VolumeEntry, VolumeState};
-use braid_machine::HostRequest;
+use braid_control::{ArrayDescription, ArrayFolder, HostEntry, Moment, VolumeEntry, VolumeState};
 use braid_shell::HostClient;
 use braid_wire::{Ordering, Task};
 use std::time::{Duration, Instant};
@@ -147,8 +147,7 @@ async fn await_drained(
         }
         if late.iter().all(|host| !host.live) {
             // All of them have been silent for long enough: nobody waits any longer.
-            let Fence { below, except } = folder.expire(&Moment::now(), LEASE)?.fence;
-            client.call(HostRequest::Fence { below, except }).await?;
+            shut_out(folder, client, folder.expire(&Moment::now(), LEASE)?).await?;
             continue;
         }
         let late: Vec<String> = late.into_iter().map(name_of).collect();

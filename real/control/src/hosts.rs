@@ -1,8 +1,8 @@
 //! Hosts: a fresh generation for each start, and the lease that says it lives.
 //!
 //! A lease ends when it is released, when it was not renewed for its length, or with the boot it was taken in. A
-//! generation without a live lease may be fenced: [`ArrayFolder::expire`] first removes the lease, so that its host can't
-//! renew it any more, and then says whom the devices are to refuse.
+//! generation without a live lease may be fenced: [`ArrayFolder::expire`] first ends the lease, so that its host can't renew it
+//! any more, and then says whom the devices are to refuse.
 
 use crate::file::{self, Durability};
 use crate::folder::HOSTS;
@@ -53,13 +53,13 @@ pub struct LockService {
     pub address: String,
 }
 
-/// The leases that have run out since they were last looked at.
+/// The leases that have run out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
-    /// Whose they were: their hosts can't renew them any more.
+    /// Whose they were: none of them can renew it any more.
     pub gone: Vec<Generation>,
-    /// Whom the devices are to refuse. That is to be told whenever somebody is gone; hosts that have ended by themselves
-    /// have left nothing that could come late and do harm.
+    /// Whom the devices are to refuse. That need be told only if somebody is gone: hosts that have ended by themselves have left
+    /// nothing that could come late and do harm.
     pub fence: Fence,
 }
 
@@ -89,6 +89,9 @@ struct Lease {
     renewed_nanos: u64,
     #[serde(default)]
     report: LeaseReport,
+    /// It has run out, and can't be renewed any more.
+    #[serde(default)]
+    expired: bool,
 }
 
 impl ArrayFolder {
@@ -109,6 +112,7 @@ impl ArrayFolder {
             boot: now.boot.clone(),
             renewed_nanos: nanos(now.elapsed),
             report: LeaseReport::default(),
+            expired: false,
         };
         // Under the same lock, so that nobody sees the generation without its lease and fences it.
         self.replace(&self.lease_path(Generation(generation)), &lease, Durability::ThisBoot)?;
@@ -120,7 +124,8 @@ impl ArrayFolder {
     pub fn renew(&self, generation: Generation, now: &Moment, report: Option<LeaseReport>) -> Result<(), ControlError> {
         let _lock = self.lock()?;
         let path = self.lease_path(generation);
-        let mut lease: Lease = file::read(&path)?.ok_or(ControlError::LeaseLost { generation })?;
+        let lease: Option<Lease> = file::read(&path)?.filter(|lease: &Lease| !lease.expired);
+        let mut lease = lease.ok_or(ControlError::LeaseLost { generation })?;
         lease.boot = now.boot.clone();
         lease.renewed_nanos = nanos(now.elapsed);
         lease.report = report.unwrap_or(lease.report);
@@ -148,7 +153,7 @@ impl ArrayFolder {
                 Ok(Some(lease)) => {
                     let renewed = Moment { boot: lease.boot, elapsed: Duration::from_nanos(lease.renewed_nanos) };
                     let silent = now.since(&renewed);
-                    let live = silent.is_some_and(|age| age <= length);
+                    let live = !lease.expired && silent.is_some_and(|age| age <= length);
                     let Lease { pid, what, report, .. } = lease;
                     hosts.push(HostEntry { generation, pid, what, live, silent, report });
                 }
@@ -164,17 +169,29 @@ impl ArrayFolder {
         Ok(hosts)
     }
 
-    /// Removes the leases that have run out, and says whom the devices are to refuse from now on.
+    /// Ends the leases that have run out, for good, and says whom the devices are to refuse from now on. Until somebody has seen
+    /// to that, and [forgets](ArrayFolder::forget) the hosts, they are named again.
     pub fn expire(&self, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
         let _lock = self.lock()?;
         let below = Generation(self.last_generation()?.saturating_add(1));
         let (live, gone): (Vec<_>, Vec<_>) = self.hosts(now, length)?.into_iter().partition(|host| host.live);
-        let gone: Vec<Generation> = gone.into_iter().map(|host| host.generation).collect();
-        for host in &gone {
-            file::remove(&self.lease_path(*host))?;
+        for HostEntry { generation, pid, what, report, .. } in gone.iter().cloned() {
+            let path = self.lease_path(generation);
+            if file::read::<Lease>(&path).is_ok_and(|lease| lease.is_some_and(|lease| lease.expired)) {
+                continue;
+            }
+            let (schema, boot, renewed_nanos) = (file::SCHEMA, now.boot.clone(), 0);
+            let ended = Lease { schema, pid, what, boot, renewed_nanos, report, expired: true };
+            self.replace(&path, &ended, Durability::ThisBoot)?;
         }
-        let except = live.into_iter().map(|host| host.generation).collect();
-        Ok(Expired { gone, fence: Fence { below, except } })
+        let generations = |hosts: Vec<HostEntry>| hosts.into_iter().map(|host| host.generation).collect();
+        Ok(Expired { gone: generations(gone), fence: Fence { below, except: generations(live) } })
+    }
+
+    /// Removes leases that have ended: their hosts are kept out.
+    pub fn forget(&self, gone: &[Generation]) -> Result<(), ControlError> {
+        let _lock = self.lock()?;
+        gone.iter().try_for_each(|host| file::remove(&self.lease_path(*host)))
     }
 
     pub(crate) fn begin_generations(&self) -> Result<(), ControlError> {
@@ -287,10 +304,14 @@ mod tests {
         folder.renew(alive, &at(14), None).unwrap();
         let Expired { gone, fence } = folder.expire(&at(15), LEASE).unwrap();
         assert_eq!((gone, &fence), (vec![dead], &Fence { below: Generation(4), except: vec![alive] }));
-        assert_eq!(folder.expire(&at(15), LEASE).unwrap().gone, [], "it is told once");
+        let again = folder.expire(&at(15), LEASE).unwrap();
+        assert_eq!((again.gone, &again.fence), (vec![dead], &fence), "until somebody has seen to it");
         assert!(
             matches!(folder.renew(dead, &at(15), None), Err(ControlError::LeaseLost { generation }) if generation == dead)
         );
+        folder.forget(&[dead]).unwrap();
+        assert_eq!(folder.expire(&at(15), LEASE).unwrap().gone, []);
+        assert!(folder.renew(dead, &at(15), None).is_err(), "nor can it after that");
         assert!(folder.take_generation("new", &at(15)).unwrap() >= fence.below, "a new host is never fenced");
     }
 
@@ -305,6 +326,8 @@ mod tests {
             folder.expire(&at(10), LEASE).unwrap(),
             Expired { gone: vec![generation], fence: Fence { below: Generation(2), except: vec![] } }
         );
+        assert!(matches!(folder.renew(generation, &at(10), None), Err(ControlError::LeaseLost { .. })));
+        folder.forget(&[generation]).unwrap();
         assert_eq!(folder.hosts(&at(10), LEASE).unwrap(), []);
     }
 }

@@ -33,6 +33,7 @@ pub use disk::{Disk, DiskOpenError, DiskOptions, EngineChoice};
 pub use host::HostClient;
 pub use inbox::Node;
 pub use stream::Listener;
+pub use warning::Warning;
 
 use braid_machine::Machine;
 use disk::Engine;

@@ -1,15 +1,14 @@
 //! Keeps dead hosts out: whose lease has run out is served by no device from then on.
 
+use crate::failure::Failure;
 use crate::session::{HEARTBEAT, HOST_LEASE, blocking};
 use braid_base::Generation;
-use braid_control::{ArrayFolder, ControlError, Moment};
+use braid_control::{ArrayFolder, ControlError, Expired, Fence, Moment};
 use braid_machine::HostRequest;
 use braid_shell::HostClient;
 
 /// Runs until dropped, through the host `own`.
 pub async fn keep_fenced(folder: ArrayFolder, own: Generation, client: HostClient) {
-    // Whoever did this before may have removed a lease and died before it told anybody.
-    let mut untold = true;
     let mut ticks = tokio::time::interval(HEARTBEAT);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -29,14 +28,17 @@ pub async fn keep_fenced(folder: ArrayFolder, own: Generation, client: HostClien
             }
         };
         // Each time makes a new epoch: not for nothing.
-        untold |= !expired.gone.is_empty();
-        if !untold {
-            continue;
-        }
-        let (below, except) = (expired.fence.below, expired.fence.except);
-        match client.call(HostRequest::Fence { below, except }).await {
-            Ok(_) => untold = false,
-            Err(error) => tracing::info!("the monitor was not told which hosts are dead, and will be: {error}"),
+        if !expired.gone.is_empty()
+            && let Err(failure) = shut_out(&folder, &client, expired).await
+        {
+            tracing::info!("the monitor was not told which hosts are dead, and will be: {failure}");
         }
     }
+}
+
+/// Has hosts kept out whose leases have ended. When this is done, nothing of theirs can arrive any more.
+pub async fn shut_out(folder: &ArrayFolder, client: &HostClient, expired: Expired) -> Result<(), Failure> {
+    let Expired { gone, fence: Fence { below, except } } = expired;
+    client.call(HostRequest::Fence { below, except }).await?;
+    Ok(blocking(folder, move |folder| folder.forget(&gone)).await?)
 }

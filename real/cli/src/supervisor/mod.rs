@@ -8,7 +8,7 @@ mod fence;
 mod process;
 mod task;
 
-pub use fence::keep_fenced;
+pub use fence::{keep_fenced, shut_out};
 
 use crate::failure::Failure;
 use braid_base::{ArrayId, DeviceId, LockServerId, NodeId};
@@ -92,7 +92,12 @@ impl Keepers {
             reports,
         };
         let monitor = Assignment::Monitor { folder: folder.clone() };
-        keepers.monitor.spawn_local(keep(monitor, placement, keepers.stop_monitor.subscribe(), keepers.reporter.clone()));
+        keepers.monitor.spawn_local(keep(
+            monitor,
+            placement,
+            keepers.stop_monitor.subscribe(),
+            keepers.reporter.clone(),
+        ));
         for DeviceEntry { id, file, .. } in &description.devices {
             let (folder, file) = (folder.clone(), folder.dir().join(file));
             keepers.add(Assignment::Device { folder, array: description.array, id: DeviceId(*id), file });

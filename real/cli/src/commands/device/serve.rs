@@ -72,7 +72,8 @@ fn monitor_folder(common: &Common, array: ArrayId) -> Result<ArrayFolder, Failur
             .hint("say it with --monitor HOST:PORT, or name the array's folder with --array")
     })?;
     if found.array != array {
-        let message = format!("the device belongs to array {array}, not to {} in {}", found.array, folder.dir().display());
+        let message =
+            format!("the device belongs to array {array}, not to {} in {}", found.array, folder.dir().display());
         return Err(Failure::failed("wrong-array", message).hint("--array names the array's folder; or give --monitor"));
     }
     Ok(folder)
