@@ -7,7 +7,7 @@ use crate::stamps::Stamps;
 use crate::transactions::{State, Transaction, Transactions};
 use crate::waiting::{ReadRequest, WaitingQueue};
 use braid_base::limits::{self, Settings};
-use braid_base::{Clock, Epoch, Generation, Membership, NodeId, Now, Stamp, Time, TransactionId};
+use braid_base::{Clock, Generation, Membership, NodeId, Now, Stamp, Time, TransactionId};
 use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_store::{Intent, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{
