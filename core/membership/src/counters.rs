@@ -9,6 +9,8 @@ braid_base::counters! {
     messages_sent,
     /// Messages without effect: late, or not for the monitor.
     ignored,
+    /// Leases given to devices.
+    leases,
     /// Epochs begun.
     epochs,
     /// Devices taken out.
@@ -17,6 +19,8 @@ braid_base::counters! {
     readmitted,
     /// Devices that had caught up with what they missed.
     caught_up,
-    /// Requests to keep hosts out that were answered; repeated ones not counted.
+    /// Requests to keep hosts out that were answered.
     fences,
+    /// Such requests that were dropped for want of room.
+    fences_refused,
 }
