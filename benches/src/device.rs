@@ -74,7 +74,7 @@ impl Bench {
         let store = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: 128 << 20 };
         let second = 1_000_000_000;
         let mut bench = Bench {
-            device: Device::new(DeviceConfig { store, epoch: EPOCH, settings: Settings::default() }),
+            device: Device::new(DeviceConfig { store, membership: Some(Membership::first([DEVICE])), settings: Settings::default() }),
             disk: MemoryDisk::formatted(&store, JOURNAL),
             now: Now { time: Time(second), clock: Clock(1000 * second) },
             out: Effects::new(),
@@ -85,7 +85,7 @@ impl Bench {
         };
         bench.take(Input::Start);
         assert_eq!(*bench.device.service(), Service::Serving);
-        let task = Task::CreateObject { object: OBJECT, blocks: BLOCKS, ordering: Ordering::Timestamp };
+        let task = Task::CreateObject { object: OBJECT, blocks: BLOCKS, ordering: Ordering::Timestamp, redundant: true };
         let create = bench.request(Vec::new(), Command::Manage { ticket: 1, task });
         bench.take(create);
         assert!(matches!(bench.hear()[..], [Reply::Managed { result: Ok(_), .. }]));

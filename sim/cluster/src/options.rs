@@ -161,6 +161,9 @@ fn settings(rng: &mut Rng) -> Settings {
     Settings {
         stamps_kept: Duration::from_millis([50, 1_000, 10_000][rng.below(3) as usize]),
         host_lease,
+        device_lease: host_lease,
+        readmission_min: host_lease / 8,
+        readmission_max: 2 * host_lease,
         heartbeat: host_lease / 8,
         commit_linger: Duration::from_micros([500, 2_000, 20_000][rng.below(3) as usize]),
         resend_min: Duration::from_millis([5, 50, 500][rng.below(3) as usize]),

@@ -9,7 +9,7 @@ use braid_base::{NodeId, Rng, Time};
 use braid_host::HostCounters;
 use braid_locks::LockServerCounters;
 use braid_machine::{HostError, HostOutcome, Ignored};
-use braid_wire::{Ordering, Rejection};
+use braid_wire::Ordering;
 use braid_world::{Fault, Happening, LocalClock, NetworkCounts, Storm, Trace};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -192,7 +192,7 @@ impl Run {
         self.cluster.world.network.heal();
         let devices = self.cluster.devices().into_iter().map(NodeId::Device);
         let servers = self.cluster.lock_servers().into_iter().map(NodeId::LockServer);
-        for node in devices.chain(servers) {
+        for node in devices.chain(servers).chain([NodeId::Monitor]) {
             let disk = self.cluster.world.disk_mut(node).expect("it has a disk");
             disk.slow_down(1);
             disk.spare();
@@ -214,7 +214,7 @@ impl Run {
             };
             self.on_happening(happening)?;
         }
-        let at_rest = self.cluster.world.now().after(AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max);
+        let at_rest = self.cluster.world.now().after(AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max + 4 * settings.readmission_max);
         loop {
             let pause = self.cluster.world.now().after(Duration::from_millis(100));
             while let Some(happening) = self.cluster.world.next(pause) {
@@ -240,7 +240,7 @@ impl Run {
                     let took = self.cluster.world.now().since(asked.since);
                     self.report.slowest = self.report.slowest.max(took);
                     match outcome {
-                        Err(HostError::Rejected { rejection: Rejection::Fenced, .. }) => self.replace_fenced(),
+                        Err(HostError::Fenced) => self.replace_fenced(),
                         _ => self.think(asked.node, asked.client),
                     }
                 }
@@ -249,6 +249,7 @@ impl Run {
                 let (away, reboot) = self.crash_plans.remove(&node).expect("power fails where it was planned");
                 self.count_fault(match node {
                     NodeId::LockServer(_) => "lock server crash at a disk command",
+                    NodeId::Monitor => "monitor crash at a disk command",
                     _ => "device crash at a disk command",
                 });
                 self.plan(away, Agenda::Return { node, reboot });
@@ -302,6 +303,7 @@ impl Run {
                     NodeId::Host(_) => "host crash",
                     NodeId::Device(_) => "device crash",
                     NodeId::LockServer(_) => "lock server crash",
+                    NodeId::Monitor => "monitor crash",
                 });
                 self.crash(node);
                 self.plan(away, Agenda::Return { node, reboot });
@@ -329,7 +331,7 @@ impl Run {
 
     fn bring_back(&mut self, node: NodeId, reboot: bool) {
         match node {
-            NodeId::Device(_) | NodeId::LockServer(_) => {
+            NodeId::Device(_) | NodeId::LockServer(_) | NodeId::Monitor => {
                 if reboot && self.cluster.world.machine(node).is_none() {
                     self.cluster.world.reboot_clock(node, Time(self.rng.below(1_000_000_000)));
                 }
@@ -344,12 +346,13 @@ impl Run {
         }
     }
 
-    /// Starts a device or lock server, if it is down.
+    /// Starts a device, a lock server or the monitor, if it is down.
     fn restart(&mut self, node: NodeId) {
         match node {
             _ if self.cluster.world.machine(node).is_some() => {}
             NodeId::Device(device) => self.cluster.restart_device(device),
             NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
+            NodeId::Monitor => self.cluster.restart_monitor(),
             NodeId::Host(_) => unreachable!("a host comes back as another"),
         }
     }
@@ -413,7 +416,8 @@ impl Run {
             Err(HostError::TimedOut { .. }) => "timed out",
             Err(HostError::Contended { .. }) => "contended",
             Err(HostError::LockServerSilent { .. }) => "lock server silent",
-            Err(HostError::Rejected { .. }) => "fenced",
+            Err(HostError::Fenced) => "fenced",
+            Err(HostError::Unavailable { .. }) => "unavailable",
             Err(_) => "other error",
         };
         *self.report.unknown.entry(error).or_default() += 1;

@@ -165,6 +165,11 @@ impl<M: Machine> World<M> {
         self.nodes.get(&node).map_or(0, |place| place.skew)
     }
 
+    /// What a node's clocks say.
+    pub fn local(&self, node: NodeId) -> Option<Now> {
+        Some(self.nodes.get(&node)?.clock.now(self.now))
+    }
+
     /// True if any node still stalls.
     pub fn is_any_stalled(&self) -> bool {
         self.nodes.values().any(|place| place.machine.is_some() && place.stalled_until > self.now)

@@ -64,7 +64,7 @@ impl Bench {
             (LOCKED, Ordering::DeviceLock),
             (SERVED, Ordering::ServerLock),
         ] {
-            let task = Task::CreateObject { object, blocks: BLOCKS, ordering };
+            let task = Task::CreateObject { object, blocks: BLOCKS, ordering, redundant: true };
             bench.say(Generation(99), Command::Manage { ticket: object.0, task });
             assert!(matches!(bench.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
         }
@@ -196,7 +196,7 @@ impl Default for Bench {
 
 fn device() -> Device {
     let store = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
-    Device::new(DeviceConfig { store, epoch: EPOCH, settings: Settings::default() })
+    Device::new(DeviceConfig { store, membership: Some(Membership::first([DEVICE])), settings: Settings::default() })
 }
 
 /// A transaction under test: what it would say.
