@@ -2,7 +2,9 @@
 
 use crate::{Workload, pattern};
 use braid_base::limits::Settings;
-use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, Time, VolumeId};
+use braid_base::{
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, Time, VolumeId,
+};
 use braid_host::{Host, HostConfig};
 use braid_layout::{Atomicity, Layout, VolumeDescription};
 use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId};

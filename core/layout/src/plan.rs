@@ -89,6 +89,7 @@ fn push_united(ranges: &mut Vec<BlockRange>, range: BlockRange) {
 }
 
 /// Adds a range wherever it belongs.
+#[cold]
 fn unite(ranges: &mut Vec<BlockRange>, range: BlockRange) {
     let first = ranges.partition_point(|other| other.end() < range.start);
     let behind = ranges.partition_point(|other| other.start <= range.end());

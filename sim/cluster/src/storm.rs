@@ -214,7 +214,11 @@ impl Run {
             };
             self.on_happening(happening)?;
         }
-        let at_rest = self.cluster.world.now().after(AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max + 4 * settings.readmission_max);
+        let at_rest = self
+            .cluster
+            .world
+            .now()
+            .after(AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max + 4 * settings.readmission_max);
         loop {
             let pause = self.cluster.world.now().after(Duration::from_millis(100));
             while let Some(happening) = self.cluster.world.next(pause) {

@@ -151,7 +151,12 @@ impl System {
         for (volume, device) in
             volumes.iter().flat_map(|volume| volume.devices.iter().map(move |device| (volume, device)))
         {
-            let object = ObjectDescription { object: volume.id.object(), blocks: volume.component_blocks(), ordering, redundant: true };
+            let object = ObjectDescription {
+                object: volume.id.object(),
+                blocks: volume.component_blocks(),
+                ordering,
+                redundant: true,
+            };
             let store = StoreConfig { array: ARRAY, device: *device, size: u64::MAX };
             let config = DeviceConfig { store, membership: Some(membership.clone()), settings: settings.clone() };
             let machine = Device::over(config, Box::new(ModelStorage::new(object)));
@@ -389,6 +394,7 @@ impl System {
             NodeId::Host(generation) => generation.0 - 1,
             NodeId::Device(device) => self.hosts as u32 + u32::from(device.0),
             NodeId::LockServer(server) => (self.hosts + self.devices) as u32 + u32::from(server.0),
+            NodeId::Monitor => panic!("who is in a modelled array never changes: nobody asks"),
         }
     }
 }
@@ -408,7 +414,7 @@ pub fn data_bytes(message: &Message) -> u64 {
             Reply::Data { pieces, .. } => of(pieces),
             _ => 0,
         },
-        Message::LockRequest(_) | Message::LockAnswer(_) => 0,
+        Message::LockRequest(_) | Message::LockAnswer(_) | Message::MonitorRequest(_) | Message::MonitorAnswer(_) => 0,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use braid_base::limits::Settings;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time,
-    TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, ObjectId, Stamp,
+    Time, TransactionId,
 };
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
@@ -196,7 +196,7 @@ impl Default for Bench {
 
 fn device() -> Device {
     let store = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
-    Device::new(DeviceConfig { store, membership: Some(Membership::first([DEVICE])), settings: Settings::default() })
+    Device::new(DeviceConfig { store, membership: Some(Membership::first((0..4).map(DeviceId))), settings: Settings::default() })
 }
 
 /// A transaction under test: what it would say.

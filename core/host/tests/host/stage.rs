@@ -2,7 +2,8 @@
 
 use braid_base::limits::Settings;
 use braid_base::{
-    BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, Membership, LockServerId, NodeId, Now, Stamp, Time, TransactionId, VolumeId,
+    BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, LockServerId, Membership, NodeId, Now, Stamp, Time, TransactionId,
+    VolumeId,
 };
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::{Atomicity, Layout, VolumeDescription};

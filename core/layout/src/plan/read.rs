@@ -1,7 +1,7 @@
 //! The plan of a hostread.
 
 use super::old::Old;
-use super::stripe::{Stripe, at_row};
+use super::stripe::Stripe;
 use super::{Share, Shares, Span};
 use crate::layout::unit_runs;
 use crate::{Absence, Layout, Place, Unavailable};
@@ -39,9 +39,7 @@ impl ReadPlan {
         for part in plan.parts() {
             if absence.is_unreadable(part.place.position) {
                 let (stripe, unit, row) = Stripe::of(layout, absence, part.blocks.start);
-                for source in stripe.sources(unit)? {
-                    shares.read(at_row(stripe.place(source), row), part.blocks.count);
-                }
+                stripe.read_sources(unit, BlockRange::new(row, part.blocks.count), &mut shares)?;
             } else {
                 shares.read(part.place, part.blocks.count);
             }

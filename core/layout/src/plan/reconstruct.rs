@@ -2,7 +2,7 @@
 
 use super::old::Old;
 use super::read::push_zeros;
-use super::stripe::{Stripe, at_row};
+use super::stripe::Stripe;
 use super::{Share, Shares, Span};
 use crate::{Absence, Layout, Unavailable};
 use braid_base::{BLOCK_BYTES, BlockRange};
@@ -40,9 +40,7 @@ impl ReconstructPlan {
             return Err(ReconstructError::SeveralUnits { unit_bytes: layout.unit_blocks() * block_bytes });
         }
         let mut shares = Shares::default();
-        for source in stripe.sources(unit)? {
-            shares.read(at_row(stripe.place(source), row), blocks.count);
-        }
+        stripe.read_sources(unit, BlockRange::new(row, blocks.count), &mut shares)?;
         Ok(ReconstructPlan { layout: *layout, absence: absence.clone(), blocks, shares: shares.0 })
     }
 

@@ -36,9 +36,7 @@ impl RestorePlan {
             if absence.is_lost(position) {
                 return Err(Unavailable { positions: vec![position] });
             }
-            for source in stripe.sources(unit)? {
-                shares.read(at_row(stripe.place(source), rows.start), rows.count);
-            }
+            stripe.read_sources(unit, rows, &mut shares)?;
             shares.prewrite(at_row(stripe.place(unit), rows.start), rows.count);
         }
         let (shares, absence) = (shares.0, absence.clone());

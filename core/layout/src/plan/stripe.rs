@@ -4,9 +4,9 @@
 //! all data units. So a data unit is the XOR of the others and of any redundancy unit, and a redundancy unit is the XOR
 //! of the data units, or the same as another redundancy unit.
 
-use super::Share;
 use super::old::Old;
 use super::parity::{any, push_old, push_present, xor};
+use super::{Share, Shares};
 use crate::{Absence, Layout, Place, Unavailable};
 use braid_base::BlockRange;
 use braid_wire::{Piece, Want};
@@ -51,11 +51,11 @@ impl Stripe<'_> {
     }
 
     pub fn is_lost(&self, unit: usize) -> bool {
-        self.absence.is_lost(self.place(unit).position)
+        !self.absence.is_none() && self.absence.is_lost(self.place(unit).position)
     }
 
     pub fn is_readable(&self, unit: usize) -> bool {
-        !self.absence.is_unreadable(self.place(unit).position)
+        self.absence.is_none() || !self.absence.is_unreadable(self.place(unit).position)
     }
 
     /// The positions of all its units that can't be read, ascending.
@@ -85,6 +85,15 @@ impl Stripe<'_> {
             _ if self.redundancy().is_empty() => Err(Unavailable { positions: self.positions([unit].into_iter()) }),
             _ => Err(Unavailable { positions: self.away() }),
         }
+    }
+
+    /// Adds the reads from which these rows of a unit can be worked out.
+    #[cold]
+    pub fn read_sources(&self, unit: usize, rows: BlockRange, shares: &mut Shares) -> Result<(), Unavailable> {
+        for source in self.sources(unit)? {
+            shares.read(at_row(self.place(source), rows.start), rows.count);
+        }
+        Ok(())
     }
 
     /// What these rows of a unit hold by what its sources answered, as pieces that cover them in order; their blocks

@@ -1,6 +1,7 @@
 //! Plans, carried out on an array in memory and compared with a flat row of bytes.
 
 mod away;
+mod model;
 
 use super::{CheckPlan, Methods, New, Old, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan};
 use crate::{Absence, Layout, Place, Scheme};

@@ -46,9 +46,11 @@ impl WritePlan {
         let mut methods = Methods::default();
         for touched in Touched::stripes(layout, span.blocks()) {
             let stripe = Stripe { layout, absence, number: touched.stripe };
-            check_available(&stripe, span, &touched)?;
+            if !absence.is_none() {
+                check_available(&stripe, span, &touched)?;
+            }
             for unit in touched.units() {
-                let (rows, place) = (touched.rows(unit), stripe.place(unit));
+                let (rows, place) = (touched.rows(unit), layout.data_unit(stripe.number, unit));
                 if !absence.is_lost(place.position) {
                     shares.prewrite(at_row(place, rows.start), rows.count);
                 }
@@ -219,10 +221,8 @@ impl WritePlan {
 }
 
 /// Whether what is there of a stripe suffices to write it.
+#[cold]
 fn check_available(stripe: &Stripe, span: Span, touched: &Touched) -> Result<(), Unavailable> {
-    if stripe.absence.is_none() {
-        return Ok(());
-    }
     let positions = if stripe.redundancy().is_empty() {
         // A whole block of a stale unit needs nothing old.
         let partly = |unit| edge_rows(stripe, span, unit, touched.rows(unit)).next().is_some();
@@ -240,25 +240,23 @@ fn plan_band(stripe: &Stripe, span: Span, band: &Band, shares: &mut Shares) -> R
     let rows = band.rows;
     let method = band_method(stripe, span, band);
     for unit in stripe.data() {
-        let place = stripe.place(unit);
+        let place = stripe.layout.data_unit(stripe.number, unit);
         match (method, band.units.contains(&unit)) {
             (Method::Small, true) | (Method::Large, false) => shares.read(at_row(place, rows.start), rows.count),
             (Method::Full | Method::Large, true) => {
                 for row in edge_rows(stripe, span, unit, rows) {
-                    if !stripe.absence.is_unreadable(place.position) {
+                    if stripe.absence.is_unreadable(place.position) {
+                        stripe.read_sources(unit, BlockRange::new(row, 1), shares)?;
+                    } else {
                         shares.read(at_row(place, row), 1);
-                        continue;
-                    }
-                    for source in stripe.sources(unit)? {
-                        shares.read(at_row(stripe.place(source), row), 1);
                     }
                 }
             }
             (Method::Small | Method::Full, false) => {}
         }
     }
-    for unit in stripe.redundancy() {
-        let place = at_row(stripe.place(unit), rows.start);
+    for unit in 0..stripe.layout.redundancy_units() {
+        let place = at_row(stripe.layout.redundancy_unit(stripe.number, unit), rows.start);
         if stripe.absence.is_lost(place.position) {
             continue;
         }
@@ -282,6 +280,7 @@ fn band_method(stripe: &Stripe, span: Span, band: &Band) -> Method {
 
 /// The method that is left to a band some unit of which can't be read (see the table at the head of `plan`); none, if
 /// there is no such unit.
+#[cold]
 fn method_with_gaps(stripe: &Stripe, band: &Band) -> Option<Method> {
     let without_old_parity = if band.units.len() == stripe.data().len() { Method::Full } else { Method::Large };
     if stripe.redundancy().all(|unit| stripe.is_lost(unit)) {
