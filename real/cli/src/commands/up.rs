@@ -14,6 +14,7 @@ use braid_base::units::{format_size, parse_size};
 use braid_base::{DeviceId, NodeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, Endpoint, RunningSet, Supervision, VolumeEntry, VolumeState,
+    monitor_file,
 };
 use braid_layout::Scheme;
 use braid_nbd::{Server, uri};
@@ -199,7 +200,8 @@ impl Array {
     /// Waits for the devices, and makes what volumes are to be there.
     async fn bring_up(&mut self, description: &ArrayDescription) -> Result<Session, Failure> {
         self.start_lock_servers_if_needed(description);
-        let all_serve = self.all_serve(description.devices.len());
+        let ours = description.devices.iter().filter(|device| device.address.is_none());
+        let all_serve = self.all_serve(ours.count());
         tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
             Err(Failure::unreachable("device-slow", format!("the devices did not all serve within {READY_WAIT:?}")))
         })?;
@@ -217,7 +219,7 @@ impl Array {
         }
     }
 
-    /// Waits until every device serves.
+    /// Waits until the monitor and every device that is ours to run serve.
     async fn all_serve(&mut self, devices: usize) -> Result<(), Failure> {
         let begun = Instant::now();
         while self.running.devices.len() < devices || self.running.monitor.is_none() {
@@ -228,6 +230,8 @@ impl Array {
                 Err(failure) if is_in_use(failure) && begun.elapsed() < IN_USE_WAIT => {}
                 // Only some volumes need one, and those wait.
                 Err(_) if matches!(report.node, NodeId::LockServer(_)) => self.note(&report),
+                // Somebody else runs it, which will do.
+                Err(failure) if report.node == NodeId::Monitor && is_in_use(failure) => self.note(&report),
                 Err(failure) => return Err(failure.clone()),
             }
         }
@@ -320,6 +324,8 @@ fn open_or_create(folder: &ArrayFolder, asked: &Asked) -> Result<ArrayDescriptio
     if description.created {
         return Ok(description);
     }
+    // What an earlier attempt left of it knows other devices, or the same ones otherwise.
+    let _ = std::fs::remove_file(folder.dir().join(monitor_file()));
     for entry in &description.devices {
         let config = StoreConfig { array: description.array, device: DeviceId(entry.id), size: entry.size };
         device::create(&entry.path(folder.dir()), &config, true)?;

@@ -78,7 +78,7 @@ pub struct Keepers {
 }
 
 impl Keepers {
-    /// Starts the monitor and every device of the array. What becomes of them is told by [`Keepers::report`].
+    /// Starts the monitor and every device of the array, but those that somebody else runs, at an address of their own. What becomes of them is told by [`Keepers::report`].
     pub fn start(folder: &ArrayFolder, description: &ArrayDescription, placement: Placement) -> Keepers {
         let (reporter, reports) = mpsc::channel(description.devices.len() + 1);
         let mut keepers = Keepers {
@@ -98,7 +98,8 @@ impl Keepers {
             keepers.stop_monitor.subscribe(),
             keepers.reporter.clone(),
         ));
-        for DeviceEntry { id, file, .. } in &description.devices {
+        let ours = description.devices.iter().filter(|device| device.address.is_none());
+        for DeviceEntry { id, file, .. } in ours {
             let (folder, file) = (folder.clone(), folder.dir().join(file));
             keepers.add(Assignment::Device { folder, array: description.array, id: DeviceId(*id), file });
         }
