@@ -189,18 +189,22 @@ impl Recovery {
         self.journal = Some(journal);
         self.records = found.records;
 
-        let mut state = State::new(&geometry);
+        let mut state = State::new(&geometry, superblock.device);
         let mut pages = BTreeSet::new();
         // The snapshot that the journal begins with names the objects whose pages are on the disk. Another snapshot may
         // follow, of a checkpoint that did not end: it says nothing new.
         let mut in_snapshot = true;
-        for record in &self.records {
+        for (index, record) in self.records.iter().enumerate() {
             in_snapshot &= record.may_be_carried();
             let known = match record {
                 Record::Object(object) if in_snapshot => {
                     let fits = state.objects.insert(object.clone());
                     pages.extend(object.extents.iter().filter(|_| fits).flat_map(pages_of));
                     fits || state.objects.get(object.description.object) == Some(object)
+                }
+                Record::Membership { membership, returned } if index < found.snapshot_records => {
+                    state.carry_on(membership.clone(), *returned);
+                    true
                 }
                 Record::Intent(intent) | Record::Applied(intent) => names_slots_below(intent, geometry.slots),
                 _ => true,
