@@ -89,7 +89,8 @@ async fn keep(folder: &ArrayFolder, start: Generation, view: &ServerView<LockSer
     loop {
         let now = Moment::now();
         let counters: Counts = view.counters();
-        let report = LeaseReport { counters: counters.into_map(), revision: 0, lock_server: Some(published.clone()) };
+        let lock_server = Some(published.clone());
+        let report = LeaseReport { counters: counters.into_map(), lock_server, ..LeaseReport::default() };
         let renew = move |folder: &ArrayFolder| folder.renew(start, &now, Some(report)).map(|()| now);
         match blocking(folder, renew).await {
             Ok(now) => renewed = now,

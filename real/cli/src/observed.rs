@@ -1,7 +1,8 @@
 //! Machines that can be looked at while they run: what they, their shell and their process have counted.
 
 use crate::counts::Counts;
-use braid_base::{Now, Time, VolumeId};
+use braid_base::{BLOCK_BYTES, Now, Time, VolumeId};
+use braid_control::Help;
 use braid_device::{Device, Service};
 use braid_host::Host;
 use braid_locks::{LockServer, LockService};
@@ -281,6 +282,12 @@ impl HostView {
     /// True if the array has said that it serves this host no more.
     pub fn is_fenced(&self) -> bool {
         self.host.borrow().is_fenced()
+    }
+
+    /// What it does for a device that has come back.
+    pub fn helps(&self) -> Option<Help> {
+        let (device, left) = self.host.borrow().helps()?;
+        Some(Help { device: device.0, left: left.map(|blocks| blocks * BLOCK_BYTES as u64) })
     }
 
     /// True if nothing is under way on any volume that is on hold.

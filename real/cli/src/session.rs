@@ -186,7 +186,8 @@ impl Keeper {
                 return;
             }
             let now = Moment::now();
-            let report = LeaseReport { counters: view.counters().into_map(), revision, lock_server: None };
+            let (counters, helps) = (view.counters().into_map(), view.helps());
+            let report = LeaseReport { counters, revision, helps, lock_server: None };
             let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, Some(report)).map(|()| now);
             match blocking(&folder, renew).await {
                 Ok(now) => renewed = now,

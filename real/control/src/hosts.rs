@@ -39,9 +39,21 @@ pub struct LeaseReport {
     /// The newest revision of the description that it lives by: of the volumes on hold there, it has nothing under way.
     #[serde(default)]
     pub revision: u64,
+    /// The device that it brings what that missed, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helps: Option<Help>,
     /// If it is a lock server: which, and where.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_server: Option<LockService>,
+}
+
+/// What a host does for a device that has come back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Help {
+    /// Which device.
+    pub device: u16,
+    /// Bytes of volumes that are still to be looked at; none while that is being found out.
+    pub left: Option<u64>,
 }
 
 /// A lock server that serves.
@@ -280,7 +292,7 @@ mod tests {
         assert!(live(&at(14)));
         assert!(!live(&at(15)));
         let counters = BTreeMap::from([("operations".to_string(), 3)]);
-        let report = LeaseReport { counters, revision: 7, lock_server: None };
+        let report = LeaseReport { counters, revision: 7, helps: None, lock_server: None };
         folder.renew(generation, &at(13), Some(report.clone())).unwrap();
         folder.renew(generation, &at(14), None).unwrap();
         assert!(live(&at(18)));

@@ -35,7 +35,7 @@ pub use description::{
 };
 pub use error::ControlError;
 pub use folder::{ArrayFolder, Supervision};
-pub use hosts::{Expired, Fence, HostEntry, LeaseReport, LockService};
+pub use hosts::{Expired, Fence, Help, HostEntry, LeaseReport, LockService};
 pub use moment::Moment;
 pub use monitor::{DeviceReport, DeviceStanding, MonitorEntry, MonitorReport, monitor_file};
 pub use run::{Endpoint, RunningDaemon, RunningSet};

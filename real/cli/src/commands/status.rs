@@ -98,6 +98,7 @@ impl View<'_> {
                 "state": self.device_health(id).words(),
                 "standing": self.standing(id).map(|device| device.standing.name()),
                 "since": self.standing(id).map(|device| device.since),
+                "left": self.left(id),
                 "helper": self.standing(id).and_then(|device| device.helper),
                 "restarts": running.map(|running| running.restarts),
                 "counters": counters,
@@ -291,11 +292,19 @@ impl View<'_> {
         self.monitor.as_ref()?.report.devices.iter().find(|device| device.id == id.0)
     }
 
+    /// What a device that has come back has yet to be brought, as far as its helper has said.
+    fn left(&self, id: DeviceId) -> Option<u64> {
+        let helper = Generation(self.standing(id)?.helper?);
+        let host = self.hosts.iter().find(|host| host.generation == helper)?;
+        host.report.helps.as_ref().filter(|help| help.device == id.0)?.left
+    }
+
     fn standing_words(&self, id: DeviceId) -> String {
         match self.standing(id) {
-            Some(DeviceReport { standing: DeviceStanding::Returning, helper, .. }) => match helper {
-                Some(host) => format!("returning, helped by {}", Generation(*host)),
-                None => "returning, no host helps".to_string(),
+            Some(DeviceReport { standing: DeviceStanding::Returning, helper, .. }) => match (helper, self.left(id)) {
+                (Some(_), Some(left)) => format!("returning, {} to go", format_size(left)),
+                (Some(host), None) => format!("returning, helped by {}", Generation(*host)),
+                (None, _) => "returning, no host helps".to_string(),
             },
             Some(device) => device.standing.name().to_string(),
             None => String::new(),

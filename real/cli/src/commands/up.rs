@@ -66,6 +66,9 @@ pub struct Arguments {
     /// Port for NBD clients on 127.0.0.1; 0 takes any free one
     #[arg(long, default_value_t = 10809)]
     port: u16,
+    /// Come up though devices can't be served, as far as the others can do without them
+    #[arg(long)]
+    degraded: bool,
     /// Run the monitor and each device in a process of its own (the default)
     #[arg(long, conflicts_with = "in_process")]
     processes: bool,
@@ -121,6 +124,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         keepers: Keepers::start(&folder, &description, placement),
         running: RunningSet::begun(std::process::id()),
         lock_servers_started: false,
+        may_be_degraded: arguments.degraded,
         supervision,
         folder,
     };
@@ -139,6 +143,8 @@ struct Array {
     keepers: Keepers,
     running: RunningSet,
     lock_servers_started: bool,
+    /// Devices that can't be served are done without.
+    may_be_degraded: bool,
     /// Given up last of all: from then on another may run the array.
     supervision: Supervision,
 }
@@ -201,13 +207,18 @@ impl Array {
     async fn bring_up(&mut self, description: &ArrayDescription) -> Result<Session, Failure> {
         self.start_lock_servers_if_needed(description);
         let ours = description.devices.iter().filter(|device| device.address.is_none());
-        let all_serve = self.all_serve(ours.count());
+        let all_serve = self.all_serve(ours.count(), description.populated);
         tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
             Err(Failure::unreachable("device-slow", format!("the devices did not all serve within {READY_WAIT:?}")))
         })?;
         let session = Session::start(&self.folder, "up").await?;
         let volumes = async {
-            volumes::settle(&session).await?;
+            match volumes::settle(&session).await {
+                Err(failure) if self.may_be_degraded => {
+                    tracing::warn!("what was begun with a volume can't be ended now: {failure}");
+                }
+                settled => settled?,
+            }
             volumes::create_initial(&session).await
         };
         match volumes.await {
@@ -220,7 +231,7 @@ impl Array {
     }
 
     /// Waits until the monitor and every device that is ours to run serve.
-    async fn all_serve(&mut self, devices: usize) -> Result<(), Failure> {
+    async fn all_serve(&mut self, devices: usize, populated: bool) -> Result<(), Failure> {
         let begun = Instant::now();
         while self.running.devices.len() < devices || self.running.monitor.is_none() {
             let report = self.keepers.report().await;
@@ -232,6 +243,12 @@ impl Array {
                 Err(_) if matches!(report.node, NodeId::LockServer(_)) => self.note(&report),
                 // Somebody else runs it, which will do.
                 Err(failure) if report.node == NodeId::Monitor && is_in_use(failure) => self.note(&report),
+                // Until all has been made that is to be there from the start, all are needed.
+                Err(_) if self.may_be_degraded && populated => self.note(&report),
+                Err(failure) if populated && failure.hint.is_none() => {
+                    let hint = "`braid up --degraded` does without it, as far as the others can";
+                    return Err(failure.clone().hint(hint));
+                }
                 Err(failure) => return Err(failure.clone()),
             }
         }
