@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// The least time between two renewals that are sent because something is amiss.
 const HASTE: Duration = Duration::from_millis(20);
+/// Before it knows a membership, it asks so many times as often as later.
+const STARTING: u32 = 10;
 
 /// A device's place in the array.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +97,10 @@ impl Device {
         if self.place.fixed || self.service != Service::Serving {
             return None;
         }
-        Some(self.place.last_renewal.map_or(Time(0), |last| last.after(self.config.settings.heartbeat)))
+        // Who has no membership yet is just starting, and so perhaps is the monitor.
+        let heartbeat = self.config.settings.heartbeat;
+        let wait = if self.place.adopted.is_some() { heartbeat } else { heartbeat / STARTING };
+        Some(self.place.last_renewal.map_or(Time(0), |last| last.after(wait)))
     }
 
     pub(crate) fn on_monitor(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {

@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// The least time between two requests for news that are sent because something is amiss.
 const HASTE: Duration = Duration::from_millis(20);
+/// Before it knows a membership, it asks so many times as often as later.
+const STARTING: u32 = 10;
 /// A device that has not been heard for so many heartbeats is named to the monitor.
 const HEARTBEATS_MISSED: u32 = 4;
 
@@ -133,7 +135,10 @@ impl Host {
     /// Says to the monitor that this host is there, and which devices are not.
     pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut Effects) {
         self.ask_monitor(now, out);
-        self.timers.set(Timer::Monitor, now.time.after(self.config.settings.heartbeat));
+        // Who has no membership yet is just starting, and so perhaps is the monitor.
+        let heartbeat = self.config.settings.heartbeat;
+        let wait = if self.place.membership.is_some() { heartbeat } else { heartbeat / STARTING };
+        self.timers.set(Timer::Monitor, now.time.after(wait));
     }
 
     pub(crate) fn has_monitor(&self) -> bool {
