@@ -110,3 +110,5 @@ impl Default for Settings {
 
 const _: () = assert!(COMMITS_PER_REQUEST_MAX * 8 < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX);
 const _: () = assert!(EXTENTS_MAX * 17 < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX);
+// A membership and the devices that are away: 12 bytes a member, and two sets of fenced hosts.
+const _: () = assert!(DEVICES_MAX * (12 + 2) + 2 * FENCED_MAX * 4 < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX);

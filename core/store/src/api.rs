@@ -154,6 +154,16 @@ pub enum StoreError {
         /// Ours.
         known: u32,
     },
+    /// Made by an earlier release, in a format that this one does not read.
+    #[error(
+        "the device has format {found}, this release reads {known}: make the device anew, or use the release that made it"
+    )]
+    OlderFormat {
+        /// On disk.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
     /// It belongs to another array.
     #[error("the device belongs to array {found}, not to {expected}")]
     OtherArray {

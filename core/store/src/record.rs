@@ -81,7 +81,15 @@ impl Decision {
 /// The room of a membership in the journal.
 pub(crate) fn membership_len(membership: &Membership) -> u64 {
     let fence = &membership.fence;
-    (1 + 4 + 4 + MEMBER_MAX * membership.members.len() + 12 + 4 * (fence.except.len() + fence.also.len())) as u64
+    (1 + 4 + 4 + 4 + MEMBER_MAX * membership.members.len() + 12 + 4 * (fence.except.len() + fence.also.len())) as u64
+}
+
+/// The most extents in one record of what was missed.
+pub(crate) const MISSED_PER_RECORD: usize = 512;
+
+/// The room of so many extents that were missed.
+pub(crate) fn missed_len(extents: usize) -> u64 {
+    (extents.div_ceil(MISSED_PER_RECORD) * (1 + 2 + 8 + 4) + 16 * extents) as u64
 }
 
 /// Neighbouring entries of the chunk map; an object's extents follow each other by chunk.
@@ -111,8 +119,17 @@ pub(crate) enum Record {
     Stamps(Clock),
     /// A membership, adopted here.
     Adopted(Membership),
-    /// The one adopted last, carried along.
-    Membership(Membership),
+    /// The one adopted last, carried along; and the epoch in which this device was last found to have returned.
+    Membership {
+        membership: Membership,
+        returned: Epoch,
+    },
+    /// What a device that is out has missed, carried along; in blocks of the volume.
+    Missed {
+        device: DeviceId,
+        object: ObjectId,
+        extents: Vec<BlockRange>,
+    },
     /// An object made just now: its map entries are to be emptied.
     Created(ObjectRecord),
     /// An object carried along: its map entries are on the disk.
@@ -148,6 +165,7 @@ const OBJECT: u8 = 11;
 const REMOVED: u8 = 12;
 const REORDERED: u8 = 13;
 const MEMBERSHIP: u8 = 14;
+const MISSED: u8 = 15;
 
 const STANDING_IN: u8 = 0;
 const STANDING_RETURNING: u8 = 1;
@@ -308,7 +326,20 @@ impl Record {
                 to.put_u64_le(until.0);
             }
             Record::Adopted(membership) => put_membership(to, ADOPTED, membership),
-            Record::Membership(membership) => put_membership(to, MEMBERSHIP, membership),
+            Record::Membership { membership, returned } => {
+                put_membership(to, MEMBERSHIP, membership);
+                to.put_u32_le(returned.0);
+            }
+            Record::Missed { device, object, extents } => {
+                to.put_u8(MISSED);
+                to.put_u16_le(device.0);
+                to.put_u64_le(object.0);
+                to.put_u32_le(extents.len() as u32);
+                for extent in extents {
+                    to.put_u64_le(extent.start);
+                    to.put_u64_le(extent.count);
+                }
+            }
             Record::Created(object) => put_object(to, CREATED, object),
             Record::Object(object) => put_object(to, OBJECT, object),
             Record::Removed(object) => {
@@ -325,8 +356,8 @@ impl Record {
 
     /// True for the kinds that a snapshot is made of.
     pub fn may_be_carried(&self) -> bool {
-        use Record::{Decided, Intent, Membership, Object, Stamps};
-        matches!(self, Stamps(_) | Membership(_) | Object(_) | Decided(_) | Intent(_))
+        use Record::{Decided, Intent, Membership, Missed, Object, Stamps};
+        matches!(self, Stamps(_) | Membership { .. } | Object(_) | Decided(_) | Missed { .. } | Intent(_))
     }
 
     /// The next record of a batch's description.
@@ -348,7 +379,16 @@ impl Record {
             }
             STAMPS => Record::Stamps(Clock(from.try_get_u64_le()?)),
             ADOPTED => Record::Adopted(take_membership(from)?),
-            MEMBERSHIP => Record::Membership(take_membership(from)?),
+            MEMBERSHIP => {
+                Record::Membership { membership: take_membership(from)?, returned: Epoch(from.try_get_u32_le()?) }
+            }
+            MISSED => Record::Missed {
+                device: DeviceId(from.try_get_u16_le()?),
+                object: ObjectId(from.try_get_u64_le()?),
+                extents: (0..from.try_get_u32_le()?)
+                    .map(|_| Ok(BlockRange::new(from.try_get_u64_le()?, from.try_get_u64_le()?)))
+                    .collect::<Result<_, Nonsense>>()?,
+            },
             CREATED => Record::Created(take_object(from)?),
             OBJECT => Record::Object(take_object(from)?),
             REMOVED => Record::Removed(ObjectId(from.try_get_u64_le()?)),
@@ -586,7 +626,12 @@ mod tests {
             Record::Settled { host: Generation(4), sequence: 5 },
             Record::Stamps(Clock(99)),
             Record::Adopted(membership(two.clone())),
-            Record::Membership(membership(two)),
+            Record::Membership { membership: membership(two), returned: Epoch(4) },
+            Record::Missed {
+                device: DeviceId(4),
+                object: ObjectId(6),
+                extents: vec![BlockRange::new(3, 4), BlockRange::new(90, 1)],
+            },
             Record::Created(object.clone()),
             Record::Object(object),
             Record::Removed(ObjectId(6)),
@@ -630,12 +675,24 @@ mod tests {
         let mut description = Vec::new();
         intent().encode(false, &mut description);
         assert!((description.len() + intent().payload_len()) as u64 <= intent().journal_len());
+        for record in records() {
+            description.clear();
+            record.encode(&mut description);
+            let room = match record {
+                Record::Decided(decision) => decision.journal_len(),
+                Record::Membership { membership, .. } => membership_len(&membership),
+                Record::Missed { extents, .. } => missed_len(extents.len()),
+                Record::Object(object) => object.journal_len(),
+                _ => continue,
+            };
+            assert!(description.len() as u64 <= room, "{} of {room}", description.len());
+        }
     }
 
     proptest! {
         #[test]
         fn garbage_is_an_error_and_not_a_panic(
-            which in 0usize..13, at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(),
+            which in 0usize..14, at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(),
         ) {
             let mut description = Vec::new();
             records()[which].encode(&mut description);

@@ -263,6 +263,7 @@ impl Storage for Store {
                 ("journal_bytes_used", serving.journal.used()),
                 ("intents_undecided", serving.state.intents.len() as u64),
                 ("commits_remembered", serving.state.decisions.len() as u64),
+                ("extents_missed", serving.state.missed.len() as u64),
                 ("blocks_in_journal", serving.state.resident.len() as u64),
                 ("writes_waiting", serving.queue.len() as u64),
                 ("slots", u64::from(slots.total())),

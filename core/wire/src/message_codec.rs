@@ -11,6 +11,7 @@ use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, Membership, ObjectId, Stamp,
     Standing, Time, TransactionId,
 };
+use std::collections::BTreeSet;
 
 /// A struct whose fields go out one after the other.
 macro_rules! wire_struct {
@@ -93,7 +94,6 @@ wire_struct!(LockAnswer { start, reply });
 wire_struct!(LockExtent { position, range, mode });
 wire_struct!(MonitorRequest { epoch, command });
 wire_struct!(MonitorAnswer { membership, away, reply });
-wire_struct!(Membership { epoch, members, fence });
 wire_struct!(Member { device, standing, since });
 
 wire_list! {
@@ -143,9 +143,10 @@ wire_enum!(Task {
     2 => RemoveObject { object },
     3 => ListObjects,
     4 => Flush,
-    5 => ListMissed { device, object, from },
+    // 5 fenced hosts, up to version 2.
     6 => Inspect,
     7 => SetOrdering { object, ordering },
+    8 => ListMissed { device, object, from },
 });
 wire_enum!(Command {
     1 => Heartbeat,
@@ -197,7 +198,29 @@ wire_enum!(MonitorReply { 1 => Lease { sent }, 2 => Fenced { ticket }, 3 => Chan
 wire_enum!(Standing { 1 => In, 2 => Returning { helper }, 3 => Out });
 wire_enum!(LockRefusal { 1 => Timeout, 2 => Busy, 3 => Malformed });
 
-/// The two sets are lists on the wire.
+/// Nobody has to doubt a membership later: each device is there once, in order, since an epoch that has been; helpers have names.
+impl Wire for Membership {
+    fn put(&self, to: &mut Writer) {
+        self.epoch.put(to);
+        self.members.put(to);
+        self.fence.put(to);
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        let membership = Membership { epoch: Wire::take(from)?, members: Wire::take(from)?, fence: Wire::take(from)? };
+        let sound = |member: &Member| {
+            member.since <= membership.epoch
+                && member.standing != Standing::Returning { helper: Some(Generation::default()) }
+        };
+        let ascending = membership.members.is_sorted_by(|one, next| one.device < next.device);
+        if ascending && membership.members.iter().all(sound) {
+            Ok(membership)
+        } else {
+            Err(WireError::BadValue { what: "membership" })
+        }
+    }
+}
+
+/// The two sets are lists on the wire, ascending.
 impl Wire for FenceTable {
     fn put(&self, to: &mut Writer) {
         self.below.put(to);
@@ -205,8 +228,15 @@ impl Wire for FenceTable {
         to.put_list(&self.also.iter().copied().collect::<Vec<_>>());
     }
     fn take(from: &mut Reader) -> Result<Self, WireError> {
-        let (below, except, also): (_, Vec<_>, Vec<_>) = (Wire::take(from)?, Wire::take(from)?, Wire::take(from)?);
-        Ok(FenceTable { below, except: except.into_iter().collect(), also: also.into_iter().collect() })
+        let below = Wire::take(from)?;
+        let mut set = || -> Result<BTreeSet<Generation>, WireError> {
+            let hosts: Vec<Generation> = Wire::take(from)?;
+            if !hosts.is_sorted_by(|one, next| one < next) {
+                return Err(WireError::BadValue { what: "set of hosts" });
+            }
+            Ok(hosts.into_iter().collect())
+        };
+        Ok(FenceTable { below, except: set()?, also: set()? })
     }
 }
 

@@ -136,6 +136,7 @@ impl From<StoreError> for Failure {
             StoreError::NotBraid => Failure::failed("not-a-device", message)
                 .hint("if there was one, its beginning was written over: bring it back from a copy"),
             StoreError::NewerFormat { .. } => Failure::failed("newer-format", message),
+            StoreError::OlderFormat { .. } => Failure::failed("older-format", message),
             StoreError::OtherArray { .. } => Failure::failed("wrong-array", message)
                 .hint("serve it with the folder of its own array, or give this array a file of its own"),
             StoreError::OtherDevice { .. } => Failure::failed("wrong-device", message),
