@@ -303,9 +303,9 @@ fn who_is_in_costs_a_commit_nothing() {
     assert_eq!(cost(&[]), cost(&[(OTHER, Standing::Out, 2)]), "and who is out no more");
 }
 
-/// A membership by which this device was out, and a commit just before it, while a checkpoint takes its snapshot: after a crash
-/// the records before that snapshot are replayed through it.
-fn adopted_as_a_checkpoint_begins(mut bench: Bench, memberships: &[Membership]) {
+/// A membership by which this device was out, and a commit and an intent just before it, while a checkpoint takes its snapshot.
+/// After a crash the records before that snapshot are replayed through it; if the checkpoint has ended, only those behind it.
+fn adopted_as_a_checkpoint_begins(mut bench: Bench, memberships: &[Membership], ended: bool) {
     bench.prepare_at(1, 1, 10, 10);
     bench.prepare_at(2, 1, 20, 20);
     for sequence in 10.. {
@@ -318,6 +318,7 @@ fn adopted_as_a_checkpoint_begins(mut bench: Bench, memberships: &[Membership]) 
     bench.store.apply(bench.now, intent(3, vec![data(35, 10, 9)]), &mut bench.out);
     bench.perform();
     bench.store.commit(bench.now, transaction(1), &mut bench.out);
+    bench.store.prepare(bench.now, written(4, 1, 40, 40), &mut bench.out);
     for membership in memberships {
         bench.store.adopt(9, membership.clone(), &mut bench.out);
     }
@@ -327,6 +328,13 @@ fn adopted_as_a_checkpoint_begins(mut bench: Bench, memberships: &[Membership]) 
         assert!(bench.end_one(), "{:?}", bench.events);
     }
     assert!(bench.counter("journal_bytes_used") > JOURNAL / 2, "the snapshot has not yet freed what is before it");
+    if ended {
+        while bench.counter("checkpoints") == 0 {
+            assert!(bench.end_one());
+        }
+        let refused = StoreEvent::Prepared { transaction: transaction(4), result: Err(Failure::Absent) };
+        assert!(bench.events.contains(&refused), "{:?}", bench.events);
+    }
     bench.disk.crash_hard();
     let (mut bench, recovered) = Bench::start(bench.disk, 1).expect("nothing is wrong");
     assert_eq!(recovered.membership.as_ref(), memberships.last());
@@ -337,11 +345,55 @@ fn adopted_as_a_checkpoint_begins(mut bench: Bench, memberships: &[Membership]) 
 
 #[test]
 fn what_was_committed_just_before_this_device_was_found_to_be_out_stays() {
-    adopted_as_a_checkpoint_begins(Bench::new(1).with_members(), &[membership(4, &[(OWN, RETURNING, 3)])]);
+    for ended in [false, true] {
+        adopted_as_a_checkpoint_begins(Bench::new(1).with_members(), &[membership(4, &[(OWN, RETURNING, 3)])], ended);
+    }
 }
 
 #[test]
 fn a_first_membership_and_another_in_one_batch_follow_each_other() {
     let memberships = [membership(1, &[]), membership(4, &[(OWN, RETURNING, 3)])];
-    adopted_as_a_checkpoint_begins(Bench::with_object(100), &memberships);
+    for ended in [false, true] {
+        adopted_as_a_checkpoint_begins(Bench::with_object(100), &memberships, ended);
+    }
+}
+
+#[test]
+fn a_full_journal_takes_a_membership_with_all_that_follows_from_it() {
+    let mut bench = Bench::new(1).with_members();
+    let mut sequence = 0;
+    // Decisions that nobody lets go, and then what is undecided, until no more is let in.
+    let refused = loop {
+        sequence += 1;
+        let participants = vec![OTHER, OWN, THIRD];
+        bench.store.prepare(
+            bench.now,
+            Intent { participants, ..written(sequence, 1, sequence * 10, sequence * 10) },
+            &mut bench.out,
+        );
+        bench.settle();
+        let StoreEvent::Prepared { result, .. } = bench.events.pop_back().expect("it is answered") else {
+            panic!("{:?}", bench.events)
+        };
+        if result.is_err() {
+            break result;
+        }
+        if bench.counter("commits_remembered") < 2000 {
+            bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
+        }
+    };
+    assert_eq!(refused, Err(Failure::Busy));
+    assert!(bench.counter("intents_undecided") > 10);
+    bench.events.clear();
+    bench.adopt(membership(2, &[(OTHER, Standing::Out, 2), (THIRD, Standing::Out, 2)]));
+    for sequence in 1..sequence {
+        bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
+        bench.settle();
+    }
+    assert_eq!(bench.counter("intents_undecided"), 0);
+    let (mut bench, recovered) = bench.restart().expect("nothing is wrong");
+    assert_eq!(recovered.commits.len() as u64, sequence - 1);
+    assert!(bench.counter("extents_missed") > 100);
+    bench.store.settle(transaction(0).host, sequence);
+    bench.write_at(sequence, 2, 5, 5);
 }
