@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// The least time between two requests for news that are sent because something is amiss.
 const HASTE: Duration = Duration::from_millis(20);
+/// Before it knows a membership, it asks so many times as often as later.
+const STARTING: u32 = 10;
 /// A device that has not been heard for so many heartbeats is named to the monitor.
 const HEARTBEATS_MISSED: u32 = 4;
 
@@ -126,14 +128,19 @@ impl Host {
 
     /// Whether anything is to be expected of a device about a transaction.
     pub(crate) fn counts(&self, transaction: &Transaction, device: DeviceId) -> bool {
+        let alone = transaction.participants.len() == 1 && transaction.participants.contains(&device);
         transaction.volume.layout.redundancy_units() == 0
+            || alone
             || self.membership().is_none_or(|membership| membership.has_been_in_since(device, transaction.epoch))
     }
 
     /// Says to the monitor that this host is there, and which devices are not.
     pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut Effects) {
         self.ask_monitor(now, out);
-        self.timers.set(Timer::Monitor, now.time.after(self.config.settings.heartbeat));
+        // Who has no membership yet is just starting, and so perhaps is the monitor.
+        let heartbeat = self.config.settings.heartbeat;
+        let wait = if self.place.membership.is_some() { heartbeat } else { heartbeat / STARTING };
+        self.timers.set(Timer::Monitor, now.time.after(wait));
     }
 
     pub(crate) fn has_monitor(&self) -> bool {
