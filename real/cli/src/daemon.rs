@@ -92,7 +92,7 @@ impl MonitorAt {
     pub async fn follow(self, follow: watch::Sender<Addresses>) -> Failure {
         let MonitorAt::Folder(folder) = self else { return std::future::pending().await };
         loop {
-            match blocking(&folder, |folder| Ok(look_up(folder)?)).await {
+            match blocking(&folder, look_up).await {
                 Ok(found) => tell(&follow, found),
                 Err(error) => tracing::warn!("can't look up where the monitor is: {error}"),
             }

@@ -353,7 +353,7 @@ fn resident_bytes(status: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use braid_base::limits::Settings;
-    use braid_base::{DeviceId, Epoch, Generation};
+    use braid_base::{DeviceId, Generation, Membership};
     use braid_host::HostConfig;
     use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
     use braid_machine::OpId;
@@ -371,7 +371,7 @@ mod tests {
         };
         let host = Host::new(HostConfig {
             generation: Generation(1),
-            epoch: Epoch(1),
+            membership: Some(Membership::first([DeviceId(0)])),
             devices: vec![DeviceId(0)],
             lock_servers: Vec::new(),
             acquisition: Default::default(),

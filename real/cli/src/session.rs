@@ -4,7 +4,7 @@ use crate::counts::Counts;
 use crate::daemon;
 use crate::failure::Failure;
 use crate::observed::{HostView, ObservedHost};
-use crate::shelf::{Shelf, Wanted};
+use crate::shelf::{self, Shelf};
 use crate::volumes;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Generation, LockServerId, NodeId};
@@ -43,7 +43,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes a generation for `what`, and starts a host that knows no volumes yet.
+    /// Takes a generation for `what`, and starts a host that knows all volumes.
     pub async fn start(folder: &ArrayFolder, what: &str) -> Result<Session, Failure> {
         let description = folder.describe()?;
         let generation = folder.take_generation(what, &Moment::now())?;
@@ -54,7 +54,7 @@ impl Session {
             devices: description.devices.iter().map(|device| DeviceId(device.id)).collect(),
             lock_servers: description.lock_servers().collect(),
             acquisition: acquisition(&description)?,
-            volumes: Vec::new(),
+            volumes: shelf::usable(&description)?,
             settings,
             seed: braid_shell::now().clock.0,
         });
@@ -66,7 +66,7 @@ impl Session {
         let (client, driver) = run_host(host, us, followed, counters, async {
             let _ = stopped.await;
         });
-        let shelf = Shelf::new(client.clone(), view.holds().clone());
+        let shelf = Shelf::new(client.clone(), view.holds().clone(), &description)?;
         let (losing, lost) = watch::channel(None);
         let keeper = Keeper { folder: folder.clone(), generation, view: view.clone(), shelf: shelf.clone() };
         let keeper = tokio::task::spawn_local(keeper.keep(addresses, losing));
@@ -99,17 +99,17 @@ impl Session {
         &self.client
     }
 
-    /// The volumes that it serves.
+    /// The volumes that it knows.
     pub fn shelf(&self) -> &Shelf {
         &self.shelf
     }
 
-    /// Serves the volume of this name, and no other.
+    /// The volume of this name, as it is now.
     pub async fn take_in(&self, name: &str) -> Result<VolumeDescription, Failure> {
         // Read now: whoever changes its ordering after this waits for our lease.
         let description = self.folder.describe()?;
         let volume = volumes::describe(volumes::find(&description, name)?)?;
-        self.shelf.serve(Wanted::Named(vec![name.to_string()]), &description).await?;
+        self.shelf.follow(&description).await?;
         Ok(volume)
     }
 

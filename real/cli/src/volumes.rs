@@ -4,7 +4,7 @@ use crate::creation::{self, DEFAULT_VOLUME};
 use crate::failure::Failure;
 use crate::ordering;
 use crate::session::Session;
-use crate::shelf::{Shelf, Wanted, is_usable};
+use crate::shelf::{Shelf, is_usable};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, Moment, VolumeEntry, VolumeState};
@@ -193,7 +193,8 @@ pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
 pub struct Exports {
     folder: ArrayFolder,
     shelf: Shelf,
-    wanted: Wanted,
+    /// Served are those of these names; all, if there are none.
+    only: Vec<String>,
     served: watch::Sender<Vec<ServedVolume>>,
     backend: HostBackend,
 }
@@ -203,8 +204,7 @@ impl Exports {
     pub fn new(session: &Session, only: Vec<String>) -> Exports {
         let (served, seen) = watch::channel(Vec::new());
         let (folder, shelf) = (session.folder().clone(), session.shelf().clone());
-        let wanted = if only.is_empty() { Wanted::All } else { Wanted::Named(only) };
-        Exports { folder, shelf, wanted, served, backend: HostBackend::new(session.client().clone(), seen) }
+        Exports { folder, shelf, only, served, backend: HostBackend::new(session.client().clone(), seen) }
     }
 
     /// Takes in what is new and drops what is gone. If the description can't be read, all stays as it was.
@@ -216,10 +216,10 @@ impl Exports {
 
     async fn try_refresh(&self) -> Result<(), Failure> {
         let description = self.folder.describe()?;
-        self.shelf.serve(self.wanted.clone(), &description).await?;
+        self.shelf.follow(&description).await?;
         let mut volumes = Vec::new();
         for entry in description.volumes.into_iter().filter(is_usable) {
-            if self.wanted.includes(&entry) {
+            if self.only.is_empty() || self.only.contains(&entry.name) {
                 let volume = describe(&entry)?;
                 let description = format!("{} on {} devices", entry.layout, entry.devices.len());
                 volumes.push(ServedVolume { name: entry.name, description, volume });

@@ -129,7 +129,7 @@ impl Array {
     /// The processes of all devices, as they were when the array was ready.
     pub fn first_device_pids(&self) -> Vec<u32> {
         let devices = self.ready()["devices"].as_array().expect("devices are listed");
-        devices.iter().map(|device| number(&device["pid"]) as u32).collect()
+        devices.iter().filter_map(|device| device["pid"].as_u64()).map(|pid| pid as u32).collect()
     }
 
     /// The file of a device.
