@@ -3,6 +3,7 @@
 //! Whatever clients ask goes through here, so that all of it is in the history; and every scenario can end with
 //! [`Cluster::check_all`], which is what a storm ends with too.
 
+use crate::damage;
 use crate::options::Options;
 use crate::role::Role;
 use crate::surveyor::Surveyor;
@@ -13,11 +14,11 @@ use braid_base::{
 use braid_check::{Cells, Client, History, OperationId, Run, Tag, Verdict, check_stripe, reconstruct};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_host::{Host, HostConfig};
-use braid_layout::{Atomicity, Place, VolumeDescription};
+use braid_layout::{Place, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_store::{Store, StoreConfig};
-use braid_wire::{Ordering, Rejection, Task};
+use braid_wire::{Ordering, Task};
 use braid_world::{Disk, DiskOptions, Happening, LocalClock, Trace, World};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -95,7 +96,7 @@ impl Cluster {
             layout,
             devices: (0..layout.devices() as u16).map(DeviceId).collect(),
             ordering: options.ordering,
-            atomicity: Atomicity::Implied,
+            atomicity: options.atomicity,
         };
         let mut cluster = Cluster {
             world,
@@ -142,6 +143,12 @@ impl Cluster {
     /// All lock servers.
     pub fn lock_servers(&self) -> Vec<LockServerId> {
         (0..self.options.lock_servers).map(LockServerId).collect()
+    }
+
+    /// All nodes that keep something on a disk.
+    pub fn nodes_with_disks(&self) -> impl Iterator<Item = NodeId> + use<> {
+        let devices = self.devices().into_iter().map(NodeId::Device);
+        devices.chain(self.lock_servers().into_iter().map(NodeId::LockServer))
     }
 
     /// The volume.
@@ -333,10 +340,7 @@ impl Cluster {
                 self.history.saw(id, now, holes);
             }
             (Record::Nothing, _) => {}
-            (_, Err(HostError::TimedOut { .. } | HostError::Contended { .. })) => {}
-            // A host that was silent for too long is fenced by lock servers.
-            (_, Err(HostError::LockServerSilent { .. } | HostError::Rejected { rejection: Rejection::Fenced, .. }))
-                if self.options.ordering.needs_lock_server() => {}
+            (_, Err(error)) if self.options.excuses(error) => {}
             (record, outcome) => return failed("unexpected-answer", format!("{record:?}: {outcome:?}")),
         }
         Ok(Some(asked))
@@ -539,12 +543,10 @@ impl Cluster {
 
     fn add_device(&mut self, device: DeviceId) {
         let config = self.store_config(device);
-        let mut disk = Disk::new(DiskOptions::default(), self.rng.fork());
-        for (offset, bytes) in
-            Store::format_with(&config, 77, self.options.journal_bytes).expect("simulated devices are large enough")
-        {
-            disk.preload(offset, &bytes);
-        }
+        let fresh = Store::format_with(&config, 77, self.options.journal_bytes).expect("devices are large enough");
+        let space = self.options.chunks.map(|chunks| damage::space_for(&fresh[0].1, chunks));
+        let mut disk = Disk::new(DiskOptions { space, ..DiskOptions::default() }, self.rng.fork());
+        fresh.iter().for_each(|(offset, bytes)| disk.preload(*offset, bytes));
         let machine = self.new_device(device);
         let clock = self.clock();
         self.world.add(NodeId::Device(device), machine, Some(disk), clock);

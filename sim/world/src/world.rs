@@ -55,7 +55,8 @@ struct Node<M> {
     machine: Option<M>,
     disk: Option<Disk>,
     clock: LocalClock,
-    skew: i64,
+    /// How long each input keeps it busy.
+    busy: Duration,
     /// Counts starts: events of an earlier life concern nobody.
     life: u64,
     armed: Option<(Time, u64)>,
@@ -117,7 +118,8 @@ impl<M: Machine> World<M> {
 
     /// Brings in a node, and starts it.
     pub fn add(&mut self, node: NodeId, machine: M, disk: Option<Disk>, clock: LocalClock) {
-        let fresh = Node { machine: None, disk, clock, skew: 0, life: 0, armed: None, stalled_until: Time(0) };
+        let busy = Duration::ZERO;
+        let fresh = Node { machine: None, disk, clock, busy, life: 0, armed: None, stalled_until: Time(0) };
         assert!(self.nodes.insert(node, fresh).is_none(), "{node} is in the world already");
         self.start(node, machine);
     }
@@ -154,20 +156,44 @@ impl<M: Machine> World<M> {
 
     /// Moves a node's wall clock by so many nanoseconds.
     pub fn step_clock(&mut self, node: NodeId, by: i64) {
-        let place = self.node_mut(node);
-        place.clock.step(by);
-        place.skew += by;
+        self.node_mut(node).clock.step(by);
         self.trace.event(self.now, Some(node), &[2, by as u64], format_args!("clock steps by {by} ns"));
     }
 
-    /// By how much a node's wall clock was moved in all, in nanoseconds.
+    /// By how many nanoseconds a node's wall clock is ahead of true time.
     pub fn skew(&self, node: NodeId) -> i64 {
-        self.nodes.get(&node).map_or(0, |place| place.skew)
+        self.nodes.get(&node).map_or(0, |place| place.clock.ahead(self.now))
+    }
+
+    /// Lets both clocks of a node run fast by `ppm` millionths from now on (slow, if negative).
+    pub fn set_clock_rate(&mut self, node: NodeId, ppm: i64) {
+        let now = self.now;
+        self.node_mut(node).clock.set_rate(now, ppm);
+        self.trace.event(now, Some(node), &[12, ppm as u64], format_args!("clock runs fast by {ppm} millionths"));
+        // Its deadline comes at another moment now.
+        self.arm(node);
+    }
+
+    /// By how many millionths a node's clocks run fast.
+    pub fn clock_rate(&self, node: NodeId) -> i64 {
+        self.nodes.get(&node).map_or(0, |place| place.clock.rate_ppm())
+    }
+
+    /// From now on, each input keeps the node busy for so long; what comes meanwhile waits. Zero: it is quick again.
+    pub fn slow_down(&mut self, node: NodeId, busy: Duration) {
+        self.node_mut(node).busy = busy;
+        let facts = [13, busy.as_nanos() as u64];
+        self.trace.event(self.now, Some(node), &facts, format_args!("takes {busy:?} for each input"));
     }
 
     /// True if any node still stalls.
     pub fn is_any_stalled(&self) -> bool {
-        self.nodes.values().any(|place| place.machine.is_some() && place.stalled_until > self.now)
+        self.nodes.keys().any(|node| self.is_stalled(*node))
+    }
+
+    /// True if this node does nothing at present.
+    pub fn is_stalled(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|place| place.machine.is_some() && place.stalled_until > self.now)
     }
 
     /// A node does nothing for a while; what comes meanwhile it finds afterwards.
@@ -306,6 +332,9 @@ impl<M: Machine> World<M> {
         let mut effects = std::mem::take(&mut self.effects);
         machine.step(local, input, &mut effects);
         machine.invariants();
+        if !place.busy.is_zero() {
+            place.stalled_until = place.stalled_until.max(self.now.after(place.busy));
+        }
         for why in effects.drain_ignored() {
             *self.ignored.entry(why).or_default() += 1;
             self.trace.note(self.now, Some(node), format_args!("ignored: {why:?}"));
@@ -366,7 +395,7 @@ impl<M: Machine> World<M> {
     fn arm(&mut self, node: NodeId) {
         let number = self.next_event;
         let now = self.now;
-        let place = self.nodes.get_mut(&node).expect("its machine made the step");
+        let place = self.nodes.get_mut(&node).expect("it is in the world");
         let Some(machine) = &place.machine else { return };
         // A moment passes at least: nobody is woken in the instant in which he asks.
         let at = machine.deadline().map(|deadline| place.clock.when(deadline).max(Time(now.0 + 1_000)));
