@@ -2,6 +2,7 @@
 //!
 //! * [`cluster`] builds an array and has the words that scenarios are told in: write, read, crash, restart, settle, check.
 //! * [`storm`] runs one seed: options, a storm under faults, healing, then every check.
+//! * [`matrix`] lets each node of a tiny array lose power at each of its steps.
 //! * [`attack`] runs many seeds; the program `planted` proves that they find the bugs in `bugs/`.
 //!
 //! ```text
@@ -13,6 +14,7 @@ pub mod attack;
 pub mod cluster;
 mod damage;
 mod exclusion;
+pub mod matrix;
 pub mod options;
 pub mod report;
 mod role;

@@ -24,22 +24,13 @@ const COUNTED: [&str; 4] = ["journal_batches", "chunks_written", "blocks_homed",
 
 /// Runs `options` from beginning to end, keeping so many lines of its trace.
 pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
-    catch_panics_quietly();
     let (seed, ordering) = (options.seed, options.ordering);
-    QUIET.set(true);
-    let built = catch_unwind(AssertUnwindSafe(|| Run::new(options, Trace::keeping(lines))));
-    QUIET.set(false);
-    let mut run = built.map_err(|_| {
-        let details = LAST_PANIC.take();
+    let mut run = caught(|| Ok(Run::new(options, Trace::keeping(lines)))).map_err(|Failed { details, .. }| {
         Failure { check: "panic-at-start", seed, ordering, at: Time(0), event: 0, details, trace: Vec::new() }
     })?;
-    QUIET.set(true);
-    let outcome = catch_unwind(AssertUnwindSafe(|| run.go_to_the_end()));
-    QUIET.set(false);
-    let failed = match outcome {
-        Ok(Ok(())) => return Ok(run.report()),
-        Ok(Err(failed)) => failed,
-        Err(_) => Failed { check: "panic", details: LAST_PANIC.take() },
+    let failed = match caught(|| run.go_to_the_end()) {
+        Ok(()) => return Ok(run.report()),
+        Err(failed) => failed,
     };
     let world = &run.cluster.world;
     Err(Box::new(Failure {
@@ -51,6 +42,15 @@ pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
         details: failed.details,
         trace: world.trace.lines().map(str::to_string).collect(),
     }))
+}
+
+/// A panic is a finding like others. What it leaves half done is only looked at.
+pub(crate) fn caught<T>(act: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
+    catch_panics_quietly();
+    QUIET.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(act));
+    QUIET.set(false);
+    outcome.unwrap_or_else(|_| Err(Failed { check: "panic", details: LAST_PANIC.take() }))
 }
 
 /// A run under way.

@@ -51,6 +51,18 @@ pub enum CrashPoint {
     Sync(u64),
 }
 
+/// What is there, after a loss of power, of writes that were not synced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Keeps {
+    /// As the dice have it: nothing, everything, or some sectors.
+    #[default]
+    Dice,
+    /// Nothing.
+    Nothing,
+    /// Everything.
+    Everything,
+}
+
 /// The disk of one node.
 #[derive(Clone, Debug)]
 pub struct Disk {
@@ -68,6 +80,7 @@ pub struct Disk {
     pages_used: BTreeSet<u64>,
     full: bool,
     crash_point: Option<CrashPoint>,
+    keeps: Keeps,
     wounds: BTreeMap<u64, Wound>,
     astray: Option<Astray>,
     counts: DiskCounts,
@@ -141,6 +154,7 @@ impl Disk {
             pages_used: BTreeSet::new(),
             full: false,
             crash_point: None,
+            keeps: Keeps::Dice,
             wounds: BTreeMap::new(),
             astray: None,
             counts: DiskCounts::default(),
@@ -168,6 +182,11 @@ impl Disk {
     /// Lets power stay, whatever was planned.
     pub fn spare(&mut self) {
         self.crash_point = None;
+    }
+
+    /// What losses of power leave, from now on, of writes that were not synced.
+    pub fn set_keeps(&mut self, keeps: Keeps) {
+        self.keeps = keeps;
     }
 
     /// From now on there is no space but what is used already; or, again, as much as the options say.
@@ -253,7 +272,11 @@ impl Disk {
             }
         }
         self.uncovered.clear();
-        let mood = self.rng.below(4);
+        let mood = match self.keeps {
+            Keeps::Dice => self.rng.below(4),
+            Keeps::Nothing => 0,
+            Keeps::Everything => 1,
+        };
         // Of each write, whether any sector is there, and whether any is not.
         let mut fates: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
         for (sector, Unsynced { base, wound, writes }) in std::mem::take(&mut self.unsynced) {
@@ -456,6 +479,20 @@ mod tests {
         }
         assert_eq!((sum.crashes, sum.lost + sum.torn + sum.kept), (64, 128));
         assert!(sum.lost > 10 && sum.torn > 10 && sum.kept > 10, "{sum:?}");
+    }
+
+    #[test]
+    fn a_disk_keeps_nothing_or_everything_where_it_is_told_to() {
+        for (keeps, byte) in [(Keeps::Nothing, 0), (Keeps::Everything, 1)] {
+            for seed in 0..8 {
+                let mut disk = disk(seed);
+                disk.set_keeps(keeps);
+                run(&mut disk, 1, write(0, 1, 2, false));
+                disk.issue(DiskTag(2), write(4096, 1, 2, true));
+                disk.crash();
+                assert_eq!([disk.peek(0, 1024), disk.peek(4096, 1024)], [[byte; 1024], [byte; 1024]], "{keeps:?}");
+            }
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub mod trace;
 pub mod world;
 
 pub use clock::LocalClock;
-pub use disk::{CrashPoint, Disk, DiskCounts, DiskOptions};
+pub use disk::{CrashPoint, Disk, DiskCounts, DiskOptions, Keeps};
 pub use faults::{Budget, CutShape, Damageable, Fault, FaultKind, FaultOptions, NoSuchFault};
 pub use network::{Network, NetworkCounts, NetworkOptions, Verdict};
 pub use storm::{Storm, Terrain};

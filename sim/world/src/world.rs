@@ -28,7 +28,7 @@ pub enum Happening {
     },
     /// A moment that the owner had asked for ([`World::alarm`]).
     Alarm(u64),
-    /// A node's power failed at the crash point of its disk.
+    /// A node's power failed at the crash point of its disk, or before an input ([`World::crash_before`]).
     PowerFailed(NodeId),
 }
 
@@ -57,6 +57,10 @@ struct Node<M> {
     clock: LocalClock,
     /// How long each input keeps it busy.
     busy: Duration,
+    /// Inputs that it took, over all its lives.
+    inputs: u64,
+    /// Power fails before the input of this number.
+    crash_before: Option<u64>,
     /// Counts starts: events of an earlier life concern nobody.
     life: u64,
     armed: Option<(Time, u64)>,
@@ -118,8 +122,17 @@ impl<M: Machine> World<M> {
 
     /// Brings in a node, and starts it.
     pub fn add(&mut self, node: NodeId, machine: M, disk: Option<Disk>, clock: LocalClock) {
-        let busy = Duration::ZERO;
-        let fresh = Node { machine: None, disk, clock, busy, life: 0, armed: None, stalled_until: Time(0) };
+        let fresh = Node {
+            machine: None,
+            disk,
+            clock,
+            busy: Duration::ZERO,
+            inputs: 0,
+            crash_before: None,
+            life: 0,
+            armed: None,
+            stalled_until: Time(0),
+        };
         assert!(self.nodes.insert(node, fresh).is_none(), "{node} is in the world already");
         self.start(node, machine);
     }
@@ -140,10 +153,23 @@ impl<M: Machine> World<M> {
     pub fn crash(&mut self, node: NodeId) {
         let place = self.node_mut(node);
         place.machine = None;
+        place.crash_before = None;
         if let Some(disk) = &mut place.disk {
             disk.crash();
         }
         self.trace.event(self.now, Some(node), &[1], format_args!("crash"));
+    }
+
+    /// Lets power fail at a node instead of its `count`-th input from now on: so what that node had sent and commanded before is
+    /// under way.
+    pub fn crash_before(&mut self, node: NodeId, count: u64) {
+        let place = self.node_mut(node);
+        place.crash_before = Some(place.inputs + count);
+    }
+
+    /// How many inputs a node has taken, over all its lives.
+    pub fn inputs(&self, node: NodeId) -> u64 {
+        self.nodes.get(&node).map_or(0, |place| place.inputs)
     }
 
     /// Starts the timers' clock of a node that is down over, as a machine does that boots.
@@ -277,6 +303,10 @@ impl<M: Machine> World<M> {
             }
             return self.schedule(at, event);
         }
+        if place.crash_before.is_some_and(|count| place.inputs + 1 >= count) {
+            self.crash(node);
+            return self.happenings.push_back(Happening::PowerFailed(node));
+        }
         let Some(input) = self.input(node, event) else { return };
         self.step(node, input);
     }
@@ -329,6 +359,7 @@ impl<M: Machine> World<M> {
         let place = self.nodes.get_mut(&node).expect("it was just found");
         let local: Now = place.clock.now(self.now);
         let machine = place.machine.as_mut().expect("it is up");
+        place.inputs += 1;
         let mut effects = std::mem::take(&mut self.effects);
         machine.step(local, input, &mut effects);
         machine.invariants();
