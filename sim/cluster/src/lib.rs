@@ -12,6 +12,7 @@
 
 pub mod attack;
 pub mod cluster;
+pub mod crash_table;
 mod damage;
 mod exclusion;
 pub mod matrix;

@@ -120,7 +120,7 @@ impl Options {
         let layout = topology(rng, unit_blocks);
         let settings = settings(rng);
         let budget = budget(&settings, kinds.clone());
-        let tight = [None, Some(rng.between(0, 8))][rng.below(2) as usize];
+        let tight = [None, None, Some(rng.between(1, 8))][rng.below(3) as usize];
         let options = Options {
             seed,
             layout,

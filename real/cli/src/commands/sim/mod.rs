@@ -1,6 +1,7 @@
 //! `braid sim`: the experiments of the papers, on modelled hardware; and the attack, under faults.
 
 mod attack;
+mod matrix;
 mod replay;
 
 use crate::commands::Common;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 /// Simulate arrays, with the protocol code of real ones: attack them, or run the papers' experiments
 ///
 /// `attack` runs whole arrays under every fault that there is, and checks that nothing is lost or out of order; `replay` shows
-/// one such run step by step. What may go wrong, and what must hold then: docs/reliability.md.
+/// one such run step by step; `matrix` lets every node of a tiny array lose power at every step. What may go wrong, and what must hold then: docs/reliability.md.
 ///
 /// `run` measures on modelled hardware. Each experiment prints its numbers beside those of the paper and leaves NAME.csv, NAME.json and a plot for each part of the figure;
 /// `report` makes one page of all. A run is decided by its seed. What is modelled, and what is assumed: docs/simulator.md.
@@ -44,6 +45,7 @@ pub enum Command {
     Report(Report),
     Attack(attack::Arguments),
     Replay(replay::Arguments),
+    Matrix(matrix::Arguments),
 }
 
 /// What `list` takes.
@@ -96,6 +98,7 @@ pub fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure> {
         Command::Report(arguments) => execute_report(&arguments, common),
         Command::Attack(arguments) => attack::execute(arguments, common),
         Command::Replay(arguments) => replay::execute(&arguments, common),
+        Command::Matrix(arguments) => matrix::execute(&arguments, common),
     }
 }
 
