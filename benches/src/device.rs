@@ -4,8 +4,8 @@ use crate::disk::MemoryDisk;
 use crate::{Workload, pattern};
 use braid_base::limits::Settings;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time,
-    TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, ObjectId, Stamp,
+    Time, TransactionId,
 };
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{Effect, Effects, Input, Machine};
@@ -74,7 +74,11 @@ impl Bench {
         let store = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: 128 << 20 };
         let second = 1_000_000_000;
         let mut bench = Bench {
-            device: Device::new(DeviceConfig { store, epoch: EPOCH, settings: Settings::default() }),
+            device: Device::new(DeviceConfig {
+                store,
+                membership: Some(Membership::first([DeviceId(0)])),
+                settings: Settings::default(),
+            }),
             disk: MemoryDisk::formatted(&store, JOURNAL),
             now: Now { time: Time(second), clock: Clock(1000 * second) },
             out: Effects::new(),
@@ -85,7 +89,8 @@ impl Bench {
         };
         bench.take(Input::Start);
         assert_eq!(*bench.device.service(), Service::Serving);
-        let task = Task::CreateObject { object: OBJECT, blocks: BLOCKS, ordering: Ordering::Timestamp };
+        let task =
+            Task::CreateObject { object: OBJECT, blocks: BLOCKS, ordering: Ordering::Timestamp, redundant: true };
         let create = bench.request(Vec::new(), Command::Manage { ticket: 1, task });
         bench.take(create);
         assert!(matches!(bench.hear()[..], [Reply::Managed { result: Ok(_), .. }]));

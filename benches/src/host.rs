@@ -2,7 +2,9 @@
 
 use crate::{Workload, pattern};
 use braid_base::limits::Settings;
-use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, NodeId, Now, Time, VolumeId};
+use braid_base::{
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, Time, VolumeId,
+};
 use braid_host::{Host, HostConfig};
 use braid_layout::{Atomicity, Layout, VolumeDescription};
 use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId};
@@ -58,7 +60,7 @@ impl Stage {
         };
         let config = HostConfig {
             generation: Generation(7),
-            epoch: EPOCH,
+            membership: Some(Membership::first(devices.iter().copied())),
             devices,
             lock_servers: Vec::new(),
             acquisition: Default::default(),

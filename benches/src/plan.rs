@@ -2,7 +2,7 @@
 
 use crate::{Workload, pattern};
 use braid_base::BLOCK_BYTES;
-use braid_layout::{Layout, New, Old, ReadPlan, WritePlan};
+use braid_layout::{Absence, Layout, New, Old, ReadPlan, WritePlan};
 use braid_wire::{Content, Piece};
 
 /// Where requests begin: at a stripe's begin, somewhere in the volume.
@@ -11,8 +11,12 @@ const OFFSET: u64 = 1000 * STRIPE;
 const STRIPE: u64 = 256 << 10;
 
 pub(crate) fn workloads() -> Vec<Workload> {
-    let read = |name, length| Workload::same(name, layout, move |layout| ReadPlan::new(layout, OFFSET, length));
-    let write = |name, length| Workload::same(name, layout, move |layout| WritePlan::new(layout, OFFSET, length));
+    let read = |name, length| {
+        Workload::same(name, layout, move |layout| ReadPlan::new(layout, &Absence::none(), OFFSET, length))
+    };
+    let write = |name, length| {
+        Workload::same(name, layout, move |layout| WritePlan::new(layout, &Absence::none(), OFFSET, length))
+    };
     let parity = |name, length| {
         Workload::same(name, move || Hostwrite::new(length), |write| write.plan.compute(&write.new, &write.old))
             .of_bytes(length as usize)
@@ -43,7 +47,7 @@ struct Hostwrite {
 
 impl Hostwrite {
     fn new(length: u64) -> Hostwrite {
-        let plan = WritePlan::new(&layout(), OFFSET, length);
+        let plan = WritePlan::new(&layout(), &Absence::none(), OFFSET, length).expect("nothing is away");
         let mut old = Old::new();
         for share in plan.shares() {
             let pieces = share.reads.iter().map(|range| {

@@ -65,6 +65,8 @@ pub enum NodeId {
     Device(DeviceId),
     /// A lock server.
     LockServer(LockServerId),
+    /// The array's monitor.
+    Monitor,
 }
 
 impl fmt::Display for NodeId {
@@ -73,6 +75,7 @@ impl fmt::Display for NodeId {
             NodeId::Host(generation) => fmt::Display::fmt(generation, f),
             NodeId::Device(device) => fmt::Display::fmt(device, f),
             NodeId::LockServer(server) => fmt::Display::fmt(server, f),
+            NodeId::Monitor => f.write_str("monitor"),
         }
     }
 }
@@ -98,9 +101,22 @@ impl VolumeId {
     }
 }
 
-/// Which set of devices is in. Requests and answers of other epochs are refused.
+/// Which [`Membership`](crate::Membership) rules. Requests and answers of other epochs are refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u32);
+
+impl Epoch {
+    /// The one after it.
+    pub fn next(self) -> Epoch {
+        Epoch(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "e{}", self.0)
+    }
+}
 
 /// One storage transaction: named by who began it and its number there, never by its stamp alone,
 /// since clocks can step back.

@@ -7,6 +7,7 @@ pub mod checksum;
 pub mod counters;
 pub mod id;
 pub mod limits;
+pub mod membership;
 pub mod range;
 pub mod range_table;
 pub mod rng;
@@ -17,6 +18,7 @@ pub mod units;
 
 pub use buffer::AlignedBuffer;
 pub use id::{ArrayId, DeviceId, Epoch, Generation, LockServerId, NodeId, ObjectId, TransactionId, VolumeId};
+pub use membership::{FenceTable, Member, Membership, Standing};
 pub use range::BlockRange;
 pub use range_table::RangeTable;
 pub use rng::Rng;

@@ -49,8 +49,15 @@ pub struct Settings {
     pub stamp_reservation: Duration,
     /// A host that a device has not heard for so long is taken for dead by it.
     pub host_lease: Duration,
-    /// A host speaks to each device at least this often.
+    /// A host speaks to each device at least this often, and everybody to the monitor.
     pub heartbeat: Duration,
+    /// How long a device serves after it asked the monitor for a lease, and got it.
+    pub device_lease: Duration,
+    /// A device that was taken out comes back after so long at the earliest; doubles up to `readmission_max` if it is taken out
+    /// again soon.
+    pub readmission_min: Duration,
+    /// See `readmission_min`.
+    pub readmission_max: Duration,
     /// How long a COMMIT waits for a request to ride on.
     pub commit_linger: Duration,
     /// The first wait before a host retries after a refusal; doubles up to `backoff_max`.
@@ -84,11 +91,14 @@ impl Default for Settings {
             stamp_reservation: Duration::from_secs(1),
             host_lease: Duration::from_secs(4),
             heartbeat: Duration::from_millis(500),
+            device_lease: Duration::from_secs(4),
+            readmission_min: Duration::from_secs(1),
+            readmission_max: Duration::from_secs(60),
             commit_linger: Duration::from_millis(2),
             backoff_min: Duration::from_millis(1),
             backoff_max: Duration::from_millis(64),
             resend_min: Duration::from_millis(500),
-            resend_max: Duration::from_secs(4),
+            resend_max: Duration::from_secs(1),
             request_timeout: Duration::from_secs(30),
             reader_patience: 4,
             lock_timeout: Duration::from_millis(50),
@@ -100,3 +110,5 @@ impl Default for Settings {
 
 const _: () = assert!(COMMITS_PER_REQUEST_MAX * 8 < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX);
 const _: () = assert!(EXTENTS_MAX * 17 < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX);
+// A membership and the devices that are away: 12 bytes a member, and two sets of fenced hosts.
+const _: () = assert!(DEVICES_MAX * (12 + 2) + 2 * FENCED_MAX * 4 < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX);

@@ -2,15 +2,16 @@
 
 use crate::hosts::Hosts;
 use crate::locking::Locking;
+use crate::membership::Place;
 use crate::stamps::Stamps;
 use crate::transactions::{State, Transaction, Transactions};
 use crate::waiting::{ReadRequest, WaitingQueue};
 use braid_base::limits::{self, Settings};
-use braid_base::{Clock, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time, TransactionId};
+use braid_base::{Clock, Generation, Membership, NodeId, Now, Stamp, Time, TransactionId};
 use braid_machine::{Effects, Ignored, Input, Machine};
-use braid_store::{FenceTable, Intent, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
+use braid_store::{Intent, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{
-    Answer, Command, Content, Failure, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Want,
+    Answer, Command, Content, Failure, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Task, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -20,8 +21,8 @@ use std::ops::Bound;
 pub struct DeviceConfig {
     /// Whose it is, and how large.
     pub store: StoreConfig,
-    /// The epoch that rules. It does not change yet: membership comes with degraded operation.
-    pub epoch: Epoch,
+    /// Who is in, if that never changes; none if a monitor says who is, and gives leases.
+    pub membership: Option<Membership>,
     /// Waits and spans.
     pub settings: Settings,
 }
@@ -44,7 +45,7 @@ pub struct Device {
     /// Transactions for which the store is reading.
     pub(crate) reading: BTreeSet<TransactionId>,
     pub(crate) hosts: Hosts,
-    pub(crate) fence: FenceTable,
+    pub(crate) place: Place,
     /// What the store is doing for whom, by its ticket.
     pub(crate) tickets: BTreeMap<u64, Ticket>,
     next_ticket: u64,
@@ -85,6 +86,8 @@ pub(crate) enum Ticket {
     Reserve,
     /// Answer a task.
     Manage { host: Generation, ticket: u64 },
+    /// Live by the new membership.
+    Adopt,
 }
 
 /// Whether a command may pass.
@@ -139,7 +142,7 @@ impl Device {
             released: false,
             reading: BTreeSet::new(),
             hosts: Hosts::default(),
-            fence: FenceTable::default(),
+            place: Place::new(config.membership.clone()),
             tickets: BTreeMap::new(),
             next_ticket: 0,
             next_patrol: None,
@@ -170,7 +173,7 @@ impl Device {
 
     /// True if it serves this host no more.
     pub fn keeps_out(&self, host: Generation) -> bool {
-        self.fence.refuses(host)
+        self.place.refuses(host)
     }
 
     /// How many transactions hold locks in it, or wait for them.
@@ -179,20 +182,26 @@ impl Device {
     }
 
     fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
-        let Message::Request(request) = message else { return self.ignore(Ignored::NotForUs, out) };
-        let host = match from {
-            NodeId::Host(host) => host,
-            // It has a generation like a host's, under which it keeps hosts out.
-            NodeId::LockServer(_) if matches!(request.command, Command::Manage { .. }) => request.host,
+        let (host, request) = match (from, message) {
+            (NodeId::Monitor, Message::MonitorAnswer(answer)) => return self.on_monitor(now, answer, out),
+            (NodeId::Host(host), Message::Request(request)) if request.host == host => (host, request),
             _ => return self.ignore(Ignored::NotForUs, out),
         };
         if self.service != Service::Serving {
             return self.ignore(Ignored::NotStarted, out);
         }
-        if request.host != host {
-            return self.ignore(Ignored::NotForUs, out);
+        if let Command::Manage { ticket, task: Task::Inspect } = request.command {
+            // Whoever looks may do so whether it serves or not.
+            return self.on_task(host, ticket, Task::Inspect, out);
         }
-        if let Err(rejection) = self.admit(now, from, &request) {
+        if !self.has_lease(now.time) {
+            self.ask_for_news(now, out);
+            return self.ignore(Ignored::NoLease, out);
+        }
+        if request.epoch > self.place.epoch() {
+            self.ask_for_news(now, out);
+        }
+        if let Err(rejection) = self.admit(now, &request) {
             return self.answer(host, Reply::Rejected { rejection }, out);
         }
         // What rides on the request takes effect before it.
@@ -207,15 +216,15 @@ impl Device {
         self.on_command(now, host, request.command, out);
     }
 
-    fn admit(&mut self, now: Now, from: NodeId, request: &Request) -> Result<(), Rejection> {
-        if self.fence.refuses(request.host) {
+    fn admit(&mut self, now: Now, request: &Request) -> Result<(), Rejection> {
+        if self.place.refuses(request.host) {
             return Err(Rejection::Fenced);
         }
-        if request.epoch != self.config.epoch {
-            return Err(Rejection::WrongEpoch { current: self.config.epoch });
+        if request.epoch != self.place.epoch() {
+            return Err(Rejection::WrongEpoch { current: self.place.epoch() });
         }
         let known = self.hosts.get(request.host).is_some();
-        self.hosts.heard(request.host, now.time).ok_or(Rejection::TooManyHosts)?.node = from;
+        self.hosts.heard(request.host, now.time).ok_or(Rejection::TooManyHosts)?;
         if !known {
             // Back from a silence, it looks after its transactions again.
             self.orphans.retain(|id| id.host != request.host);
@@ -240,7 +249,7 @@ impl Device {
                 self.on_prewrite(now, transaction, stamp, prewrites, reads, out);
             }
             Command::Write { transaction, stamp, object, ordering, participants, linkage, mode, pieces } => {
-                let epoch = self.config.epoch;
+                let epoch = self.place.epoch();
                 let intent = Intent { transaction, stamp, epoch, participants, linkage, object, pieces };
                 self.on_write(now, intent, ordering, mode, out);
             }
@@ -249,7 +258,7 @@ impl Device {
             }
             Command::Resolve { transaction, stamp } => self.on_resolve(now, host, transaction, stamp, out),
             Command::Forget { transaction } => self.on_forget(host, transaction, out),
-            Command::Manage { ticket, task } => self.on_task(now, host, ticket, task, out),
+            Command::Manage { ticket, task } => self.on_task(host, ticket, task, out),
         }
     }
 
@@ -349,7 +358,7 @@ impl Device {
         let until = self.reservation.asked.take().expect("one reservation at a time");
         self.reservation.durable = self.reservation.durable.max(until);
         for (host, command) in std::mem::take(&mut self.reservation.deferred) {
-            if self.hosts.get(host).is_some() && !self.fence.refuses(host) {
+            if self.hosts.get(host).is_some() && !self.place.refuses(host) {
                 self.on_command(now, host, command, out);
             }
         }
@@ -359,8 +368,7 @@ impl Device {
     fn on_heartbeat(&mut self, host: Generation, out: &mut Effects) {
         let of = |id: &TransactionId| {
             let transaction = self.transactions.get(*id).expect("an orphan is a transaction");
-            let participants = transaction.participants.clone();
-            Orphan { transaction: *id, stamp: transaction.stamp, participants }
+            Orphan { transaction: *id, stamp: transaction.stamp, participants: self.voters(*id) }
         };
         let behind = (Bound::Excluded(self.last_named), Bound::Unbounded);
         let round = self.orphans.range(behind).chain(self.orphans.range(..=self.last_named));
@@ -400,7 +408,7 @@ impl Device {
     }
 
     fn on_recovered(&mut self, now: Now, recovered: Recovered) {
-        self.fence = recovered.fence;
+        self.recall_membership(recovered.membership);
         self.reservation.durable = recovered.stamps_reserved;
         let floor = Stamp::last_of(recovered.stamps_reserved);
         self.stamps = Stamps::new(floor, self.config.settings.stamps_kept, now.time);
@@ -410,12 +418,14 @@ impl Device {
                 self.relock(intent.transaction, intent.object, &intent.ranges);
             }
             let transaction = Transaction::new(intent.stamp, intent.object, ordering, intent.ranges, State::Prepared);
-            self.take_in(now, intent.transaction, Transaction { participants: intent.participants, ..transaction });
+            let (epoch, participants) = (intent.epoch, intent.participants);
+            self.take_in(now, intent.transaction, Transaction { epoch, participants, ..transaction });
         }
         for commit in recovered.commits {
             let transaction =
-                Transaction::new(commit.stamp, ObjectId(0), Ordering::Timestamp, Vec::new(), State::Committed);
-            self.take_in(now, commit.transaction, Transaction { participants: commit.participants, ..transaction });
+                Transaction::new(commit.stamp, commit.object, Ordering::Timestamp, Vec::new(), State::Committed);
+            let (epoch, participants) = (commit.epoch, commit.participants);
+            self.take_in(now, commit.transaction, Transaction { epoch, participants, ..transaction });
         }
         self.service = Service::Serving;
     }
@@ -423,7 +433,7 @@ impl Device {
     /// Takes in a transaction from before a restart. Its host has a lease's time to speak for it.
     fn take_in(&mut self, now: Now, id: TransactionId, transaction: Transaction) {
         self.transactions.insert(id, transaction);
-        if self.fence.refuses(id.host) || self.hosts.heard(id.host, now.time).is_none() {
+        if self.place.refuses(id.host) || self.hosts.heard(id.host, now.time).is_none() {
             self.orphans.insert(id);
         }
     }
@@ -438,6 +448,10 @@ impl Device {
                 StoreEvent::Applied { transaction, result } => self.on_applied(transaction, result, out),
                 StoreEvent::Committed { transaction } => self.on_committed(transaction, out),
                 StoreEvent::Aborted { transaction } => self.on_aborted(transaction, out),
+                StoreEvent::Adopted { ticket, dropped } => {
+                    self.tickets.remove(&ticket);
+                    self.on_adopted(now, dropped, out);
+                }
                 StoreEvent::Done { ticket, result } => match self.tickets.remove(&ticket) {
                     Some(Ticket::Reserve) => self.on_reserved(now, out),
                     Some(Ticket::Manage { host, ticket }) => self.on_task_done(host, ticket, result, out),
@@ -456,15 +470,13 @@ impl Device {
     /// Answers a host, and tells it by the way which of its commits are durable.
     pub(crate) fn answer(&mut self, host: Generation, reply: Reply, out: &mut Effects) {
         let mut confirmed = Vec::new();
-        let mut to = NodeId::Host(host);
         if let Some(session) = self.hosts.get_mut(host) {
-            to = session.node;
             let count = session.confirmed.len().min(limits::COMMITS_PER_REQUEST_MAX);
             confirmed.extend(session.confirmed.drain(..count));
         }
         self.counters.messages_sent += 1;
-        let answer = Answer { epoch: self.config.epoch, confirmed, reply };
-        out.send(to, Message::Answer(answer));
+        let answer = Answer { epoch: self.place.epoch(), confirmed, reply };
+        out.send(NodeId::Host(host), Message::Answer(answer));
     }
 
     pub(crate) fn refuse(&mut self, transaction: TransactionId, step: Step, refusal: Refusal, out: &mut Effects) {
@@ -522,6 +534,9 @@ impl Machine for Device {
         if self.service == Service::Serving && self.next_patrol.is_none_or(|patrol| patrol <= now.time) {
             self.patrol(now, out);
         }
+        if self.next_renewal().is_some_and(|renewal| renewal <= now.time) {
+            self.renew(now, out);
+        }
         // Each may bring about more of the other.
         loop {
             self.on_store_events(now, out);
@@ -536,7 +551,7 @@ impl Machine for Device {
         let patrols = self.service == Service::Serving && !self.hosts.is_empty();
         let patrol = self.next_patrol.filter(|_| patrols);
         let lock_timeout = self.locking.timeouts.next().map(|(time, _)| time);
-        [self.store.deadline(), patrol, lock_timeout].into_iter().flatten().min()
+        [self.store.deadline(), patrol, lock_timeout, self.next_renewal()].into_iter().flatten().min()
     }
 
     fn invariants(&self) {

@@ -1,14 +1,12 @@
 //! The hosts that a device has lately heard of.
 
-use braid_base::{Generation, NodeId, Stamp, Time, limits};
+use braid_base::{Generation, Stamp, Time, limits};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// One host, by its generation.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// Where to answer it.
-    pub node: NodeId,
     /// When its last message came.
     pub last_heard: Time,
     /// Its transactions below this sequence are over.
@@ -33,7 +31,6 @@ impl Hosts {
             return None;
         }
         let session = self.live.entry(host).or_insert(Session {
-            node: NodeId::Host(host),
             last_heard: now,
             settled: 0,
             locked: Stamp::ZERO,

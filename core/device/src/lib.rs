@@ -7,7 +7,8 @@
 //! | `ordering` | read, pre-write, write: the stamp checks of the paper's figure 4 |
 //! | `deciding` | commit, abort, resolve, forget, and what the store reports |
 //! | `locking` | device-served locks |
-//! | `manage` | objects, fences, counters |
+//! | `manage` | objects, what others missed, counters |
+//! | `membership` | the lease, and the epoch that the device lives by |
 //! | [`stamps`] | `rts` and `wts` of blocks, and the floor of what is forgotten |
 //! | [`transactions`] | the states of transactions, and their claims on blocks |
 //! | [`waiting`] | requests that wait for lower stamps |
@@ -28,6 +29,7 @@ pub mod device;
 pub mod hosts;
 mod locking;
 mod manage;
+mod membership;
 mod ordering;
 pub mod stamps;
 pub mod transactions;

@@ -1,14 +1,12 @@
-//! Objects, fences and counters.
+//! Objects, what others missed, and counters.
 
 use crate::device::{Device, Ticket};
-use crate::transactions::State;
-use braid_base::{Generation, Now, limits};
+use braid_base::Generation;
 use braid_machine::{Effects, Ignored};
-use braid_store::FenceTable;
 use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Reply, Task};
 
 impl Device {
-    pub(crate) fn on_task(&mut self, now: Now, host: Generation, ticket: u64, task: Task, out: &mut Effects) {
+    pub(crate) fn on_task(&mut self, host: Generation, ticket: u64, task: Task, out: &mut Effects) {
         let pending =
             |held: &Ticket| matches!(held, Ticket::Manage { host: h, ticket: t } if *h == host && *t == ticket);
         if self.tickets.values().any(pending) {
@@ -16,8 +14,8 @@ impl Device {
         }
         let result = match task {
             Task::CreateObject { blocks: 0, .. } => Err(Failure::Malformed),
-            Task::CreateObject { object, blocks, ordering } => {
-                let description = ObjectDescription { object, blocks, ordering };
+            Task::CreateObject { object, blocks, ordering, redundant } => {
+                let description = ObjectDescription { object, blocks, ordering, redundant };
                 match self.store.object(object) {
                     // Made before, and asked again; perhaps not durably yet.
                     Some(existing) if *existing == description => {
@@ -59,16 +57,9 @@ impl Device {
                 let own = self.ticket(Ticket::Manage { host, ticket });
                 return self.store.flush(own, out);
             }
-            Task::Fence { except, also, .. }
-                if self.fence.except.len() + except.len() > limits::FENCED_MAX
-                    || self.fence.also.len() + also.len() > limits::FENCED_MAX =>
-            {
-                Err(Failure::Malformed)
-            }
-            Task::Fence { below, except, also } => {
-                self.keep_out(now, below, except, also, out);
-                let own = self.ticket(Ticket::Manage { host, ticket });
-                return self.store.set_fence(own, self.fence.clone(), out);
+            Task::ListMissed { device, object, from } => {
+                let (extents, next) = self.store.missed(device, object, from);
+                Ok(Managed::Missed { extents, next })
             }
             Task::Inspect => Ok(Managed::Inspected(self.inspect())),
         };
@@ -87,36 +78,10 @@ impl Device {
         self.answer(host, Reply::Managed { ticket, result }, out);
     }
 
-    /// Extends the fence, which never shrinks: who is out stays out. In force at once; answered once durable.
-    fn keep_out(
-        &mut self,
-        now: Now,
-        below: Generation,
-        except: Vec<Generation>,
-        also: Vec<Generation>,
-        out: &mut Effects,
-    ) {
-        let old = std::mem::take(&mut self.fence);
-        let named = FenceTable { below, except: except.into_iter().collect(), also: also.into_iter().collect() };
-        let below = old.below.max(named.below);
-        let spared = old.except.union(&named.except).copied();
-        let spared = spared.filter(|host| *host < below && !old.refuses(*host) && !named.refuses(*host));
-        let also = old.also.union(&named.also).copied().filter(|host| *host >= below);
-        self.fence = FenceTable { below, except: spared.collect(), also: also.collect() };
-        let out_now: Vec<_> =
-            self.hosts.iter().map(|(host, _)| *host).filter(|host| self.fence.refuses(*host)).collect();
-        for host in out_now {
-            self.expire(now, host, out);
-        }
-        // Commits that were kept only for them need not be kept any longer.
-        let kept =
-            self.transactions.iter().filter(|(id, held)| held.state == State::Committed && self.fence.refuses(id.host));
-        self.orphans.extend(kept.map(|(id, _)| *id));
-    }
-
     fn inspect(&self) -> Inspection {
         let counters = &self.counters;
-        let own: [(&str, u64); 20] = [
+        let own: [(&str, u64); 21] = [
+            ("epoch", u64::from(self.membership().map_or(0, |membership| membership.epoch.0))),
             ("messages_received", counters.messages_received),
             ("messages_sent", counters.messages_sent),
             ("reads", counters.reads),

@@ -206,6 +206,7 @@ impl Device {
                 self.transactions.advance(id, State::Preparing { abort: false });
                 let transaction = self.transactions.get_mut(id).expect("it was pre-written");
                 transaction.participants.clone_from(&intent.participants);
+                transaction.epoch = intent.epoch;
                 self.store.prepare(now, intent, out);
             }
             WriteMode::Immediate => {
@@ -405,6 +406,9 @@ impl Device {
 
     fn check_read(&self, read: &ReadRequest) -> Result<Ordering, Failure> {
         let ordering = self.check_ranges(read.object, &read.extents, read.want == Want::Data)?;
+        if self.is_absent(read.object) {
+            return Err(Failure::Absent);
+        }
         if are_disjoint(&read.extents) { Ok(ordering) } else { Err(Failure::Malformed) }
     }
 

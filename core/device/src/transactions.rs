@@ -1,6 +1,6 @@
 //! What a device holds of transactions: their states, and the claims of those that are undecided on blocks.
 
-use braid_base::{BlockRange, DeviceId, Generation, ObjectId, RangeTable, Stamp, TransactionId, limits};
+use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, RangeTable, Stamp, TransactionId, limits};
 use braid_wire::Ordering;
 use std::collections::BTreeMap;
 
@@ -17,6 +17,8 @@ pub struct Transaction {
     pub ranges: Vec<BlockRange>,
     /// All devices that write in it; known once there is an intent.
     pub participants: Vec<DeviceId>,
+    /// The epoch of its intent.
+    pub epoch: Epoch,
     /// How far it is.
     pub state: State,
     /// Somebody waits for its decision, or for its locks.
@@ -78,8 +80,19 @@ impl Transaction {
         ranges: Vec<BlockRange>,
         state: State,
     ) -> Transaction {
-        let (participants, askers) = (Vec::new(), Vec::new());
-        Transaction { stamp, object, ordering, ranges, participants, state, wanted: false, waited: false, askers }
+        let (participants, askers, epoch) = (Vec::new(), Vec::new(), Epoch(0));
+        Transaction {
+            stamp,
+            object,
+            ordering,
+            ranges,
+            participants,
+            epoch,
+            state,
+            wanted: false,
+            waited: false,
+            askers,
+        }
     }
 }
 

@@ -197,12 +197,12 @@ impl Host {
         let link = self.claims.servers.entry(server).or_default();
         let rest = link.dropped.len().saturating_sub(limits::COMMITS_PER_REQUEST_MAX);
         let dropped = link.dropped.split_off(rest);
-        let (host, epoch, start) = (self.config.generation, self.config.epoch, link.start);
+        let (host, start) = (self.config.generation, link.start);
         if self.timers.deadline_of(Timer::LockHeartbeat(server)).is_none() {
             self.timers.set(Timer::LockHeartbeat(server), now.time.after(self.config.settings.heartbeat));
         }
         self.counters.lock_requests += 1;
-        let request = LockRequest { host, epoch, start, dropped, command };
+        let request = LockRequest { host, start, dropped, command };
         out.send(NodeId::LockServer(server), Message::LockRequest(request));
     }
 
@@ -216,13 +216,10 @@ impl Host {
         self.counters.lock_answers += 1;
         let Some(link) = self.claims.servers.get_mut(&server) else { return out.ignore(Ignored::NotAwaited) };
         match answer.reply {
-            // The devices say so, too, and theirs is the word that ends a host.
+            // The monitor and the devices say so, too, and theirs is the word that ends a host.
             LockReply::Rejected { rejection: Rejection::Fenced } => return out.ignore(Ignored::NotAwaited),
             LockReply::Rejected { rejection } => return self.on_server_rejected(now, server, rejection, out),
             _ => {}
-        }
-        if answer.epoch != self.config.epoch {
-            return out.ignore(Ignored::OtherEpoch);
         }
         if answer.start < link.heard {
             // A late answer of an earlier start.

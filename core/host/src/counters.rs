@@ -33,8 +33,10 @@ braid_base::counters! {
     committed,
     /// Storage transactions that were aborted.
     aborted,
-    /// Transactions of dead hosts that were resolved.
+    /// Transactions of dead hosts, and own ones of an earlier epoch, that were resolved.
     resolved,
+    /// Changes of the array's membership.
+    epochs,
     /// Bands written whole, without reading (see `braid_layout::Method`).
     full_bands,
     /// Bands written by reading the units not updated.

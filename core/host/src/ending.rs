@@ -5,7 +5,7 @@ use crate::link::Link;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Now, TransactionId};
 use braid_machine::{Effects, HostError, Ignored, OpId};
-use braid_wire::{Command, Failure, Ordering, Refusal, Step};
+use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Step, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -81,20 +81,40 @@ impl Host {
         }
     }
 
-    /// A device made an abort of ours durable.
-    pub(crate) fn on_abort_confirmed(&mut self, now: Now, device: DeviceId, id: TransactionId, out: &mut Effects) {
+    /// A device answers an abort of ours: it is durable, or somebody has found a commit before.
+    pub(crate) fn on_abort_answered(
+        &mut self,
+        now: Now,
+        device: DeviceId,
+        id: TransactionId,
+        outcome: Outcome,
+        out: &mut Effects,
+    ) {
         let Some(transaction) = self.own(id) else { return out.ignore(Ignored::NotAwaited) };
         let Phase::Aborting { unconfirmed, .. } = &mut transaction.phase else {
             return out.ignore(Ignored::NotAwaited);
         };
-        if !unconfirmed.remove(&device) {
+        if !unconfirmed.contains(&device) {
             return out.ignore(Ignored::NotAwaited);
         }
+        if outcome == Outcome::Commit {
+            return self.resolve_own(now, id.sequence, out);
+        }
+        unconfirmed.remove(&device);
         let all_know = unconfirmed.is_empty();
         // Of an abort each device can forget by itself; of a commit only when all have it.
         self.links.get_mut(&device).expect("it just spoke").settle(id.sequence);
         if all_know {
-            self.end(now, id.sequence, out);
+            self.end_aborted(now, id.sequence, out);
+        }
+    }
+
+    /// Nobody has anything of a transaction, or ever will; if its operation waits for that, it tries again.
+    pub(crate) fn end_aborted(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let op = self.transactions.get_mut(&sequence).expect("it is being aborted").op.take();
+        self.end(now, sequence, out);
+        if let Some(op) = op {
+            self.try_again(now, op);
         }
     }
 
@@ -157,6 +177,11 @@ impl Host {
             return out.ignore(Ignored::NotAwaited);
         }
         let op = self.transactions[&id.sequence].op;
+        let returning = !self.place.is_in(device);
+        if returning || failure == Failure::Absent {
+            // It is just coming back, and lacks something yet.
+            return self.lose(now, id.sequence, None, out);
+        }
         self.abort(now, id.sequence, None, out);
         if let Some(op) = op {
             self.finish(op, Err(HostError::Device { device, failure }), out);
@@ -174,9 +199,20 @@ impl Host {
 
     /// This attempt is lost; the operation tries again as a new transaction.
     pub(crate) fn lose(&mut self, now: Now, sequence: u64, refused_by: Option<DeviceId>, out: &mut Effects) {
-        let op = self.transactions[&sequence].op;
+        let transaction = &self.transactions[&sequence];
+        let op = transaction.op;
+        let waits = transaction.wrote && transaction.mode() == WriteMode::Intent;
         self.abort(now, sequence, refused_by, out);
         let Some(op) = op else { return };
+        match self.transactions.get_mut(&sequence) {
+            // Not before all know that this one is over (see `Phase::Aborting`).
+            Some(transaction) if waits => transaction.op = Some(op),
+            _ => self.try_again(now, op),
+        }
+    }
+
+    /// Has an operation tried again, in its time.
+    fn try_again(&mut self, now: Now, op: OpId) {
         self.counters.retries += 1;
         let operation = self.operations.get_mut(&op).expect("an attempt knows its operation");
         operation.attempt = None;
@@ -208,6 +244,12 @@ impl Host {
         if let Some(device) = knows {
             unconfirmed.remove(&device);
         }
+        // Of a device that was out since, nothing is left to be undone.
+        let transaction = &self.transactions[&sequence];
+        let counting: BTreeSet<_> =
+            unconfirmed.iter().copied().filter(|device| self.counts(transaction, *device)).collect();
+        unconfirmed = counting;
+        let transaction = self.transactions.get_mut(&sequence).expect("just seen");
         if unconfirmed.is_empty() {
             return self.end(now, sequence, out);
         }
@@ -240,9 +282,10 @@ impl Host {
         let Some(sequence) = operation.attempt else {
             return self.finish(op, Err(HostError::Contended { waited }), out);
         };
-        let error = match self.transactions[&sequence].silent() {
-            Some(silent) => HostError::TimedOut { devices: silent.iter().copied().collect(), waited },
-            None => self.why_no_locks(now, sequence, waited),
+        let error = match (&self.transactions[&sequence].phase, self.transactions[&sequence].silent()) {
+            (_, Some(silent)) => HostError::TimedOut { devices: silent.iter().copied().collect(), waited },
+            (Phase::Locking(_), None) => self.why_no_locks(now, sequence, waited),
+            _ => HostError::TimedOut { devices: self.undecided_by(sequence), waited },
         };
         self.give_up(now, op, error, out);
     }

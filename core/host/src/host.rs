@@ -1,15 +1,18 @@
 //! The host's machine: requests of front ends in, answers of devices in, timers.
 
+use crate::catch_up::CatchUp;
 use crate::claims::Claims;
 use crate::counters::HostCounters;
 use crate::link::Link;
 use crate::manage::PendingTask;
-use crate::operation::{Operation, Work};
+use crate::membership::Place;
+use crate::operation::Operation;
 use crate::resolve::Resolution;
 use crate::transaction::Transaction;
 use braid_base::limits::{self, Settings};
 use braid_base::{
-    DeviceId, Epoch, Generation, LockServerId, NodeId, Now, Rng, StampSource, Time, Timers, TransactionId, VolumeId,
+    DeviceId, Generation, LockServerId, Membership, NodeId, Now, Rng, StampSource, Time, Timers, TransactionId,
+    VolumeId,
 };
 use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId};
@@ -22,8 +25,8 @@ use std::rc::Rc;
 pub struct HostConfig {
     /// Fresh from the control plane, used by no other host ever.
     pub generation: Generation,
-    /// The epoch that rules.
-    pub epoch: Epoch,
+    /// Who is in, if that never changes; none if a monitor says who is.
+    pub membership: Option<Membership>,
     /// All devices of the array.
     pub devices: Vec<DeviceId>,
     /// All lock servers of the array; none if no volume needs one.
@@ -53,18 +56,23 @@ pub struct Host {
     pub(crate) config: HostConfig,
     pub(crate) stamps: StampSource,
     pub(crate) rng: Rng,
-    volumes: BTreeMap<VolumeId, Rc<VolumeDescription>>,
+    pub(crate) volumes: BTreeMap<VolumeId, Rc<VolumeDescription>>,
+    pub(crate) place: Place,
     pub(crate) links: BTreeMap<DeviceId, Link>,
     pub(crate) operations: BTreeMap<OpId, Operation>,
     pub(crate) transactions: BTreeMap<u64, Transaction>,
     pub(crate) resolutions: BTreeMap<TransactionId, Resolution>,
     pub(crate) tasks: BTreeMap<u64, PendingTask>,
     pub(crate) claims: Claims,
+    /// A returning device that this host helps.
+    pub(crate) catch_up: Option<CatchUp>,
+    /// Its own requests that have ended.
+    errands_done: Vec<(OpId, HostOutcome)>,
     pub(crate) timers: Timers<Timer>,
     /// Transactions and tasks are numbered from one counter.
     pub(crate) next_sequence: u64,
-    /// Who told us that we are fenced: nothing is served any more.
-    fenced_by: Option<DeviceId>,
+    /// Somebody told us that we are fenced: nothing is served any more.
+    fenced: bool,
     pub(crate) counters: HostCounters,
 }
 
@@ -91,6 +99,12 @@ pub(crate) enum Timer {
     ClaimLease(u64),
     /// It is time to be heard again by a lock server.
     LockHeartbeat(LockServerId),
+    /// It is time to be heard again by the monitor.
+    Monitor,
+    /// The monitor has not kept hosts out in time.
+    Fence(u64),
+    /// A returning device is to be helped on.
+    Help,
 }
 
 impl Host {
@@ -107,9 +121,12 @@ impl Host {
             resolutions: BTreeMap::new(),
             tasks: BTreeMap::new(),
             claims: Claims::default(),
+            catch_up: None,
+            errands_done: Vec::new(),
+            place: Place::new(config.membership.clone()),
             timers: Timers::default(),
             next_sequence: 1,
-            fenced_by: None,
+            fenced: false,
             counters: HostCounters::default(),
             config,
         }
@@ -132,9 +149,9 @@ impl Host {
             && self.transactions.values().all(|transaction| transaction.volume() != volume)
     }
 
-    /// True if a device has said that it serves this host no more.
+    /// True if the array serves this host no more.
     pub fn is_fenced(&self) -> bool {
-        self.fenced_by.is_some()
+        self.fenced
     }
 
     /// When each device was last heard.
@@ -143,12 +160,15 @@ impl Host {
     }
 
     fn on_start(&mut self, now: Now, out: &mut Effects) {
+        if self.has_monitor() {
+            return self.on_monitor_timer(now, out);
+        }
         for device in self.config.devices.clone() {
             self.on_heartbeat_timer(now, device, out);
         }
     }
 
-    fn on_request(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut Effects) {
+    pub(crate) fn on_request(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut Effects) {
         let volume = match &request {
             HostRequest::AdoptVolume { volume } => {
                 return out.reply(op, self.adopt(volume.clone()));
@@ -156,6 +176,9 @@ impl Host {
             HostRequest::DropVolume { volume } => {
                 self.volumes.remove(volume);
                 return out.reply(op, Ok(HostSuccess::Done));
+            }
+            HostRequest::Fence { below, except } => {
+                return self.start_fence(now, op, *below, except.clone(), out);
             }
             HostRequest::Manage { device, task } => {
                 return self.start_task(now, op, *device, task.clone(), out);
@@ -167,30 +190,33 @@ impl Host {
             | HostRequest::Zero { volume, .. }
             | HostRequest::Allocation { volume, .. }
             | HostRequest::Check { volume, .. }
+            | HostRequest::Restore { volume, .. }
             | HostRequest::Reconstruct { volume, .. } => *volume,
         };
-        if let Some(device) = self.fenced_by {
-            return out.reply(op, Err(HostError::Rejected { device, rejection: Rejection::Fenced }));
+        if self.fenced {
+            return self.reply(op, Err(HostError::Fenced), out);
         }
         let Some(volume) = self.volumes.get(&volume).cloned() else {
-            return out.reply(op, Err(HostError::NoSuchVolume));
+            return self.reply(op, Err(HostError::NoSuchVolume), out);
         };
         if volume.ordering.needs_lock_server() && self.config.lock_servers.is_empty() {
-            return out.reply(op, Err(HostError::NoLockServer));
+            return self.reply(op, Err(HostError::NoLockServer), out);
         }
         let full =
             self.operations.len() >= limits::OPERATIONS_MAX || self.transactions.len() >= limits::HOST_TRANSACTIONS_MAX;
         if full {
-            return out.reply(op, Err(HostError::Busy));
+            return self.reply(op, Err(HostError::Busy), out);
         }
-        let work = match Work::plan(&volume, request).expect("the others were dealt with above") {
+        let work = match self.plan(&volume, &request) {
             Ok(work) => Rc::new(work),
-            Err(error) => return out.reply(op, Err(error)),
+            Err(error) => return self.reply(op, Err(error), out),
         };
         if work.shares().is_empty() {
-            return out.reply(op, Ok(work.result(&braid_layout::Old::new())));
+            return self.reply(op, Ok(work.result(&braid_layout::Old::new())), out);
         }
-        let operation = Operation { op, volume, work, since: now.time, refusals: 0, attempt: None, delayed: false };
+        let view = self.place.view().unwrap_or(0);
+        let (since, refusals) = (now.time, 0);
+        let operation = Operation { op, volume, request, work, view, since, refusals, attempt: None, delayed: false };
         self.counters.operations += 1;
         let before = self.operations.insert(op, operation);
         assert!(before.is_none(), "a front end numbers its requests");
@@ -213,6 +239,7 @@ impl Host {
             (NodeId::LockServer(server), Message::LockAnswer(answer)) => {
                 return self.on_lock_answer(now, server, answer, out);
             }
+            (NodeId::Monitor, Message::MonitorAnswer(answer)) => return self.on_monitor(now, answer, out),
             _ => return out.ignore(Ignored::NotForUs),
         };
         let Some(link) = self.links.get_mut(&device) else { return out.ignore(Ignored::NotForUs) };
@@ -222,7 +249,14 @@ impl Host {
         if let Reply::Rejected { rejection } = reply {
             return self.on_rejected(now, device, rejection, out);
         }
-        if epoch != self.config.epoch {
+        if let Reply::Managed { ticket, result } = reply {
+            // Tasks are not of an epoch.
+            return self.on_managed(device, ticket, result, out);
+        }
+        if epoch != self.place.epoch() {
+            if epoch > self.place.epoch() {
+                self.ask_for_news(now, out);
+            }
             return out.ignore(Ignored::OtherEpoch);
         }
         for sequence in confirmed {
@@ -252,8 +286,7 @@ impl Host {
             Reply::Decided { transaction, outcome } => self.on_decided(now, device, transaction, outcome, out),
             Reply::Vote { transaction, vote } => self.on_vote(now, device, transaction, vote, out),
             Reply::Forgotten { transaction } => self.on_forgotten(device, transaction),
-            Reply::Managed { ticket, result } => self.on_managed(device, ticket, result, out),
-            Reply::Rejected { .. } => unreachable!("dealt with above"),
+            Reply::Managed { .. } | Reply::Rejected { .. } => unreachable!("dealt with above"),
         }
     }
 
@@ -269,18 +302,31 @@ impl Host {
         self.operations.get_mut(&op).expect("an attempt knows its operation").delayed = true;
     }
 
-    /// A device does not serve us. Fenced is for ever; the rest is told to those who wait for this device.
+    /// A device does not serve us: for ever, since we are fenced; or in our epoch, which is over; or for want of room, which is told
+    /// to those who wait for it.
     fn on_rejected(&mut self, now: Now, device: DeviceId, rejection: Rejection, out: &mut Effects) {
-        let waits = |operation: &&Operation| {
-            rejection == Rejection::Fenced
-                || operation.attempt.is_some_and(|sequence| self.transactions[&sequence].awaits(device))
-        };
-        let affected: Vec<_> = self.operations.values().filter(waits).map(|operation| operation.op).collect();
-        if rejection == Rejection::Fenced {
-            self.fenced_by = Some(device);
+        match rejection {
+            Rejection::Fenced => self.on_fenced(now, out),
+            // A device that lives by an earlier epoch asks for news itself.
+            Rejection::WrongEpoch { current } if current > self.place.epoch() => self.ask_for_news(now, out),
+            Rejection::WrongEpoch { .. } => {}
+            Rejection::TooManyHosts => {
+                let waits = |operation: &&Operation| {
+                    operation.attempt.is_some_and(|sequence| self.transactions[&sequence].awaits(device))
+                };
+                let affected: Vec<_> = self.operations.values().filter(waits).map(|operation| operation.op).collect();
+                for op in affected {
+                    self.give_up(now, op, HostError::Rejected { device, rejection }, out);
+                }
+            }
         }
-        for op in affected {
-            self.give_up(now, op, HostError::Rejected { device, rejection }, out);
+    }
+
+    /// The array serves us no more, and never will.
+    pub(crate) fn on_fenced(&mut self, now: Now, out: &mut Effects) {
+        self.fenced = true;
+        for op in self.operations.keys().copied().collect::<Vec<_>>() {
+            self.give_up(now, op, HostError::Fenced, out);
         }
     }
 
@@ -302,12 +348,15 @@ impl Host {
                 Timer::Claim(number) => self.resend_claim(now, number, out),
                 Timer::ClaimLease(number) => self.on_claim_lease(number),
                 Timer::LockHeartbeat(server) => self.on_lock_heartbeat(now, server, out),
+                Timer::Monitor => self.on_monitor_timer(now, out),
+                Timer::Fence(ticket) => self.on_fence_expired(now, ticket, out),
+                Timer::Help => self.help(now, out),
             }
         }
     }
 
     /// Sent at its time whatever else is: it also brings news of what dead hosts left behind.
-    fn on_heartbeat_timer(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
+    pub(crate) fn on_heartbeat_timer(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
         let link = self.links.get_mut(&device).expect("timers are for known devices");
         link.requeue_unconfirmed(now.time, 2 * self.config.settings.heartbeat);
         self.send(now, device, Command::Heartbeat, out);
@@ -317,7 +366,7 @@ impl Host {
     /// Sends a command, and whatever is to ride on it.
     pub(crate) fn send(&mut self, now: Now, device: DeviceId, command: Command, out: &mut Effects) {
         let link = self.links.get_mut(&device).expect("commands go to known devices");
-        let (host, epoch) = (self.config.generation, self.config.epoch);
+        let (host, epoch) = (self.config.generation, self.place.epoch());
         let message = link.request(now.time, host, epoch, self.next_sequence, command);
         if !link.has_any_queued() {
             self.timers.cancel(Timer::Linger(device));
@@ -335,7 +384,16 @@ impl Host {
         self.counters.delayed += u64::from(operation.delayed);
         self.timers.cancel(Timer::Expire(op));
         self.timers.cancel(Timer::Retry(op));
-        out.reply(op, outcome);
+        self.reply(op, outcome, out);
+    }
+
+    /// Answers whoever asked: a front end, or this host itself.
+    pub(crate) fn reply(&mut self, op: OpId, outcome: HostOutcome, out: &mut Effects) {
+        if Host::is_own(op) {
+            self.errands_done.push((op, outcome));
+        } else {
+            out.reply(op, outcome);
+        }
     }
 }
 
@@ -347,6 +405,9 @@ impl Machine for Host {
             Input::Request { op, request } => self.on_request(now, op, request, out),
             Input::DiskDone { .. } => panic!("a host has no disk"),
             Input::Wake => {}
+        }
+        for (op, outcome) in std::mem::take(&mut self.errands_done) {
+            self.on_errand(now, op, outcome);
         }
         self.on_wake(now, out);
         self.take_turns(now, out);

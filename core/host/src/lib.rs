@@ -8,6 +8,8 @@
 //! | `transaction` | one attempt: the phase machine of a storage transaction |
 //! | `ending` | how an attempt ends, and who hears of it |
 //! | `claims` | locks of lock servers, which some orderings need first |
+//! | `membership` | who is in, and what becomes of transactions when that changes |
+//! | `catch_up` | bringing a returning device what it missed |
 //! | [`link`] | one device: what is to ride on the next request to it, and what it may forget |
 //! | `resolve` | finding out, and making known, how a dead host's transactions ended |
 //! | `manage` | tasks for one device |
@@ -20,17 +22,18 @@
 //!        ▼                         ▼                       all know
 //!      Aborting ◄──────────────────┘    ─────────────────────────────► gone
 //!        and the operation tries again, as a new transaction above the stamp it lost to
-//! ```
 //!
-//! Degraded operation (a device that is out), epoch changes and atomicity `consistent` are to find their place in
-//! [`operation`] (another plan) and `transaction` (who has to answer before the user is).
+//!   Writing, Aborting ──► Resolving      when another epoch begins: those decide who have been in since
+//! ```
 
+mod catch_up;
 mod claims;
 mod counters;
 mod ending;
 pub mod host;
 pub mod link;
 mod manage;
+mod membership;
 pub mod operation;
 mod resolve;
 mod transaction;

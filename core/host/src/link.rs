@@ -57,6 +57,12 @@ impl Link {
         !self.queued.is_empty()
     }
 
+    /// The device was out: of these transactions nothing is told to it, nor expected of it.
+    pub fn forget(&mut self, sequence: u64) {
+        self.confirmed(sequence);
+        self.unsettled.remove(&sequence);
+    }
+
     /// The device has confirmed this commit.
     pub fn confirmed(&mut self, sequence: u64) {
         self.queued.remove(&sequence);

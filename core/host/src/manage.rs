@@ -1,4 +1,4 @@
-//! Tasks for one device: objects, fences, counters. Sent until they are answered or their time is up.
+//! Tasks for one device: objects, what others missed, counters. Sent until they are answered or their time is up.
 
 use crate::host::{Host, Timer};
 use braid_base::{DeviceId, Now, Time, limits};
@@ -19,10 +19,10 @@ pub(crate) struct PendingTask {
 impl Host {
     pub(crate) fn start_task(&mut self, now: Now, op: OpId, device: DeviceId, task: Task, out: &mut Effects) {
         if !self.links.contains_key(&device) {
-            return out.reply(op, Err(HostError::NoSuchDevice { device }));
+            return self.reply(op, Err(HostError::NoSuchDevice { device }), out);
         }
         if self.tasks.len() >= limits::OPERATIONS_MAX {
-            return out.reply(op, Err(HostError::Busy));
+            return self.reply(op, Err(HostError::Busy), out);
         }
         let ticket = self.next_sequence;
         self.next_sequence += 1;
@@ -46,7 +46,7 @@ impl Host {
         let task = self.end_task(ticket);
         self.timers.cancel(Timer::Task(ticket));
         let outcome = result.map(HostSuccess::Managed).map_err(|failure| HostError::Device { device, failure });
-        out.reply(task.op, outcome);
+        self.reply(task.op, outcome, out);
     }
 
     pub(crate) fn resend_task(&mut self, now: Now, ticket: u64, out: &mut Effects) {
@@ -57,7 +57,7 @@ impl Host {
             return self.send_task(now, ticket, out);
         }
         let task = self.end_task(ticket);
-        out.reply(task.op, Err(HostError::TimedOut { devices: vec![task.device], waited }));
+        self.reply(task.op, Err(HostError::TimedOut { devices: vec![task.device], waited }), out);
     }
 
     fn end_task(&mut self, ticket: u64) -> PendingTask {

@@ -2,9 +2,12 @@
 
 use braid_base::limits;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Time};
-use braid_layout::{CheckPlan, New, Old, ReadPlan, ReconstructPlan, Share, VolumeDescription, WritePlan};
+use braid_layout::{
+    Absence, CheckPlan, New, Old, ReadPlan, ReconstructError, ReconstructPlan, RestorePlan, Share, Unavailable,
+    VolumeDescription, WritePlan,
+};
 use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
-use braid_wire::{Linkage, Want};
+use braid_wire::{Linkage, Piece, Want};
 use std::rc::Rc;
 
 /// A request of a front end that is not yet answered.
@@ -14,8 +17,12 @@ pub struct Operation {
     pub op: OpId,
     /// On which volume.
     pub volume: Rc<VolumeDescription>,
-    /// What to do.
+    /// What it asks for.
+    pub request: HostRequest,
+    /// How to do it, with the devices that were there when that was planned.
     pub work: Rc<Work>,
+    /// Of which view of the array the plan is (`Place::view`).
+    pub view: u64,
     /// When it was asked.
     pub since: Time,
     /// How often in a row it was refused.
@@ -39,12 +46,19 @@ pub enum Work {
     Reconstruct(ReconstructPlan),
     /// Put bytes.
     Write(WritePlan, New),
+    /// Bring a device what it missed; none if it missed nothing of it.
+    Restore(Option<RestorePlan>),
 }
 
 impl Work {
-    /// The plan for a request about `volume`; `None` for one that is no storage transaction.
-    pub fn plan(volume: &VolumeDescription, request: HostRequest) -> Option<Result<Work, HostError>> {
+    /// The plan for a request about `volume`, with these devices away; `None` for one that is no storage transaction.
+    pub fn plan(
+        volume: &VolumeDescription,
+        absence: &Absence,
+        request: &HostRequest,
+    ) -> Option<Result<Work, HostError>> {
         let layout = &volume.layout;
+        let block = BLOCK_BYTES as u64;
         let fits = |offset: u64, length: u64| match offset.checked_add(length) {
             Some(end) if end <= volume.bytes => Ok(()),
             _ => Err(HostError::OutOfRange),
@@ -53,44 +67,54 @@ impl Work {
             0..=limits::TRANSACTION_BYTES_MAX => Ok(()),
             _ => Err(HostError::OutOfRange),
         };
+        let away = |Unavailable { positions }: Unavailable| unavailable(volume, &positions);
+        let read = |offset, length| ReadPlan::new(layout, absence, offset, length).map_err(away);
+        let write = |offset, length| WritePlan::new(layout, absence, offset, length).map_err(away);
         let work = match request {
-            HostRequest::Read { offset, length, .. } => moves(length)
-                .and_then(|()| fits(offset, length as u64))
-                .map(|()| Work::Read(ReadPlan::new(layout, offset, length as u64))),
+            HostRequest::Read { offset, length, .. } => moves(*length)
+                .and_then(|()| fits(*offset, *length as u64))
+                .and_then(|()| read(*offset, *length as u64))
+                .map(Work::Read),
             HostRequest::Write { offset, data, .. } => moves(data.len())
-                .and_then(|()| fits(offset, data.len() as u64))
-                .map(|()| Work::Write(WritePlan::new(layout, offset, data.len() as u64), New::Data(data))),
+                .and_then(|()| fits(*offset, data.len() as u64))
+                .and_then(|()| write(*offset, data.len() as u64))
+                .map(|plan| Work::Write(plan, New::Data(data.clone()))),
             HostRequest::Zero { offset, length, .. } => {
-                fits(offset, length).map(|()| Work::Write(WritePlan::new(layout, offset, length), New::Zeros))
+                fits(*offset, *length).and_then(|()| write(*offset, *length)).map(|plan| Work::Write(plan, New::Zeros))
             }
             HostRequest::Allocation { range, .. } => {
-                let block = BLOCK_BYTES as u64;
-                let offset = range.start.saturating_mul(block);
-                fits(offset, range.count.saturating_mul(block)).map(|()| Work::allocation(volume, range))
+                let (offset, length) = (range.start.saturating_mul(block), range.count.saturating_mul(block));
+                fits(offset, length).and_then(|()| read(offset, length)).map(|plan| Work::Allocation(*range, plan))
             }
-            HostRequest::Check { stripe, .. } if stripe < volume.stripes() => {
-                Ok(Work::Check(CheckPlan::new(layout, stripe)))
+            HostRequest::Check { stripe, .. } if *stripe < volume.stripes() => {
+                CheckPlan::new(layout, absence, *stripe).map_err(away).map(Work::Check)
             }
             HostRequest::Check { .. } => Err(HostError::OutOfRange),
-            HostRequest::Reconstruct { offset, length, .. } => fits(offset, length as u64).and_then(|()| {
-                let plan = ReconstructPlan::new(layout, offset, length as u64).map_err(|_| HostError::OutOfRange)?;
-                Ok(Work::Reconstruct(plan))
+            HostRequest::Reconstruct { offset, length, .. } => fits(*offset, *length as u64).and_then(|()| {
+                match ReconstructPlan::new(layout, absence, *offset, *length as u64) {
+                    Ok(plan) => Ok(Work::Reconstruct(plan)),
+                    Err(ReconstructError::Unavailable(unavailable)) => Err(away(unavailable)),
+                    Err(_) => Err(HostError::OutOfRange),
+                }
             }),
+            HostRequest::Restore { device, blocks, .. } => {
+                match volume.devices.iter().position(|held| held == device) {
+                    Some(position) if blocks.end() <= volume.stripes() * layout.stripe_blocks() => {
+                        RestorePlan::new(layout, absence, position, *blocks).map_err(away).map(Work::Restore)
+                    }
+                    _ => Err(HostError::OutOfRange),
+                }
+            }
             HostRequest::AdoptVolume { .. }
             | HostRequest::DropVolume { .. }
             | HostRequest::Flush { .. }
+            | HostRequest::Fence { .. }
             | HostRequest::Manage { .. } => return None,
         };
         Some(work.and_then(|work| {
             let listed = |share: &Share| share.reads.len().max(share.prewrites.len()) <= limits::EXTENTS_MAX;
             if work.shares().iter().all(listed) { Ok(work) } else { Err(HostError::OutOfRange) }
         }))
-    }
-
-    /// The plan to tell where `range` has data.
-    pub fn allocation(volume: &VolumeDescription, range: BlockRange) -> Work {
-        let block = BLOCK_BYTES as u64;
-        Work::Allocation(range, ReadPlan::new(&volume.layout, range.start * block, range.count * block))
     }
 
     /// What each device has to do.
@@ -100,6 +124,7 @@ impl Work {
             Work::Check(plan) => plan.shares(),
             Work::Reconstruct(plan) => plan.shares(),
             Work::Write(plan, _) => plan.shares(),
+            Work::Restore(plan) => plan.as_ref().map_or(&[], |plan| plan.shares()),
         }
     }
 
@@ -110,18 +135,26 @@ impl Work {
 
     /// The hostwrite's extent, for the headers of its blocks (shared array, section 5).
     pub fn linkage(&self) -> Linkage {
-        match self {
-            Work::Write(plan, _) => {
-                let blocks = plan.blocks();
-                Linkage { first: blocks.start, last: blocks.end() - 1 }
-            }
+        let blocks = match self {
+            Work::Write(plan, _) => plan.blocks(),
+            Work::Restore(Some(plan)) => plan.blocks(),
             _ => unreachable!("only writes leave linkage records"),
+        };
+        Linkage { first: blocks.start, last: blocks.end() - 1 }
+    }
+
+    /// What each device that writes is to write, from what was read; for work that writes.
+    pub fn compute(&self, old: &Old) -> Vec<(usize, Vec<Piece>)> {
+        match self {
+            Work::Write(plan, new) => plan.compute(new, old),
+            Work::Restore(Some(plan)) => plan.compute(old),
+            _ => unreachable!("only writes have something to write"),
         }
     }
 
     /// True if it changes anything.
     pub fn writes(&self) -> bool {
-        matches!(self, Work::Write(..))
+        matches!(self, Work::Write(..) | Work::Restore(Some(_)))
     }
 
     /// The result, from what was read; for work that only reads.
@@ -131,9 +164,14 @@ impl Work {
             Work::Allocation(_, plan) => HostSuccess::Allocation(plan.allocation(old)),
             Work::Check(plan) => HostSuccess::Checked { matches: plan.matches(old) },
             Work::Reconstruct(plan) => HostSuccess::Data(plan.compute(old)),
-            Work::Write(..) => HostSuccess::Done,
+            Work::Write(..) | Work::Restore(_) => HostSuccess::Done,
         }
     }
+}
+
+/// These devices of the volume are in the way.
+fn unavailable(volume: &VolumeDescription, positions: &[usize]) -> HostError {
+    HostError::Unavailable { devices: positions.iter().map(|position| volume.device_at(*position)).collect() }
 }
 
 /// A share with the device that stands at its position.

@@ -1,16 +1,22 @@
-//! Finding out how a dead host's transaction ended, and making it known (atomicity `implied`).
+//! Finding out how a transaction ended, and making it known (atomicity `implied`): a dead host's, or an own one that was under way
+//! when another epoch began.
 //!
-//! Devices name such transactions in their heartbeat answers. Any host may take one up, several may at once, and early
-//! is safe: the participants' answers decide, not the asker.
+//! Devices name those of dead hosts in their heartbeat answers. Any host may take one up, several may at once, and early
+//! is safe: the participants' answers decide, not the asker. After a change of epoch the participants are those that have been in
+//! since the transaction wrote.
 //!
 //! ```text
 //!   Asking ── all prepared, or one committed ──► Telling (commit) ─┐
 //!      └───── one that never prepared ─────────► Telling (abort) ──┴─► Forgetting ─► gone
 //! ```
+//!
+//! Of an own one nobody need be asked to forget: its host says what is over. Its user is answered only now, when the outcome is
+//! durable wherever it counts.
 
 use crate::host::{Host, Timer};
+use crate::transaction;
 use braid_base::{DeviceId, Now, Stamp, TransactionId};
-use braid_machine::{Effects, Ignored};
+use braid_machine::{Effects, HostSuccess, Ignored};
 use braid_wire::{Command, Orphan, Outcome, Vote};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -37,6 +43,14 @@ enum Phase {
     Forgetting { silent: BTreeSet<DeviceId> },
 }
 
+impl Resolution {
+    fn silent(&self) -> &BTreeSet<DeviceId> {
+        match &self.phase {
+            Phase::Asking { silent } | Phase::Telling { silent, .. } | Phase::Forgetting { silent } => silent,
+        }
+    }
+}
+
 impl Host {
     /// A device names transactions that nobody looks after.
     pub(crate) fn on_orphans(&mut self, now: Now, orphans: Vec<Orphan>, out: &mut Effects) {
@@ -48,11 +62,67 @@ impl Host {
             if under_way || taken || !known || participants.is_empty() {
                 continue;
             }
-            let participants: BTreeSet<_> = participants.into_iter().collect();
-            let phase = Phase::Asking { silent: participants.clone() };
-            let resolution = Resolution { stamp, participants, resend_after: Duration::ZERO, phase };
-            self.resolutions.insert(transaction, resolution);
-            self.ask_silent(now, transaction, out);
+            self.resolve(now, transaction, stamp, participants.into_iter().collect(), out);
+        }
+    }
+
+    fn resolve(
+        &mut self,
+        now: Now,
+        id: TransactionId,
+        stamp: Stamp,
+        participants: BTreeSet<DeviceId>,
+        out: &mut Effects,
+    ) {
+        let phase = Phase::Asking { silent: participants.clone() };
+        self.resolutions.insert(id, Resolution { stamp, participants, resend_after: Duration::ZERO, phase });
+        self.ask_silent(now, id, out);
+    }
+
+    /// Finds out how a transaction of this host ended, of those participants whose word counts in this epoch.
+    pub(crate) fn resolve_own(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        self.timers.cancel(Timer::Resend(sequence));
+        let voters = self.voters(&self.transactions[&sequence]);
+        let id = self.id(sequence);
+        let transaction = self.transactions.get_mut(&sequence).expect("just seen");
+        transaction.phase = transaction::Phase::Resolving;
+        let stamp = transaction.stamp;
+        // The monitor sees to it that some are left of every stripe. If none were, nobody could tell.
+        self.resolve(now, id, stamp, voters, out);
+    }
+
+    /// How a transaction of this host ended is known, and durable wherever it counts.
+    fn on_own_resolved(&mut self, now: Now, sequence: u64, outcome: Outcome, out: &mut Effects) {
+        self.counters.resolved += 1;
+        match outcome {
+            Outcome::Abort => self.end_aborted(now, sequence, out),
+            Outcome::Commit => {
+                self.counters.committed += 1;
+                let op = self.transactions.get_mut(&sequence).expect("it was resolved").op.take();
+                self.end(now, sequence, out);
+                if let Some(op) = op {
+                    self.finish(op, Ok(HostSuccess::Done), out);
+                }
+            }
+        }
+    }
+
+    /// The devices that have not said what they know of an own transaction, or have not taken note of its end.
+    pub(crate) fn undecided_by(&self, sequence: u64) -> Vec<DeviceId> {
+        let silent = match (&self.transactions[&sequence].phase, self.resolutions.get(&self.id(sequence))) {
+            (transaction::Phase::Aborting { unconfirmed, .. }, _) => unconfirmed,
+            (_, Some(resolution)) => resolution.silent(),
+            (_, None) => return Vec::new(),
+        };
+        silent.iter().copied().collect()
+    }
+
+    /// Another epoch has begun: other participants may count now.
+    pub(crate) fn drop_resolutions_of_others(&mut self) {
+        let own = self.config.generation;
+        let others: Vec<_> = self.resolutions.keys().copied().filter(|id| id.host != own).collect();
+        for id in others {
+            self.end_resolution(id);
         }
     }
 
@@ -61,7 +131,10 @@ impl Host {
         if self.resolutions.len() < RESOLUTIONS_MAX {
             return true;
         }
-        let stuck = |(_, resolution): &(_, &Resolution)| resolution.resend_after >= self.config.settings.resend_max;
+        let own = self.config.generation;
+        let stuck = |(id, resolution): &(&TransactionId, &Resolution)| {
+            id.host != own && resolution.resend_after >= self.config.settings.resend_max
+        };
         let Some(id) = self.resolutions.iter().find(stuck).map(|(id, _)| *id) else { return false };
         self.end_resolution(id);
         true
@@ -95,7 +168,7 @@ impl Host {
         out: &mut Effects,
     ) {
         let Some(resolution) = self.resolutions.get_mut(&id) else {
-            return self.on_abort_confirmed(now, device, id, out);
+            return self.on_abort_answered(now, device, id, decided, out);
         };
         let Phase::Telling { outcome, silent } = &mut resolution.phase else {
             return out.ignore(Ignored::NotAwaited);
@@ -104,16 +177,25 @@ impl Host {
             // A device that forgot an outcome says "never prepared", and we took that for an abort: but one that knows of a
             // commit is right. The other way round, our telling was late, and whoever told it first will finish.
             if decided == Outcome::Abort {
-                return self.end_resolution(id);
+                self.end_resolution(id);
+                if self.own(id).is_some() {
+                    self.resolve_own(now, id.sequence, out);
+                }
+                return;
             }
             let silent = resolution.participants.clone();
             return self.enter(now, id, Phase::Telling { outcome: Outcome::Commit, silent }, out);
         }
         silent.remove(&device);
-        if silent.is_empty() {
-            let silent = resolution.participants.clone();
-            self.enter(now, id, Phase::Forgetting { silent }, out);
+        if !silent.is_empty() {
+            return;
         }
+        let (outcome, silent) = (*outcome, resolution.participants.clone());
+        if self.own(id).is_some() {
+            self.end_resolution(id);
+            return self.on_own_resolved(now, id.sequence, outcome, out);
+        }
+        self.enter(now, id, Phase::Forgetting { silent }, out);
     }
 
     pub(crate) fn on_forgotten(&mut self, device: DeviceId, id: TransactionId) {

@@ -7,9 +7,9 @@ use crate::claims::Acquiring;
 use crate::host::{Host, Timer};
 use crate::operation::{Work, devices_of};
 use braid_base::limits;
-use braid_base::{BlockRange, DeviceId, Now, Stamp, Time, TransactionId, VolumeId};
+use braid_base::{BlockRange, DeviceId, Epoch, Now, Stamp, Time, TransactionId, VolumeId};
 use braid_layout::{Atomicity, Old, Share, VolumeDescription};
-use braid_machine::{Effects, HostError, HostSuccess, Ignored, OpId};
+use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Ignored, OpId};
 use braid_wire::{Command, Failure, Ordering, Outcome, Piece, Step, Want, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -22,6 +22,8 @@ pub struct Transaction {
     pub op: Option<OpId>,
     /// Where it stands in the order.
     pub stamp: Stamp,
+    /// The epoch in which it began. It may see others, as long as the same devices are in.
+    pub(crate) epoch: Epoch,
     pub(crate) volume: Rc<VolumeDescription>,
     pub(crate) work: Rc<Work>,
     /// The devices that were asked anything.
@@ -49,8 +51,11 @@ pub(crate) enum Phase {
     Writing { silent: BTreeSet<DeviceId>, pieces: BTreeMap<DeviceId, Vec<Piece>> },
     /// Decided, answered; some devices have not confirmed.
     Committed { unconfirmed: BTreeSet<DeviceId> },
-    /// Decided; some devices have not confirmed.
+    /// Decided; some devices have not confirmed. If writes of it may have been taken, its operation tries again only when all have:
+    /// as long as one may have an intent, others could find it committed.
     Aborting { unconfirmed: BTreeSet<DeviceId>, since: Time },
+    /// Another epoch has begun since its writes went out: whether it is committed is being found out.
+    Resolving,
 }
 
 impl Transaction {
@@ -70,7 +75,7 @@ impl Transaction {
     }
 
     /// Whether its writes wait for a decision.
-    fn mode(&self) -> WriteMode {
+    pub(crate) fn mode(&self) -> WriteMode {
         match (self.volume.ordering, self.volume.atomicity) {
             (Ordering::None, _) | (_, Atomicity::Consistent) => WriteMode::Immediate,
             (_, Atomicity::Implied) => WriteMode::Intent,
@@ -97,7 +102,7 @@ impl Transaction {
     pub(crate) fn silent(&self) -> Option<&BTreeSet<DeviceId>> {
         match &self.phase {
             Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => Some(silent),
-            Phase::Locking(_) | Phase::Committed { .. } | Phase::Aborting { .. } => None,
+            Phase::Locking(_) | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => None,
         }
     }
 
@@ -105,13 +110,15 @@ impl Transaction {
     pub fn invariants(&self, sequence: u64) {
         let missing = match &self.phase {
             Phase::Locking(acquiring) => return acquiring.invariants(sequence),
+            Phase::Resolving => return,
             Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => silent,
             Phase::Committed { unconfirmed } | Phase::Aborting { unconfirmed, .. } => unconfirmed,
         };
         assert!(!missing.is_empty(), "the last answer ends a phase: {sequence} in {:?}", self.phase);
         assert!(missing.is_subset(&self.asked), "only those who were asked are waited for: {sequence}");
         if self.op.is_some() {
-            assert!(self.silent().is_some(), "an operation is answered when its transaction is decided: {sequence}");
+            let undecided = self.silent().is_some() || (self.wrote && matches!(self.phase, Phase::Aborting { .. }));
+            assert!(undecided, "an operation is answered when its transaction is decided: {sequence}");
         }
     }
 }
@@ -119,6 +126,23 @@ impl Transaction {
 impl Host {
     /// Begins a new transaction for an operation.
     pub(crate) fn attempt(&mut self, now: Now, op: OpId, out: &mut Effects) {
+        let Some(view) = self.place.view() else {
+            // Nobody has told yet who is in.
+            return self.timers.set(Timer::Retry(op), now.time.after(self.config.settings.heartbeat));
+        };
+        let operation = &self.operations[&op];
+        if operation.view != view {
+            match self.plan(&operation.volume, &operation.request) {
+                Err(error) => return self.finish(op, Err(error), out),
+                Ok(work) if work.shares().is_empty() => {
+                    return self.finish(op, Ok(work.result(&Old::new())), out);
+                }
+                Ok(work) => {
+                    let operation = self.operations.get_mut(&op).expect("just seen");
+                    (operation.work, operation.view) = (Rc::new(work), view);
+                }
+            }
+        }
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         let patience = self.config.settings.reader_patience;
@@ -145,6 +169,7 @@ impl Host {
         let transaction = Transaction {
             op: Some(op),
             stamp: Stamp::ZERO,
+            epoch: self.place.epoch(),
             volume,
             work,
             asked,
@@ -182,10 +207,9 @@ impl Host {
         let missing = match &transaction.phase {
             Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => silent,
             Phase::Aborting { unconfirmed, .. } => unconfirmed,
-            // Commits ride on other requests, and are told again by the link.
-            Phase::Committed { .. } => return,
-            // Claims are asked for again one by one.
-            Phase::Locking(_) => return,
+            // Commits ride on other requests, and are told again by the link. Claims are asked for again one by one, and so are
+            // votes.
+            Phase::Committed { .. } | Phase::Locking(_) | Phase::Resolving => return,
         };
         let commands: Vec<_> =
             missing.iter().map(|device| (*device, self.command(sequence, transaction, *device))).collect();
@@ -225,8 +249,8 @@ impl Host {
                 pieces: pieces[&device].clone(),
             },
             Phase::Aborting { .. } => Command::Decide { transaction: id, stamp, outcome: Outcome::Abort },
-            Phase::Committed { .. } | Phase::Locking(_) => {
-                unreachable!("commits ride, and devices know of no lock server")
+            Phase::Committed { .. } | Phase::Locking(_) | Phase::Resolving => {
+                unreachable!("commits ride, devices know of no lock server, and a resolution asks by itself")
             }
         }
     }
@@ -266,11 +290,12 @@ impl Host {
         let op = self.transactions[&sequence].op;
         let operation = op.and_then(|op| self.operations.get_mut(&op));
         if let Some(operation) = operation
-            && let Work::Allocation(range, _) = &*operation.work
+            && let HostRequest::Allocation { range, .. } = &mut operation.request
             && range.count > limits::EXTENTS_MAX as u64
         {
-            let shorter = BlockRange::new(range.start, limits::EXTENTS_MAX as u64);
-            operation.work = Rc::new(Work::allocation(&operation.volume, shorter));
+            *range = BlockRange::new(range.start, limits::EXTENTS_MAX as u64);
+            // To be planned anew.
+            operation.view = 0;
             return self.lose(now, sequence, None, out);
         }
         self.abort(now, sequence, None, out);
@@ -284,14 +309,16 @@ impl Host {
         let transaction = self.transactions.get_mut(&sequence).expect("it was just answered");
         let Phase::Reading { old, .. } = &transaction.phase else { unreachable!("only reading ends so") };
         match &*transaction.work {
-            Work::Write(plan, new) => {
-                let methods = plan.methods();
-                self.counters.full_bands += methods.full;
-                self.counters.large_bands += methods.large;
-                self.counters.small_bands += methods.small;
+            work @ (Work::Write(..) | Work::Restore(_)) => {
+                if let Work::Write(plan, _) = work {
+                    let methods = plan.methods();
+                    self.counters.full_bands += methods.full;
+                    self.counters.large_bands += methods.large;
+                    self.counters.small_bands += methods.small;
+                }
                 let volume = transaction.volume.clone();
-                let pieces: BTreeMap<_, _> = plan
-                    .compute(new, old)
+                let pieces: BTreeMap<_, _> = work
+                    .compute(old)
                     .into_iter()
                     .map(|(position, pieces)| (volume.device_at(position), pieces))
                     .collect();
@@ -364,7 +391,7 @@ impl Host {
         match &transaction.phase {
             Phase::Reading { silent, .. } => step != Step::Write && silent.contains(&device),
             Phase::Writing { silent, .. } => step == Step::Write && silent.contains(&device),
-            Phase::Locking(_) | Phase::Committed { .. } | Phase::Aborting { .. } => false,
+            Phase::Locking(_) | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => false,
         }
     }
 

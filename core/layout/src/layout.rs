@@ -129,6 +129,16 @@ impl Layout {
         u64::try_from(blocks).unwrap_or(u64::MAX)
     }
 
+    /// True if some stripe has units on both of these positions; all stripes that could be are looked at, also those
+    /// that are behind the end of a small volume.
+    pub fn share_a_stripe(&self, a: usize, b: usize) -> bool {
+        let width = self.scheme.width();
+        let step = greatest_common_divisor(self.devices, width);
+        // Stripes begin at every multiple of the step, and go on over neighbours.
+        let behind = |start: usize, position: usize| (position + self.devices - start) % self.devices;
+        (0..self.devices).step_by(step).any(|start| behind(start, a) < width && behind(start, b) < width)
+    }
+
     /// Where the `p`-th unit of a stripe begins, whatever its role.
     fn unit(&self, stripe: u64, p: usize) -> Place {
         let number = stripe * self.scheme.width() as u64 + p as u64;

@@ -1,7 +1,8 @@
 //! RAID arithmetic: where a volume's blocks lie, and the plan (the RAIDmap) of a request.
 //!
-//! Pure numbers: nothing here knows of messages in flight, stamps or failures. Devices are named by their *ring
-//! position*, 0 to n-1; a [`VolumeDescription`] says which device stands where.
+//! Pure numbers: nothing here knows of messages in flight, stamps or failures; which devices are away is told to a plan
+//! ([`Absence`]). Devices are named by their *ring position*, 0 to n-1; a [`VolumeDescription`] says which device stands
+//! where.
 //!
 //! ```text
 //!   offset, length ──► ReadPlan / WritePlan ──► per device: blocks to read, blocks to pre-write
@@ -9,14 +10,17 @@
 //!        what was read (Old) ────┴──► the bytes asked for / the pieces to write, parity included
 //! ```
 
+mod absence;
 mod layout;
 mod plan;
 mod scheme;
 mod volume;
 
+pub use absence::{Absence, Unavailable};
 pub use layout::{Layout, LayoutError, Place};
 pub use plan::{
-    CheckPlan, Method, Methods, New, Old, Part, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan,
+    CheckPlan, Method, Methods, New, Old, Part, ReadPlan, ReconstructError, ReconstructPlan, RestorePlan, Share,
+    WritePlan,
 };
 pub use scheme::{Scheme, SchemeError};
 pub use volume::{Atomicity, RingError, VolumeDescription, VolumeError, ring_of};

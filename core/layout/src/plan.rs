@@ -6,9 +6,18 @@
 //! A plan is as long as its request has stripes. Front ends cut requests to `limits::TRANSACTION_BYTES_MAX`, those
 //! included that move no data (zeros, allocation): then no share has more than `limits::EXTENTS_MAX` ranges.
 //!
-//! These are the plans of a healthy array. With a device away, another [`Method`] is right for the bands that touch it
-//! (Table III of the paper: a lost unit that is updated makes a write large, lost parity is left out, …): that choice
-//! belongs where `write` chooses the method of a band, and `ReconstructPlan` is how a lost unit is read.
+//! With devices away ([`crate::Absence`]), a block that can't be read is worked out from the rest of its row, and another
+//! [`Method`] is right for the bands of a write (Table III of the paper, and what it leaves open):
+//!
+//! | the band would be | data unit away, updated | data unit away, not updated | parity lost | parity stale |
+//! | --- | --- | --- | --- | --- |
+//! | small | large | small | no parity, nothing read | large |
+//! | large | large | small | no parity, nothing read | large |
+//! | full | full | – | no parity, nothing read | full |
+//!
+//! What is lost is not written, what is stale is. The old content of a block that is updated in part is read besides, if
+//! the method does not read it anyhow; that of a unit which is away takes the whole row and its parity. Parity comes to
+//! include what a lost unit would hold: so the unit can be read at once, and restored later ([`RestorePlan`]).
 
 mod band;
 mod check;
@@ -16,6 +25,8 @@ mod old;
 mod parity;
 mod read;
 mod reconstruct;
+mod restore;
+mod stripe;
 mod write;
 
 #[cfg(test)]
@@ -28,6 +39,7 @@ pub use check::CheckPlan;
 pub use old::Old;
 pub use read::{Part, ReadPlan};
 pub use reconstruct::{ReconstructError, ReconstructPlan};
+pub use restore::RestorePlan;
 pub use write::{New, WritePlan};
 
 use crate::Place;
@@ -49,8 +61,9 @@ pub struct Share {
 struct Shares(Vec<Share>);
 
 impl Shares {
+    /// Blocks that are read already, for another purpose, are not read twice.
     fn read(&mut self, place: Place, count: u64) {
-        push_merged(&mut self.of(place.position).reads, BlockRange::new(place.block, count));
+        push_united(&mut self.of(place.position).reads, BlockRange::new(place.block, count));
     }
 
     fn prewrite(&mut self, place: Place, count: u64) {
@@ -64,6 +77,26 @@ impl Shares {
         });
         &mut self.0[index]
     }
+}
+
+/// Ranges come in order but for those that make up for a unit that is away.
+fn push_united(ranges: &mut Vec<BlockRange>, range: BlockRange) {
+    match ranges.last_mut() {
+        Some(last) if range.start < last.start => unite(ranges, range),
+        Some(last) if range.start <= last.end() => last.count = last.count.max(range.end() - last.start),
+        _ => ranges.push(range),
+    }
+}
+
+/// Adds a range wherever it belongs.
+#[cold]
+fn unite(ranges: &mut Vec<BlockRange>, range: BlockRange) {
+    let first = ranges.partition_point(|other| other.end() < range.start);
+    let behind = ranges.partition_point(|other| other.start <= range.end());
+    let touching = &ranges[first..behind];
+    let start = touching.first().map_or(range.start, |first| first.start.min(range.start));
+    let end = touching.last().map_or(range.end(), |last| last.end().max(range.end()));
+    ranges.splice(first..behind, [BlockRange::between(start, end)]);
 }
 
 fn push_merged(ranges: &mut Vec<BlockRange>, range: BlockRange) {

@@ -1,6 +1,6 @@
 //! What is recorded of a volume, and how its devices are ordered into a ring.
 
-use crate::Layout;
+use crate::{Absence, Layout};
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
 use braid_wire::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +53,22 @@ impl VolumeDescription {
     /// The device at a position of the ring.
     pub fn device_at(&self, position: usize) -> DeviceId {
         self.devices[position]
+    }
+
+    /// Its ring with these devices of the array away. One that is lost and stale is lost.
+    pub fn absence(&self, lost: &BTreeSet<DeviceId>, stale: &BTreeSet<DeviceId>) -> Absence {
+        let mut absence = Absence::none();
+        if lost.is_empty() && stale.is_empty() {
+            return absence;
+        }
+        for (position, device) in self.devices.iter().enumerate() {
+            if lost.contains(device) {
+                absence.lose(position);
+            } else if stale.contains(device) {
+                absence.stale(position);
+            }
+        }
+        absence
     }
 
     /// Its usable size in blocks.
@@ -194,6 +210,18 @@ mod tests {
         assert_eq!(two.check(), Err(VolumeError::Ring { listed: 2, ring: 3 }));
         let twice = VolumeDescription { devices: vec![DeviceId(0), DeviceId(1), DeviceId(0)], ..volume() };
         assert_eq!(twice.check(), Err(VolumeError::Twice { device: DeviceId(0) }));
+    }
+
+    #[test]
+    fn devices_away_are_told_by_position() {
+        let volume = VolumeDescription { devices: [7, 3, 9].map(DeviceId).to_vec(), ..volume() };
+        let away = |devices: &[u16]| devices.iter().copied().map(DeviceId).collect::<BTreeSet<DeviceId>>();
+        let absence = volume.absence(&away(&[9, 5]), &away(&[9, 7, 4]));
+        let mut expected = Absence::none();
+        expected.lose(2);
+        expected.stale(0);
+        assert_eq!(absence, expected);
+        assert!(volume.absence(&away(&[4]), &away(&[])).is_none(), "another volume's device");
     }
 
     fn devices(domains: &[u8]) -> Vec<(DeviceId, u8)> {

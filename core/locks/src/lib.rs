@@ -13,7 +13,7 @@
 //! One server serves both kinds of claims: those for one transaction (ordering `server-lock`), and those that hosts keep until
 //! they are recalled (`callback-lock`). The messages are in `braid_wire::locking`, with what hosts have to do.
 //!
-//! * A host's lease is renewed by whatever it says. A silent one is fenced at every device before anybody gets what it held.
+//! * A host's lease is renewed by whatever it says. A silent one is fenced, by the monitor, before anybody gets what it held.
 //! * Claims are in memory only. On disk is the list of hosts that may hold some: after a restart nothing is granted until each of
 //!   them has said again what it holds, or is fenced.
 

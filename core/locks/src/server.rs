@@ -2,12 +2,13 @@
 
 use crate::LockServerCounters;
 use crate::fencing::Round;
-use crate::host_list::{HostList, ListError, Progress};
+use crate::host_list::{HostList, ListError};
 use crate::sessions::{ClaimName, ClaimRequest, Session};
 use crate::table::{LockState, LockTable};
 use braid_base::limits::{self, Settings};
-use braid_base::{DeviceId, Epoch, Generation, LockServerId, NodeId, Now, Time, Timers};
+use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers};
 use braid_machine::{Effects, Ignored, Input, Machine};
+use braid_record::Progress;
 use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, Message, Rejection};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +19,6 @@ pub struct LockServerConfig {
     pub id: LockServerId,
     /// This start of it, from the control plane: higher than any before. No two processes may be one server at a time.
     pub start: Generation,
-    /// The epoch that rules.
-    pub epoch: Epoch,
-    /// All devices of the array: where hosts are fenced.
-    pub devices: Vec<DeviceId>,
     /// Waits and spans.
     pub settings: Settings,
 }
@@ -37,7 +34,7 @@ pub struct LockServer {
     pub(crate) list: HostList,
     /// The hosts that are to be in the list are others than when it was last written.
     pub(crate) list_is_stale: bool,
-    /// Hosts taken for dead, and not yet fenced at every device: served no more.
+    /// Hosts taken for dead, and not yet refused by every device: served no more.
     pub(crate) doomed: BTreeSet<Generation>,
     pub(crate) round: Option<Round>,
     /// Hosts fenced since the start.
@@ -69,7 +66,7 @@ pub enum LockService {
 pub(crate) enum Timer {
     /// Look for silent hosts.
     Patrol,
-    /// Ask devices again that have not fenced yet.
+    /// Ask the monitor again to keep hosts out.
     Fence,
     /// Recall once more what this host has not given back.
     Recall(Generation),
@@ -87,7 +84,6 @@ const CHECKED_MAX: usize = 16;
 impl LockServer {
     /// A lock server that is off.
     pub fn new(config: LockServerConfig) -> LockServer {
-        assert!(!config.devices.is_empty(), "hosts are fenced at the devices");
         LockServer {
             config,
             service: LockService::Off,
@@ -126,7 +122,7 @@ impl LockServer {
             (NodeId::Host(host), Message::LockRequest(request)) if request.host == host => {
                 self.on_request(now, host, request, out);
             }
-            (NodeId::Device(device), Message::Answer(answer)) => self.on_device_answer(now, device, answer, out),
+            (NodeId::Monitor, Message::MonitorAnswer(answer)) => self.on_monitor_answer(now, answer, out),
             _ => self.ignore(Ignored::NotForUs, out),
         }
     }
@@ -166,9 +162,6 @@ impl LockServer {
     fn admit(&mut self, now: Now, request: &LockRequest) -> Result<(), Rejection> {
         if self.doomed.contains(&request.host) || self.fenced.contains(&request.host) {
             return Err(Rejection::Fenced);
-        }
-        if request.epoch != self.config.epoch {
-            return Err(Rejection::WrongEpoch { current: self.config.epoch });
         }
         if !self.sessions.contains_key(&request.host) && self.sessions.len() >= limits::HOSTS_MAX {
             return Err(Rejection::TooManyHosts);
@@ -261,7 +254,7 @@ impl LockServer {
         while let Some(timer) = self.timers.pop_due(now.time) {
             match timer {
                 Timer::Patrol => self.patrol(now, out),
-                Timer::Fence => self.ask_devices_again(now, out),
+                Timer::Fence => self.ask_monitor_again(now, out),
                 Timer::Recall(host) => self.recall_again(now, host, out),
                 Timer::Impatient(claim) => self.on_impatient(now, claim, out),
             }
@@ -280,7 +273,7 @@ impl LockServer {
 
     pub(crate) fn answer(&mut self, host: Generation, reply: LockReply, out: &mut Effects) {
         self.counters.messages_sent += 1;
-        let answer = LockAnswer { epoch: self.config.epoch, start: self.config.start, reply };
+        let answer = LockAnswer { start: self.config.start, reply };
         out.send(NodeId::Host(host), Message::LockAnswer(answer));
     }
 

@@ -46,6 +46,8 @@ pub enum Ignored {
     OtherEpoch,
     /// It came before the machine had started.
     NotStarted,
+    /// The device has no lease: it has not heard of the monitor for too long, or is just taking over a new membership.
+    NoLease,
 }
 
 /// The effects of a step, and what it ignored.

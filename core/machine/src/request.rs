@@ -1,6 +1,6 @@
 //! What front ends and workloads ask of a host, and how it ends.
 
-use braid_base::{BlockRange, DeviceId, LockServerId, VolumeId};
+use braid_base::{BlockRange, DeviceId, Generation, LockServerId, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_wire::{Failure, Managed, Rejection, Task};
 use bytes::Bytes;
@@ -78,6 +78,22 @@ pub enum HostRequest {
         offset: u64,
         /// In bytes, a multiple of a block, within one stripe unit.
         length: usize,
+    },
+    /// Brings a device that is catching up what it missed of some blocks, if it holds anything of them or of their parity.
+    Restore {
+        /// Of which volume.
+        volume: VolumeId,
+        /// Which device.
+        device: DeviceId,
+        /// Blocks of the volume, within one transaction's bounds.
+        blocks: BlockRange,
+    },
+    /// Has hosts kept out: ends when no device serves them any more.
+    Fence {
+        /// Every generation below this one…
+        below: Generation,
+        /// …except these, which still live.
+        except: Vec<Generation>,
     },
     /// Passes a task on to one device.
     Manage {
@@ -157,6 +173,15 @@ pub enum HostError {
     /// The volume's ordering needs a lock server, and the array has none.
     #[error("the volume is ordered by locks of a lock server, and the array has none: start one with `braid lockd`")]
     NoLockServer,
+    /// The monitor did not answer in time.
+    #[error("the array's monitor did not answer within {}: is it running?", seconds(*waited))]
+    MonitorSilent {
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The array has no monitor, which alone keeps hosts out.
+    #[error("this array has no monitor, so that no host can be kept out")]
+    NoMonitor,
     /// A device can't do it.
     #[error("device {device}: {failure}")]
     Device {
@@ -175,7 +200,17 @@ pub enum HostError {
         /// The most that is tolerated.
         limit: Duration,
     },
-    /// A device serves this host no more.
+    /// Too many devices are away for what was asked; the rest of the volume is served as usual. A write that was under way when they
+    /// went may have happened or not.
+    #[error("too many devices are away here: {} must come back", names(devices))]
+    Unavailable {
+        /// Those whose return would help.
+        devices: Vec<DeviceId>,
+    },
+    /// The array serves this host no more.
+    #[error("this host was fenced: its lease had run out, and it must start again")]
+    Fenced,
+    /// A device does not serve this host.
     #[error("device {device}: {rejection}")]
     Rejected {
         /// Which.

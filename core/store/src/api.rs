@@ -1,8 +1,7 @@
 //! What the device says to its store, and what the store says back.
 
-use braid_base::{ArrayId, BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
+use braid_base::{ArrayId, BlockRange, Clock, DeviceId, Epoch, Membership, ObjectId, Stamp, TransactionId};
 use braid_wire::{Failure, Linkage, Piece};
-use std::collections::BTreeSet;
 
 /// Whose store this is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +40,12 @@ pub struct RecoveredIntent {
     pub transaction: TransactionId,
     /// Where that stands in the order.
     pub stamp: Stamp,
+    /// The epoch it was written in.
+    pub epoch: Epoch,
     /// All devices that write in it.
     pub participants: Vec<DeviceId>,
+    /// The hostwrite's extent.
+    pub linkage: Linkage,
     /// The object.
     pub object: ObjectId,
     /// Its blocks.
@@ -56,26 +59,14 @@ pub struct RecoveredCommit {
     pub transaction: TransactionId,
     /// Its stamp.
     pub stamp: Stamp,
+    /// The epoch it was written in.
+    pub epoch: Epoch,
     /// All devices that wrote in it.
     pub participants: Vec<DeviceId>,
-}
-
-/// Which hosts are kept out.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct FenceTable {
-    /// Every generation below this one…
-    pub below: Generation,
-    /// …except these…
-    pub except: BTreeSet<Generation>,
-    /// …and these besides.
-    pub also: BTreeSet<Generation>,
-}
-
-impl FenceTable {
-    /// True if `host` is kept out.
-    pub fn refuses(&self, host: Generation) -> bool {
-        self.also.contains(&host) || (host < self.below && !self.except.contains(&host))
-    }
+    /// The hostwrite's extent.
+    pub linkage: Linkage,
+    /// The object.
+    pub object: ObjectId,
 }
 
 /// What a start found.
@@ -87,8 +78,8 @@ pub struct Recovered {
     pub commits: Vec<RecoveredCommit>,
     /// No stamp with a higher clock reading was ever accepted.
     pub stamps_reserved: Clock,
-    /// Who is kept out.
-    pub fence: FenceTable,
+    /// The last one adopted, if any was.
+    pub membership: Option<Membership>,
 }
 
 /// What the store tells its device.
@@ -129,6 +120,14 @@ pub enum StoreEvent {
         /// Which.
         transaction: TransactionId,
     },
+    /// The membership is durable, and what follows from it; or it was no news.
+    Adopted {
+        /// The caller's.
+        ticket: u64,
+        /// Undecided intents that are gone: this device has been out since they were written. Any that was not durable by then is
+        /// refused in its own answer.
+        dropped: Vec<TransactionId>,
+    },
     /// Any other request that had a ticket is done and durable.
     Done {
         /// The caller's.
@@ -150,6 +149,16 @@ pub enum StoreError {
     /// Made by a later release.
     #[error("the device has format {found}, this release knows up to {known}: use a newer release")]
     NewerFormat {
+        /// On disk.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// Made by an earlier release, in a format that this one does not read.
+    #[error(
+        "the device has format {found}, this release reads {known}: make the device anew, or use the release that made it"
+    )]
+    OlderFormat {
         /// On disk.
         found: u32,
         /// Ours.

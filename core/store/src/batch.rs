@@ -123,6 +123,8 @@ pub(crate) struct Journey {
     pub last: u64,
     /// The highest sequence seen: the next must be above it and one more, which may have been torn beyond recognition.
     pub highest: u64,
+    /// How many of them belong to the batches of the tail's snapshot.
+    pub snapshot_records: usize,
     /// Where a whole snapshot begins, other than at the tail: its checkpoint needs only be ended.
     pub snapshot: Option<(u64, u64)>,
 }
@@ -166,12 +168,17 @@ pub(crate) fn follow(
     let ended = chain.iter().rposition(|header| header.ends_snapshot).unwrap_or(0);
     let begun = chain[..=ended].iter().rposition(|header| header.begins_snapshot).unwrap_or(0);
     let snapshot = (begun > 0).then(|| (chain[begun].offset, chain[begun].sequence));
-    let mut records = Vec::new();
-    for header in &chain {
+    let tails_snapshot = chain.iter().position(|header| header.ends_snapshot).map_or(0, |ended| ended + 1);
+    let (mut records, mut snapshot_records) = (Vec::new(), 0);
+    for (index, header) in chain.iter().enumerate() {
         records.extend(open(journal, header).map_err(|Nonsense| damaged(header.offset))?.0);
+        if index < tails_snapshot {
+            snapshot_records = records.len();
+        }
     }
     let head = last.offset + last.len() as u64;
-    Ok(Journey { records, head: head % journal.len() as u64, last: last.sequence, highest, snapshot })
+    let head = head % journal.len() as u64;
+    Ok(Journey { records, snapshot_records, head, last: last.sequence, highest, snapshot })
 }
 
 /// Takes off the end what says nothing: a snapshot that did not end, and empty batches. Their room is used again, so

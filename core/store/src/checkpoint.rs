@@ -1,8 +1,8 @@
 //! Checkpoints make room in the journal.
 //!
 //! ```text
-//!   snapshot     what must outlive the journal's old part is written to its head: objects, fence, undecided intents,
-//!                decisions not yet to be forgotten. Who comes then is after the snapshot.
+//!   snapshot     what must outlive the journal's old part is written to its head: objects, membership, undecided intents,
+//!                decisions not yet to be forgotten, what others missed. Who comes then is after the snapshot.
 //!   homing       blocks committed before it are written to their slots, then a sync
 //!   pages        map pages changed before it: one copy, a sync, the other copy, a sync
 //!   superblock   now says that recovery begins with the snapshot: one copy, then the other
@@ -111,15 +111,11 @@ impl Serving {
     fn snapshot(&self) -> VecDeque<Carried> {
         let state = &self.state;
         let objects = state.objects.iter().map(|object| Record::Object(object.clone()));
-        let decided = state.decisions.iter().map(|(transaction, decision)| Record::Decided {
-            transaction: *transaction,
-            stamp: decision.stamp,
-            participants: decision.participants.clone(),
-        });
-        let single = [Record::Stamps(state.stamps_reserved), Record::Fence(state.fence.clone())];
+        let decided = state.decisions.values().map(|decision| Record::Decided(decision.clone()));
+        let single = [Some(Record::Stamps(state.stamps_reserved)), state.membership_record()];
         let mut carried = VecDeque::new();
         let mut notes = Vec::new();
-        for record in single.into_iter().chain(objects).chain(decided) {
+        for record in single.into_iter().flatten().chain(objects).chain(decided).chain(state.missed.records()) {
             record.encode(&mut notes);
             if notes.len() >= CARRIED_BYTES {
                 carried.push_back(Carried::Notes(std::mem::take(&mut notes)));

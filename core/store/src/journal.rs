@@ -367,10 +367,15 @@ impl Journal {
         flight
     }
 
+    /// Intents that wait to be in a batch or are in the one in flight.
+    pub fn on_their_way(&self) -> impl Iterator<Item = &IntentRecord> {
+        let flying = self.flight.iter().flat_map(|flight| &flight.intents);
+        self.intents.iter().chain(flying).map(|(intent, _)| intent)
+    }
+
     /// Slots of intents that wait to be in a batch or are in the one in flight, and slots to be free after it.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
-        let flying = self.flight.iter().flat_map(|flight| &flight.intents);
-        let held = self.intents.iter().chain(flying).flat_map(|(intent, _)| intent.slots());
+        let held = self.on_their_way().flat_map(IntentRecord::slots);
         let released = self.flight.iter().flat_map(|flight| &flight.released).chain(&self.released);
         held.chain(released.copied())
     }

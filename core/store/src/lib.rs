@@ -25,6 +25,7 @@
 //! | `reading`, `writing` | the way out and the way in |
 //! | `journal`, `batch`, `record` | group commit and the ring; one write of it; what it says |
 //! | `state` | what the records amount to, live and in replay |
+//! | `missed` | what devices that are out have missed of it |
 //! | `objects`, `map`, `slots`, `block` | the parts of that, and their form on the disk |
 //! | `checkpoint` | making room in the journal |
 //! | `superblock`, `recovery` | where to begin, and how |
@@ -38,6 +39,7 @@ mod checkpoint;
 mod counters;
 mod journal;
 mod map;
+mod missed;
 mod objects;
 mod reading;
 mod record;

@@ -160,7 +160,7 @@ mod tests {
 
     fn description(object: u64, chunks: u64) -> ObjectDescription {
         let blocks = chunks * CHUNK_BLOCKS - 1;
-        ObjectDescription { object: ObjectId(object), blocks, ordering: Ordering::Timestamp }
+        ObjectDescription { object: ObjectId(object), blocks, ordering: Ordering::Timestamp, redundant: true }
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! What the journal says, record by record. Decoding trusts nothing: a record that makes no sense is damage.
 
-use crate::FenceTable;
 use crate::block::{Attribution, CHUNK_BLOCKS};
 use braid_base::checksum::crc32c;
-use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId, limits};
+use braid_base::{
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, Membership, ObjectId, Stamp,
+    Standing, TransactionId, limits,
+};
 use braid_wire::{Linkage, ObjectDescription, Ordering};
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 use std::collections::BTreeSet;
@@ -57,8 +59,37 @@ pub(crate) struct ObjectRecord {
 impl ObjectRecord {
     /// Its room in the journal.
     pub fn journal_len(&self) -> u64 {
-        (1 + 8 + 8 + 1 + 4 + 8 * self.extents.len()) as u64
+        (1 + 8 + 8 + 1 + 1 + 4 + 8 * self.extents.len()) as u64
     }
+}
+
+/// A commit to be remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub by: Attribution,
+    pub participants: Vec<DeviceId>,
+    pub object: ObjectId,
+}
+
+impl Decision {
+    /// Its room in the journal.
+    pub fn journal_len(&self) -> u64 {
+        (1 + ATTRIBUTION + 2 + 2 * self.participants.len() + 8) as u64
+    }
+}
+
+/// The room of a membership in the journal.
+pub(crate) fn membership_len(membership: &Membership) -> u64 {
+    let fence = &membership.fence;
+    (1 + 4 + 4 + 4 + MEMBER_MAX * membership.members.len() + 12 + 4 * (fence.except.len() + fence.also.len())) as u64
+}
+
+/// The most extents in one record of what was missed.
+pub(crate) const MISSED_PER_RECORD: usize = 512;
+
+/// The room of so many extents that were missed.
+pub(crate) fn missed_len(extents: usize) -> u64 {
+    (extents.div_ceil(MISSED_PER_RECORD) * (1 + 2 + 8 + 4) + 16 * extents) as u64
 }
 
 /// Neighbouring entries of the chunk map; an object's extents follow each other by chunk.
@@ -78,11 +109,7 @@ pub(crate) enum Record {
     Commit(TransactionId),
     Abort(TransactionId),
     /// A commit of old, carried along until it may be forgotten.
-    Decided {
-        transaction: TransactionId,
-        stamp: Stamp,
-        participants: Vec<DeviceId>,
-    },
+    Decided(Decision),
     Forget(TransactionId),
     /// All commits of the host below this sequence may be forgotten.
     Settled {
@@ -90,7 +117,19 @@ pub(crate) enum Record {
         sequence: u64,
     },
     Stamps(Clock),
-    Fence(FenceTable),
+    /// A membership, adopted here.
+    Adopted(Membership),
+    /// The one adopted last, carried along; and the epoch in which this device was last found to have returned.
+    Membership {
+        membership: Membership,
+        returned: Epoch,
+    },
+    /// What a device that is out has missed, carried along; in blocks of the volume.
+    Missed {
+        device: DeviceId,
+        object: ObjectId,
+        extents: Vec<BlockRange>,
+    },
     /// An object made just now: its map entries are to be emptied.
     Created(ObjectRecord),
     /// An object carried along: its map entries are on the disk.
@@ -120,11 +159,22 @@ const DECIDED: u8 = 5;
 const FORGET: u8 = 6;
 const SETTLED: u8 = 7;
 const STAMPS: u8 = 8;
-const FENCE: u8 = 9;
+const ADOPTED: u8 = 9;
 const CREATED: u8 = 10;
 const OBJECT: u8 = 11;
 const REMOVED: u8 = 12;
 const REORDERED: u8 = 13;
+const MEMBERSHIP: u8 = 14;
+const MISSED: u8 = 15;
+
+const STANDING_IN: u8 = 0;
+const STANDING_RETURNING: u8 = 1;
+const STANDING_HELPED: u8 = 2;
+const STANDING_OUT: u8 = 3;
+
+/// Bytes of an attribution, and the most of a member.
+const ATTRIBUTION: usize = 12 + 12 + 4 + 16;
+const MEMBER_MAX: usize = 2 + 1 + 4 + 4;
 
 const PART_HOLE: u8 = 0;
 const PART_INLINE: u8 = 1;
@@ -152,11 +202,7 @@ impl IntentRecord {
     /// Appends the record; `as_applied` says which kind.
     pub fn encode(&self, as_applied: bool, to: &mut Vec<u8>) {
         to.put_u8(if as_applied { APPLIED } else { INTENT });
-        put_transaction(to, self.by.transaction);
-        put_stamp(to, self.by.stamp);
-        to.put_u32_le(self.by.epoch.0);
-        to.put_u64_le(self.by.linkage.first);
-        to.put_u64_le(self.by.linkage.last);
+        put_attribution(to, &self.by);
         put_devices(to, &self.participants);
         to.put_u64_le(self.object.0);
         to.put_u32_le(self.pieces.len() as u32);
@@ -183,12 +229,7 @@ impl IntentRecord {
     }
 
     fn decode(from: &mut &[u8], payload: &mut Payload) -> Result<IntentRecord, Nonsense> {
-        let by = Attribution {
-            transaction: take_transaction(from)?,
-            stamp: take_stamp(from)?,
-            epoch: Epoch(from.try_get_u32_le()?),
-            linkage: Linkage { first: from.try_get_u64_le()?, last: from.try_get_u64_le()? },
-        };
+        let by = take_attribution(from)?;
         let participants = take_devices(from)?;
         let object = ObjectId(from.try_get_u64_le()?);
         let mut pieces = Vec::new();
@@ -271,10 +312,11 @@ impl Record {
             Record::Commit(transaction) => put_named(to, COMMIT, *transaction),
             Record::Abort(transaction) => put_named(to, ABORT, *transaction),
             Record::Forget(transaction) => put_named(to, FORGET, *transaction),
-            Record::Decided { transaction, stamp, participants } => {
-                put_named(to, DECIDED, *transaction);
-                put_stamp(to, *stamp);
-                put_devices(to, participants);
+            Record::Decided(decision) => {
+                to.put_u8(DECIDED);
+                put_attribution(to, &decision.by);
+                put_devices(to, &decision.participants);
+                to.put_u64_le(decision.object.0);
             }
             Record::Settled { host, sequence } => {
                 put_named(to, SETTLED, TransactionId { host: *host, sequence: *sequence });
@@ -283,11 +325,20 @@ impl Record {
                 to.put_u8(STAMPS);
                 to.put_u64_le(until.0);
             }
-            Record::Fence(fence) => {
-                to.put_u8(FENCE);
-                to.put_u32_le(fence.below.0);
-                put_generations(to, &fence.except);
-                put_generations(to, &fence.also);
+            Record::Adopted(membership) => put_membership(to, ADOPTED, membership),
+            Record::Membership { membership, returned } => {
+                put_membership(to, MEMBERSHIP, membership);
+                to.put_u32_le(returned.0);
+            }
+            Record::Missed { device, object, extents } => {
+                to.put_u8(MISSED);
+                to.put_u16_le(device.0);
+                to.put_u64_le(object.0);
+                to.put_u32_le(extents.len() as u32);
+                for extent in extents {
+                    to.put_u64_le(extent.start);
+                    to.put_u64_le(extent.count);
+                }
             }
             Record::Created(object) => put_object(to, CREATED, object),
             Record::Object(object) => put_object(to, OBJECT, object),
@@ -305,8 +356,8 @@ impl Record {
 
     /// True for the kinds that a snapshot is made of.
     pub fn may_be_carried(&self) -> bool {
-        use Record::{Decided, Fence, Intent, Object, Stamps};
-        matches!(self, Stamps(_) | Fence(_) | Object(_) | Decided { .. } | Intent(_))
+        use Record::{Decided, Intent, Membership, Missed, Object, Stamps};
+        matches!(self, Stamps(_) | Membership { .. } | Object(_) | Decided(_) | Missed { .. } | Intent(_))
     }
 
     /// The next record of a batch's description.
@@ -317,21 +368,27 @@ impl Record {
             COMMIT => Record::Commit(take_transaction(from)?),
             ABORT => Record::Abort(take_transaction(from)?),
             FORGET => Record::Forget(take_transaction(from)?),
-            DECIDED => Record::Decided {
-                transaction: take_transaction(from)?,
-                stamp: take_stamp(from)?,
+            DECIDED => Record::Decided(Decision {
+                by: take_attribution(from)?,
                 participants: take_devices(from)?,
-            },
+                object: ObjectId(from.try_get_u64_le()?),
+            }),
             SETTLED => {
                 let TransactionId { host, sequence } = take_transaction(from)?;
                 Record::Settled { host, sequence }
             }
             STAMPS => Record::Stamps(Clock(from.try_get_u64_le()?)),
-            FENCE => Record::Fence(FenceTable {
-                below: Generation(from.try_get_u32_le()?),
-                except: take_generations(from)?,
-                also: take_generations(from)?,
-            }),
+            ADOPTED => Record::Adopted(take_membership(from)?),
+            MEMBERSHIP => {
+                Record::Membership { membership: take_membership(from)?, returned: Epoch(from.try_get_u32_le()?) }
+            }
+            MISSED => Record::Missed {
+                device: DeviceId(from.try_get_u16_le()?),
+                object: ObjectId(from.try_get_u64_le()?),
+                extents: (0..from.try_get_u32_le()?)
+                    .map(|_| Ok(BlockRange::new(from.try_get_u64_le()?, from.try_get_u64_le()?)))
+                    .collect::<Result<_, Nonsense>>()?,
+            },
             CREATED => Record::Created(take_object(from)?),
             OBJECT => Record::Object(take_object(from)?),
             REMOVED => Record::Removed(ObjectId(from.try_get_u64_le()?)),
@@ -362,6 +419,72 @@ fn put_stamp(to: &mut Vec<u8>, stamp: Stamp) {
 
 fn take_stamp(from: &mut &[u8]) -> Result<Stamp, Nonsense> {
     Ok(Stamp { clock: Clock(from.try_get_u64_le()?), host: Generation(from.try_get_u32_le()?) })
+}
+
+fn put_attribution(to: &mut Vec<u8>, by: &Attribution) {
+    put_transaction(to, by.transaction);
+    put_stamp(to, by.stamp);
+    to.put_u32_le(by.epoch.0);
+    to.put_u64_le(by.linkage.first);
+    to.put_u64_le(by.linkage.last);
+}
+
+fn take_attribution(from: &mut &[u8]) -> Result<Attribution, Nonsense> {
+    Ok(Attribution {
+        transaction: take_transaction(from)?,
+        stamp: take_stamp(from)?,
+        epoch: Epoch(from.try_get_u32_le()?),
+        linkage: Linkage { first: from.try_get_u64_le()?, last: from.try_get_u64_le()? },
+    })
+}
+
+fn put_membership(to: &mut Vec<u8>, kind: u8, membership: &Membership) {
+    to.put_u8(kind);
+    to.put_u32_le(membership.epoch.0);
+    to.put_u32_le(membership.members.len() as u32);
+    for member in &membership.members {
+        to.put_u16_le(member.device.0);
+        to.put_u32_le(member.since.0);
+        match member.standing {
+            Standing::In => to.put_u8(STANDING_IN),
+            Standing::Returning { helper: None } => to.put_u8(STANDING_RETURNING),
+            Standing::Returning { helper: Some(helper) } => {
+                to.put_u8(STANDING_HELPED);
+                to.put_u32_le(helper.0);
+            }
+            Standing::Out => to.put_u8(STANDING_OUT),
+        }
+    }
+    to.put_u32_le(membership.fence.below.0);
+    put_generations(to, &membership.fence.except);
+    put_generations(to, &membership.fence.also);
+}
+
+fn take_membership(from: &mut &[u8]) -> Result<Membership, Nonsense> {
+    let epoch = Epoch(from.try_get_u32_le()?);
+    let members: Vec<Member> = (0..from.try_get_u32_le()?).map(|_| take_member(from)).collect::<Result<_, _>>()?;
+    // They are looked up by halving.
+    if !members.is_sorted_by(|one, next| one.device < next.device) {
+        return Err(Nonsense);
+    }
+    let fence = FenceTable {
+        below: Generation(from.try_get_u32_le()?),
+        except: take_generations(from)?,
+        also: take_generations(from)?,
+    };
+    Ok(Membership { epoch, members, fence })
+}
+
+fn take_member(from: &mut &[u8]) -> Result<Member, Nonsense> {
+    let (device, since) = (DeviceId(from.try_get_u16_le()?), Epoch(from.try_get_u32_le()?));
+    let standing = match from.try_get_u8()? {
+        STANDING_IN => Standing::In,
+        STANDING_RETURNING => Standing::Returning { helper: None },
+        STANDING_HELPED => Standing::Returning { helper: Some(Generation(from.try_get_u32_le()?)) },
+        STANDING_OUT => Standing::Out,
+        _ => return Err(Nonsense),
+    };
+    Ok(Member { device, standing, since })
 }
 
 fn put_devices(to: &mut Vec<u8>, devices: &[DeviceId]) {
@@ -412,6 +535,7 @@ fn put_object(to: &mut Vec<u8>, kind: u8, object: &ObjectRecord) {
     to.put_u64_le(object.description.object.0);
     to.put_u64_le(object.description.blocks);
     put_ordering(to, object.description.ordering);
+    to.put_u8(u8::from(object.description.redundant));
     to.put_u32_le(object.extents.len() as u32);
     for extent in &object.extents {
         to.put_u32_le(extent.start);
@@ -424,6 +548,11 @@ fn take_object(from: &mut &[u8]) -> Result<ObjectRecord, Nonsense> {
         object: ObjectId(from.try_get_u64_le()?),
         blocks: from.try_get_u64_le()?,
         ordering: take_ordering(from)?,
+        redundant: match from.try_get_u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Nonsense),
+        },
     };
     let extents = (0..from.try_get_u32_le()?)
         .map(|_| Ok(MapExtent { start: from.try_get_u32_le()?, count: from.try_get_u32_le()? }))
@@ -460,10 +589,30 @@ mod tests {
         }
     }
 
+    fn membership(two: BTreeSet<Generation>) -> Membership {
+        let member = |device, standing| Member { device: DeviceId(device), standing, since: Epoch(u32::from(device)) };
+        let helper = Some(Generation(7));
+        Membership {
+            epoch: Epoch(9),
+            members: vec![
+                member(0, Standing::In),
+                member(1, Standing::Returning { helper }),
+                member(3, Standing::Returning { helper: None }),
+                member(4, Standing::Out),
+            ],
+            fence: FenceTable { below: Generation(7), except: two.clone(), also: two },
+        }
+    }
+
     fn records() -> Vec<Record> {
         let transaction = intent().by.transaction;
         let object = ObjectRecord {
-            description: ObjectDescription { object: ObjectId(6), blocks: 100, ordering: Ordering::None },
+            description: ObjectDescription {
+                object: ObjectId(6),
+                blocks: 100,
+                ordering: Ordering::None,
+                redundant: true,
+            },
             extents: vec![MapExtent { start: 0, count: 3 }, MapExtent { start: 9, count: 4 }],
         };
         let two: BTreeSet<_> = [Generation(8), Generation(9)].into();
@@ -472,11 +621,17 @@ mod tests {
             Record::Applied(intent()),
             Record::Commit(transaction),
             Record::Abort(transaction),
-            Record::Decided { transaction, stamp: intent().by.stamp, participants: vec![DeviceId(7)] },
+            Record::Decided(Decision { by: intent().by, participants: vec![DeviceId(7)], object: ObjectId(6) }),
             Record::Forget(transaction),
             Record::Settled { host: Generation(4), sequence: 5 },
             Record::Stamps(Clock(99)),
-            Record::Fence(FenceTable { below: Generation(7), except: two.clone(), also: two }),
+            Record::Adopted(membership(two.clone())),
+            Record::Membership { membership: membership(two), returned: Epoch(4) },
+            Record::Missed {
+                device: DeviceId(4),
+                object: ObjectId(6),
+                extents: vec![BlockRange::new(3, 4), BlockRange::new(90, 1)],
+            },
             Record::Created(object.clone()),
             Record::Object(object),
             Record::Removed(ObjectId(6)),
@@ -520,12 +675,24 @@ mod tests {
         let mut description = Vec::new();
         intent().encode(false, &mut description);
         assert!((description.len() + intent().payload_len()) as u64 <= intent().journal_len());
+        for record in records() {
+            description.clear();
+            record.encode(&mut description);
+            let room = match record {
+                Record::Decided(decision) => decision.journal_len(),
+                Record::Membership { membership, .. } => membership_len(&membership),
+                Record::Missed { extents, .. } => missed_len(extents.len()),
+                Record::Object(object) => object.journal_len(),
+                _ => continue,
+            };
+            assert!(description.len() as u64 <= room, "{} of {room}", description.len());
+        }
     }
 
     proptest! {
         #[test]
         fn garbage_is_an_error_and_not_a_panic(
-            which in 0usize..12, at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(),
+            which in 0usize..14, at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(),
         ) {
             let mut description = Vec::new();
             records()[which].encode(&mut description);

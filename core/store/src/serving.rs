@@ -4,17 +4,19 @@ use crate::block::{CHUNK_BLOCKS, STRIDE, places_of};
 use crate::checkpoint::Checkpoint;
 use crate::counters::Counters;
 use crate::journal::{Flight, Journal};
+use crate::missed::{extent_of, merged};
 use crate::reading::ReadOperation;
-use crate::record::Record;
+use crate::record::{IntentRecord, Record};
 use crate::slots::Slots;
 use crate::state::State;
 use crate::superblock::{Geometry, Superblock};
 use crate::writing::{Preparing, Waiting};
-use crate::{FenceTable, StoreError, StoreEvent};
-use braid_base::{BlockRange, Clock, Generation, Now, ObjectId, RangeTable, Time, TransactionId};
+use crate::{StoreError, StoreEvent};
+use braid_base::{
+    BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, RangeTable, Time, TransactionId, limits,
+};
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
 use braid_wire::{Failure, ObjectDescription, Ordering};
-use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -213,10 +215,39 @@ impl Serving {
         self.tell_when_durable(ticket, Ok(()));
     }
 
-    pub fn set_fence(&mut self, ticket: u64, fence: FenceTable) {
-        self.journal.note(&Record::Fence(fence.clone()));
-        self.state.fence = fence;
-        self.tell_when_durable(ticket, Ok(()));
+    /// See [`Storage::adopt`](crate::Storage::adopt).
+    pub fn adopt(&mut self, ticket: u64, membership: Membership) {
+        let record = Record::Adopted(membership.clone());
+        let mut released = std::mem::take(&mut self.journal.released);
+        let dropped = self.state.adopt(membership, &mut released);
+        self.journal.released = released;
+        if dropped.is_some() {
+            self.journal.note(&record);
+        }
+        self.journal.events.push(StoreEvent::Adopted { ticket, dropped: dropped.unwrap_or_default() });
+        self.journal.urgent = true;
+    }
+
+    /// See [`Storage::missed`](crate::Storage::missed).
+    pub fn missed(&self, device: DeviceId, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>) {
+        let Some(membership) = &self.state.membership else { return (Vec::new(), None) };
+        let is_redundant = self.state.objects.get(object).is_some_and(|record| record.description.redundant);
+        // What is still on its way into the journal may be decided after this answer as well.
+        let undecided = self.state.intents.values().chain(self.on_their_way());
+        let unheard = |intent: &&IntentRecord| {
+            is_redundant && intent.object == object && !membership.has_been_in_since(device, intent.by.epoch)
+        };
+        // Of the recorded ones no more than can be answered; the answer ends where the next one begins.
+        let mut extents: Vec<BlockRange> =
+            self.state.missed.of(device, object, from).take(limits::EXTENTS_MAX + 1).collect();
+        let end = extents.get(limits::EXTENTS_MAX).map(|extent| extent.start);
+        extents.truncate(limits::EXTENTS_MAX);
+        let answered = BlockRange::between(from, end.unwrap_or(u64::MAX));
+        extents.extend(undecided.filter(unheard).map(|intent| extent_of(intent.by.linkage).intersection(answered)));
+        let mut extents = merged(extents);
+        let next = extents.get(limits::EXTENTS_MAX).map(|extent| extent.start).or(end);
+        extents.truncate(limits::EXTENTS_MAX);
+        (extents, next)
     }
 
     pub fn flush(&mut self, ticket: u64) {
@@ -262,7 +293,7 @@ impl Serving {
         };
         match io {
             Io::Read { operation, part, places } => {
-                self.on_read(operation, part, bytes.ok_or(Failure::Disk));
+                self.on_read(operation, part, places, bytes, out);
                 self.on_places_quiet(places, out);
             }
             Io::Data { preparing, places } => {
@@ -354,11 +385,6 @@ impl Serving {
             }
         }
         self.send_home(out);
-    }
-
-    /// The bytes that a read brought, checked for length: a short answer is a failed disk.
-    pub fn expect_len(bytes: Result<Bytes, Failure>, length: usize) -> Result<Bytes, Failure> {
-        bytes.and_then(|bytes| if bytes.len() == length { Ok(bytes) } else { Err(Failure::Disk) })
     }
 
     /// Asserts what must hold between steps.

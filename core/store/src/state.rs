@@ -8,17 +8,21 @@
 
 use crate::block::{Attribution, CHUNK_BLOCKS, WHOLE_CHUNK, chunks};
 use crate::map::{ChunkMap, ENTRIES_PER_PAGE, Entry};
+use crate::missed::Missed;
 use crate::objects::Objects;
-use crate::record::{Body, IntentRecord, ObjectRecord, Part, Record};
+use crate::record::{Body, Decision, IntentRecord, ObjectRecord, Part, Record, membership_len};
 use crate::superblock::Geometry;
-use crate::{FenceTable, Recovered, RecoveredCommit, RecoveredIntent};
-use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, ObjectId, Stamp, TransactionId};
+use crate::{Recovered, RecoveredCommit, RecoveredIntent};
+use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, ObjectId, TransactionId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
 /// Slots that objects can't have: room for undecided overwrites of whole chunks.
 pub(crate) const SPARE_MIN: u32 = 64;
 const SPARE_MAX: u32 = 1024;
+
+/// Extents that others have missed may take this part of the journal in a snapshot.
+const MISSED_SHARE: u64 = 32;
 
 /// A committed block that is not at home yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,13 +41,6 @@ struct Claim {
     slot: Option<u32>,
 }
 
-/// A commit to be remembered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Decision {
-    pub stamp: Stamp,
-    pub participants: Vec<DeviceId>,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -53,7 +50,14 @@ pub(crate) struct State {
     pub intents: BTreeMap<TransactionId, IntentRecord>,
     pub decisions: BTreeMap<TransactionId, Decision>,
     pub stamps_reserved: Clock,
-    pub fence: FenceTable,
+    /// The last one adopted.
+    pub membership: Option<Membership>,
+    /// What others have missed.
+    pub missed: Missed,
+    own: DeviceId,
+    /// The first epoch of this device's presence, if it has ever been out: the others have decided without it what was written
+    /// before.
+    returned: Epoch,
     claims: BTreeMap<(ObjectId, u32), Claim>,
     /// What the undecided intents and the decisions take in the journal when they are carried on.
     intent_bytes: u64,
@@ -61,7 +65,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub fn new(geometry: &Geometry) -> State {
+    pub fn new(geometry: &Geometry, own: DeviceId) -> State {
         let spare = (geometry.slots / 16).clamp(SPARE_MIN, SPARE_MAX);
         State {
             objects: Objects::new(geometry.slots, u64::from(geometry.slots.saturating_sub(spare))),
@@ -70,7 +74,10 @@ impl State {
             intents: BTreeMap::new(),
             decisions: BTreeMap::new(),
             stamps_reserved: Clock(0),
-            fence: FenceTable::default(),
+            membership: None,
+            missed: Missed::new(geometry.journal_length / MISSED_SHARE),
+            own,
+            returned: Epoch(0),
             claims: BTreeMap::new(),
             intent_bytes: 0,
             decision_bytes: 0,
@@ -87,8 +94,20 @@ impl State {
         intent.pieces.iter().all(|part| self.objects.contains(intent.object, part.range))
     }
 
+    fn is_redundant(&self, object: ObjectId) -> bool {
+        self.objects.get(object).is_some_and(|record| record.description.redundant)
+    }
+
+    /// True if the others may have decided about the intent without this device: then it must not be made.
+    pub fn is_stale(&self, intent: &IntentRecord) -> bool {
+        // What nobody else took part in, nobody else can have decided.
+        intent.by.epoch < self.returned && intent.participants.len() > 1 && self.is_redundant(intent.object)
+    }
+
     /// An undecided intent, now durable.
     pub fn insert_intent(&mut self, intent: IntentRecord) {
+        // It may have been on its way while a membership was adopted.
+        self.note_unheard(&intent.by, intent.object, &intent.participants);
         self.intent_bytes += intent.journal_len();
         let before = self.intents.insert(intent.by.transaction, intent);
         assert!(before.is_none(), "a transaction has one intent");
@@ -103,8 +122,8 @@ impl State {
     /// The intent takes effect and the decision is remembered; slots that are nobody's any more go to `released`.
     pub fn commit(&mut self, transaction: TransactionId, released: &mut Vec<u32>) -> bool {
         let Some(intent) = self.take_intent(transaction) else { return false };
-        self.take_effect(&intent, released);
-        self.remember(transaction, Decision { stamp: intent.by.stamp, participants: intent.participants });
+        self.apply(&intent, released);
+        self.remember(Decision { by: intent.by, participants: intent.participants, object: intent.object });
         true
     }
 
@@ -115,10 +134,10 @@ impl State {
         true
     }
 
-    fn remember(&mut self, transaction: TransactionId, decision: Decision) {
-        self.forget(transaction);
+    fn remember(&mut self, decision: Decision) {
+        self.forget(decision.by.transaction);
         self.decision_bytes += decision.journal_len();
-        self.decisions.insert(transaction, decision);
+        self.decisions.insert(decision.by.transaction, decision);
     }
 
     /// True if there was something to forget.
@@ -164,6 +183,7 @@ impl State {
             self.abort(transaction, released);
         }
         let Some(record) = self.objects.remove(object) else { return false };
+        self.missed.drop_of_object(object);
         for index in record.extents.iter().flat_map(|extent| extent.start..extent.start + extent.count) {
             released.extend(self.map.get(index as usize).slot);
             self.map.set(index as usize, Entry::default());
@@ -175,8 +195,89 @@ impl State {
         true
     }
 
+    /// Lives by a membership that recovery found in a snapshot, with all that followed from it.
+    pub fn carry_on(&mut self, membership: Membership, returned: Epoch) {
+        self.missed.go_by(&membership, self.own);
+        self.membership = Some(membership);
+        self.returned = returned;
+    }
+
+    /// What a snapshot says of the membership.
+    pub fn membership_record(&self) -> Option<Record> {
+        let membership = self.membership.clone()?;
+        Some(Record::Membership { membership, returned: self.returned })
+    }
+
+    /// Lives by a membership from now on. What is undecided, or committed and unconfirmed, is missed by those of its devices that have
+    /// been out since. If this device itself has, the others have decided without it. Nothing if it is no news; else which
+    /// undecided intents are gone.
+    pub fn adopt(&mut self, membership: Membership, released: &mut Vec<u32>) -> Option<Vec<TransactionId>> {
+        let before = self.membership.as_ref().map(|membership| membership.epoch);
+        if before.is_some_and(|before| membership.epoch <= before) {
+            return None;
+        }
+        let own = membership.member(self.own).map(|member| member.since);
+        self.missed.go_by(&membership, self.own);
+        self.membership = Some(membership);
+        self.note_all_unheard();
+        self.missed.drop_of_present();
+        match own.zip(before) {
+            Some((own, before)) if own > before => Some(self.return_in(own, released)),
+            _ => Some(Vec::new()),
+        }
+    }
+
+    /// This device has been out until `since`: what was undecided goes as by an abort, and nobody asks it for older decisions.
+    fn return_in(&mut self, since: Epoch, released: &mut Vec<u32>) -> Vec<TransactionId> {
+        self.returned = since;
+        let stale = self.intents.values().filter(|intent| self.is_stale(intent));
+        let dropped: Vec<TransactionId> = stale.map(|intent| intent.by.transaction).collect();
+        for transaction in &dropped {
+            self.abort(*transaction, released);
+        }
+        let old = |decision: &&Decision| {
+            let shared = decision.participants.len() > 1;
+            decision.by.epoch < since && shared && self.is_redundant(decision.object)
+        };
+        let old: Vec<TransactionId> =
+            self.decisions.values().filter(old).map(|decision| decision.by.transaction).collect();
+        for transaction in old {
+            self.forget(transaction);
+        }
+        dropped
+    }
+
+    fn note_all_unheard(&mut self) {
+        if self.missed.is_nobody_absent() {
+            return;
+        }
+        let (intents, decisions) = (std::mem::take(&mut self.intents), std::mem::take(&mut self.decisions));
+        for intent in intents.values() {
+            self.note_unheard(&intent.by, intent.object, &intent.participants);
+        }
+        for decision in decisions.values() {
+            self.note_unheard(&decision.by, decision.object, &decision.participants);
+        }
+        (self.intents, self.decisions) = (intents, decisions);
+    }
+
+    /// Puts on record that those participants miss the transaction that have been out since.
+    fn note_unheard(&mut self, by: &Attribution, object: ObjectId, participants: &[DeviceId]) {
+        if !self.missed.is_nobody_absent() && self.is_redundant(object) {
+            self.missed.add(object, by.linkage, by.epoch, |device| participants.contains(&device));
+        }
+    }
+
+    /// The intent takes effect, and those who are out miss it.
+    pub fn apply(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
+        self.take_effect(intent, released);
+        if !self.missed.is_nobody_absent() && self.is_redundant(intent.object) {
+            self.missed.add(intent.object, intent.by.linkage, intent.by.epoch, |_| true);
+        }
+    }
+
     /// The intent's content becomes the committed one.
-    pub fn take_effect(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
+    fn take_effect(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
         for home in &intent.homes {
             let Some(index) = self.objects.entry(intent.object, home.chunk) else { continue };
             let entry = self.map.get(index);
@@ -305,8 +406,9 @@ impl State {
 
     /// Bytes that a snapshot of all this takes in the journal; a little more than the truth.
     pub fn snapshot_len(&self) -> u64 {
-        let fence = 4 * (self.fence.except.len() + self.fence.also.len());
-        256 + self.objects.journal_len() + fence as u64 + self.intent_bytes + self.decision_bytes
+        let membership = self.membership.as_ref().map_or(0, membership_len);
+        let missed = self.missed.journal_room();
+        256 + self.objects.journal_len() + membership + missed + self.intent_bytes + self.decision_bytes
     }
 
     /// Bytes that the undecided intents take in a snapshot.
@@ -319,15 +421,20 @@ impl State {
         // Which slots are free is found out at the end.
         let mut released = Vec::new();
         match record {
-            Record::Intent(intent) if self.fits(&intent) && !self.intents.contains_key(&intent.by.transaction) => {
+            Record::Intent(intent)
+                if self.fits(&intent)
+                    && !self.is_stale(&intent)
+                    && !self.intents.contains_key(&intent.by.transaction) =>
+            {
                 self.claim(&intent);
                 self.insert_intent(intent);
             }
             Record::Applied(intent) if self.fits(&intent) => {
                 self.claim(&intent);
-                self.take_effect(&intent, &mut released);
+                self.apply(&intent, &mut released);
             }
-            // Of an object that has been removed since; or an intent that was carried along while still in the journal.
+            // Of an object that has been removed since, or of a time before this device was out; or an intent that was carried
+            // along while still in the journal.
             Record::Intent(_) | Record::Applied(_) => {}
             Record::Commit(transaction) => {
                 self.commit(transaction, &mut released);
@@ -335,9 +442,7 @@ impl State {
             Record::Abort(transaction) => {
                 self.abort(transaction, &mut released);
             }
-            Record::Decided { transaction, stamp, participants } => {
-                self.remember(transaction, Decision { stamp, participants });
-            }
+            Record::Decided(decision) => self.remember(decision),
             Record::Forget(transaction) => {
                 self.forget(transaction);
             }
@@ -345,12 +450,18 @@ impl State {
                 self.settle(host, sequence);
             }
             Record::Stamps(until) => self.stamps_reserved = self.stamps_reserved.max(until),
-            Record::Fence(fence) => self.fence = fence,
+            Record::Adopted(membership) => {
+                self.adopt(membership, &mut released);
+            }
+            Record::Missed { device, object, extents } => {
+                extents.into_iter().for_each(|extent| self.missed.insert(device, object, extent));
+            }
             Record::Created(record) => {
                 self.create(record);
             }
-            // Taken in before replay, so that the map could be loaded.
-            Record::Object(_) => {}
+            // Taken in before replay, so that the map could be loaded; and a membership of a later snapshot comes too early: what was
+            // decided before it may follow.
+            Record::Object(_) | Record::Membership { .. } => {}
             Record::Removed(object) => {
                 self.remove(object, &mut released);
             }
@@ -385,27 +496,26 @@ impl State {
         let intent = |intent: &IntentRecord| RecoveredIntent {
             transaction: intent.by.transaction,
             stamp: intent.by.stamp,
+            epoch: intent.by.epoch,
             participants: intent.participants.clone(),
+            linkage: intent.by.linkage,
             object: intent.object,
             ranges: ranges(&intent.pieces),
         };
         let commit = |(transaction, decision): (&TransactionId, &Decision)| RecoveredCommit {
             transaction: *transaction,
-            stamp: decision.stamp,
+            stamp: decision.by.stamp,
+            epoch: decision.by.epoch,
             participants: decision.participants.clone(),
+            linkage: decision.by.linkage,
+            object: decision.object,
         };
         Recovered {
             intents: self.intents.values().map(intent).collect(),
             commits: self.decisions.iter().map(commit).collect(),
             stamps_reserved: self.stamps_reserved,
-            fence: self.fence.clone(),
+            membership: self.membership.clone(),
         }
-    }
-}
-
-impl Decision {
-    fn journal_len(&self) -> u64 {
-        (1 + 12 + 12 + 2 + 2 * self.participants.len()) as u64
     }
 }
 

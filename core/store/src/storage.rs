@@ -1,8 +1,8 @@
 //! What a device needs of whatever keeps its blocks. [`Store`](crate::Store) is the one that real disks have; the simulator also
 //! measures protocols over a model of the disks of another time, which keeps nothing.
 
-use crate::{FenceTable, Intent, StoreEvent};
-use braid_base::{BlockRange, Clock, Generation, Now, ObjectId, Time, TransactionId};
+use crate::{Intent, StoreEvent};
+use braid_base::{BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId};
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_wire::{ObjectDescription, Ordering, Piece};
 
@@ -48,8 +48,15 @@ pub trait Storage {
     fn remove_object(&mut self, ticket: u64, object: ObjectId, out: &mut Effects);
     /// Puts on record that stamps up to `until` may have been accepted. Event: `Done`.
     fn reserve_stamps(&mut self, ticket: u64, until: Clock, out: &mut Effects);
-    /// Replaces the table of hosts that are kept out. Event: `Done`.
-    fn set_fence(&mut self, ticket: u64, fence: FenceTable, out: &mut Effects);
+    /// Lives by a membership from now on, with what follows from it for what is undecided and for what others miss. One that is no
+    /// later than the last changes nothing. Event: `Adopted`.
+    fn adopt(&mut self, ticket: u64, membership: Membership, out: &mut Effects);
+    /// The last one adopted.
+    fn membership(&self) -> Option<&Membership>;
+    /// Which blocks of the object's volume were written while `device` was out, or may be yet by what is undecided here: from block
+    /// `from` on, ascending and apart, at most [`limits::EXTENTS_MAX`](braid_base::limits::EXTENTS_MAX) extents; and where to ask on
+    /// if these were not all. It may be more than was written, never less.
+    fn missed(&self, device: DeviceId, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>);
     /// Everything asked before is durable. Event: `Done`.
     fn flush(&mut self, ticket: u64, out: &mut Effects);
     /// Names and values of what it counted.

@@ -5,8 +5,10 @@ use crate::recovery::{Progress, Recovery};
 use crate::serving::Serving;
 use crate::storage::Storage;
 use crate::superblock::{Geometry, PAGE, Superblock};
-use crate::{FenceTable, Intent, StoreConfig, StoreError, StoreEvent};
-use braid_base::{AlignedBuffer, BlockRange, Clock, Generation, Now, ObjectId, Time, TransactionId};
+use crate::{Intent, StoreConfig, StoreError, StoreEvent};
+use braid_base::{
+    AlignedBuffer, BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId,
+};
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_wire::{ObjectDescription, Ordering, Piece};
 use bytes::Bytes;
@@ -231,11 +233,19 @@ impl Storage for Store {
         });
     }
 
-    fn set_fence(&mut self, ticket: u64, fence: FenceTable, out: &mut Effects) {
+    fn adopt(&mut self, ticket: u64, membership: Membership, out: &mut Effects) {
         self.with(|serving| {
-            serving.set_fence(ticket, fence);
+            serving.adopt(ticket, membership);
             serving.advance(None, out);
         });
+    }
+
+    fn membership(&self) -> Option<&Membership> {
+        self.serving()?.state.membership.as_ref()
+    }
+
+    fn missed(&self, device: DeviceId, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>) {
+        self.serving().map_or((Vec::new(), None), |serving| serving.missed(device, object, from))
     }
 
     fn flush(&mut self, ticket: u64, out: &mut Effects) {
@@ -253,6 +263,7 @@ impl Storage for Store {
                 ("journal_bytes_used", serving.journal.used()),
                 ("intents_undecided", serving.state.intents.len() as u64),
                 ("commits_remembered", serving.state.decisions.len() as u64),
+                ("extents_missed", serving.state.missed.len() as u64),
                 ("blocks_in_journal", serving.state.resident.len() as u64),
                 ("writes_waiting", serving.queue.len() as u64),
                 ("slots", u64::from(slots.total())),

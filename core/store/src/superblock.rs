@@ -9,7 +9,7 @@ use braid_base::{AlignedBuffer, ArrayId, DeviceId};
 use bytes::{Buf, BufMut, Bytes};
 
 /// The format that this release writes. A device of a newer one is refused, never guessed at.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// Bytes of a copy of the superblock, of a map page, and what all parts are aligned to.
 pub(crate) const PAGE: usize = 4096;
 /// The least that a device can have.
@@ -109,6 +109,8 @@ impl Superblock {
             [Err(first), Err(second)] => Err(match (&first, &second) {
                 (StoreError::NewerFormat { .. }, _) => first,
                 (_, StoreError::NewerFormat { .. }) => second,
+                (StoreError::OlderFormat { .. }, _) => first,
+                (_, StoreError::OlderFormat { .. }) => second,
                 (StoreError::SuperblockDamaged, _) => first,
                 _ => second,
             }),
@@ -129,6 +131,9 @@ impl Superblock {
         let found = from.get_u32_le();
         if found > FORMAT {
             return Err(StoreError::NewerFormat { found, known: FORMAT });
+        }
+        if found < FORMAT {
+            return Err(StoreError::OlderFormat { found, known: FORMAT });
         }
         let device = DeviceId(from.get_u16_le());
         from.advance(2);
@@ -236,12 +241,16 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_by_name() {
-        let mut copy = superblock(1).encode().to_vec();
-        copy[8] = 9;
-        let checksum = crc32c(&copy[..CHECKSUM_AT]).to_le_bytes();
-        copy[CHECKSUM_AT..SECTOR].copy_from_slice(&checksum);
-        assert_eq!(Superblock::read(&copy), Err(StoreError::NewerFormat { found: 9, known: FORMAT }));
+    fn another_format_is_refused_by_name() {
+        let read = |format: u8| {
+            let mut copy = superblock(1).encode().to_vec();
+            copy[8] = format;
+            let checksum = crc32c(&copy[..CHECKSUM_AT]).to_le_bytes();
+            copy[CHECKSUM_AT..SECTOR].copy_from_slice(&checksum);
+            Superblock::read(&copy)
+        };
+        assert_eq!(read(9), Err(StoreError::NewerFormat { found: 9, known: FORMAT }));
+        assert_eq!(read(1), Err(StoreError::OlderFormat { found: 1, known: FORMAT }));
     }
 
     #[test]

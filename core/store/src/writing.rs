@@ -95,7 +95,7 @@ impl Serving {
         let mut pieces = pieces.into_iter().map(part_of).collect::<Result<Vec<_>, _>>()?;
         pieces.sort_by_key(|part| part.range.start);
         let overlap = pieces.windows(2).any(|pair| pair[0].range.overlaps(pair[1].range));
-        if overlap || participants.len() > limits::PARTICIPANTS_MAX {
+        if overlap || participants.len() > limits::PARTICIPANTS_MAX || linkage.first > linkage.last {
             return Err(Failure::Malformed);
         }
         let by = Attribution { transaction, stamp, epoch, linkage };
@@ -135,6 +135,9 @@ impl Serving {
         if !self.state.fits(intent) {
             return Admission::Fails(Failure::NoSuchObject);
         }
+        if !applied && self.state.is_stale(intent) {
+            return Admission::Fails(Failure::Absent);
+        }
         if !self.state.may_claim(intent) {
             return Admission::Waits;
         }
@@ -160,6 +163,13 @@ impl Serving {
         }
         self.enter(intent, *applied, in_slots, out);
         Admission::Admitted
+    }
+
+    /// Writes that are not durable yet.
+    pub fn on_their_way(&self) -> impl Iterator<Item = &IntentRecord> {
+        let waiting = self.queue.iter().map(|waiting| &waiting.intent);
+        let preparing = self.preparing.values().map(|preparing| &preparing.intent);
+        waiting.chain(preparing).chain(self.journal.on_their_way())
     }
 
     /// When the first in the queue has waited long enough.
@@ -353,17 +363,20 @@ impl Serving {
     /// An intent's record is durable: what to say.
     pub fn on_intent_durable(&mut self, intent: IntentRecord, applied: bool) -> StoreEvent {
         let transaction = intent.by.transaction;
-        if !self.state.fits(&intent) {
-            // Its object was removed meanwhile. Its slots are free when that is durable, too.
+        let is_stale = !applied && self.state.is_stale(&intent);
+        if is_stale || !self.state.fits(&intent) {
+            // Its object was removed meanwhile, or this device was found to have been out. Its slots are free when that is durable,
+            // too.
             let mut released = std::mem::take(&mut self.journal.released);
             self.state.discard(&intent, &mut released);
             self.journal.released = released;
             self.journal.urgent = true;
-            return answer(transaction, applied, Err(Failure::NoSuchObject));
+            let failure = if is_stale { Failure::Absent } else { Failure::NoSuchObject };
+            return answer(transaction, applied, Err(failure));
         }
         if applied {
             let mut released = Vec::new();
-            self.state.take_effect(&intent, &mut released);
+            self.state.apply(&intent, &mut released);
             released.into_iter().for_each(|slot| self.release(slot));
         } else {
             self.state.insert_intent(intent);

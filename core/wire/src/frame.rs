@@ -9,7 +9,7 @@
 //!  16  array id               16      64  description, then payload
 //! ```
 //!
-//! Kinds of nodes: 1 host, 2 device, 3 lock server. All numbers are little endian. The payload is the bulk data of the description's pieces, joined in order.
+//! Kinds of nodes: 1 host, 2 device, 3 lock server, 4 monitor. All numbers are little endian. The payload is the bulk data of the description's pieces, joined in order.
 
 use crate::codec::{Reader, Wire, Writer};
 use crate::message::Message;
@@ -19,7 +19,7 @@ use bytes::Bytes;
 /// Begins every frame.
 pub const MAGIC: [u8; 4] = *b"BRAD";
 /// The version this code speaks. See the history in the crate's own page.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes of a frame before its description.
 pub const HEADER_BYTES: usize = 64;
 const CRC_AT: usize = 56;
@@ -209,6 +209,7 @@ fn node_bytes(node: NodeId) -> [u8; 8] {
         NodeId::Host(generation) => (1, generation.0),
         NodeId::Device(device) => (2, u32::from(device.0)),
         NodeId::LockServer(server) => (3, u32::from(server.0)),
+        NodeId::Monitor => (4, 0),
     };
     let mut bytes = [kind, 0, 0, 0, 0, 0, 0, 0];
     bytes[4..].copy_from_slice(&number.to_le_bytes());
@@ -220,6 +221,7 @@ fn node(bytes: &[u8]) -> Result<NodeId, WireError> {
         (1, number) => Ok(NodeId::Host(Generation(number))),
         (2, number) if number <= u32::from(u16::MAX) => Ok(NodeId::Device(DeviceId(number as u16))),
         (3, number) if number <= u32::from(u16::MAX) => Ok(NodeId::LockServer(LockServerId(number as u16))),
+        (4, 0) => Ok(NodeId::Monitor),
         _ => Err(WireError::BadValue { what: "node" }),
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
+//! | 3 | a monitor decides who is in: hosts are fenced through it and no more at each device, devices tell what others missed, objects say whether they are redundant; lock servers have no epochs |
 //! | 2 | requests name the ordering that they assume, answers say whether somebody was in the way, devices change orderings; lock servers: the locking orderings |
 //! | 1 | the first: timestamp ordering with implied atomicity over blocks |
 
@@ -17,7 +18,9 @@ pub mod fuzzing;
 pub mod locking;
 pub mod message;
 mod message_codec;
+pub mod monitoring;
 
 pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
 pub use locking::*;
 pub use message::*;
+pub use monitoring::*;

@@ -38,7 +38,7 @@
 //!    │─────────────────────────────────────────────►│
 //! ```
 
-use braid_base::{BlockRange, Epoch, Generation, ObjectId};
+use braid_base::{BlockRange, Generation, ObjectId};
 
 use crate::message::Rejection;
 
@@ -47,8 +47,6 @@ use crate::message::Rejection;
 pub struct LockRequest {
     /// The host's generation, which is fenced when the host is to be kept out.
     pub host: Generation,
-    /// The epoch in which the host sent it.
-    pub epoch: Epoch,
     /// The start of the lock server that knows every claim that the host holds; zero before the first answer. It changes to
     /// that of a restarted server once this has confirmed them all.
     pub start: Generation,
@@ -137,8 +135,6 @@ impl LockMode {
 /// From a lock server to a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockAnswer {
-    /// The epoch in which the server answers.
-    pub epoch: Epoch,
     /// The start of the server that answers. Starts count up: answers of a lower one than the host has seen are late, and mean
     /// nothing. To a higher one it says again what it holds, within a lease.
     pub start: Generation,
@@ -175,7 +171,7 @@ pub enum LockReply {
         /// Why.
         refusal: LockRefusal,
     },
-    /// To anything, when the host or its epoch is not served.
+    /// To anything, when the host is not served.
     Rejected {
         /// Why.
         rejection: Rejection,

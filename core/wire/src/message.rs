@@ -1,5 +1,5 @@
 //! Every message that hosts and devices exchange (`docs/messages.md` has them in one table). Those of lock servers are in
-//! [`crate::locking`].
+//! [`crate::locking`], those of the monitor in [`crate::monitoring`].
 //!
 //! Messages are datagrams: they may be lost, doubled, late and reordered. A host sends a request again until it
 //! is answered; a device answers a repeated request as it answered the first.
@@ -18,6 +18,7 @@
 //! ```
 
 use crate::locking::{LockAnswer, LockRequest};
+use crate::monitoring::{MonitorAnswer, MonitorRequest};
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
 use bytes::Bytes;
 use std::fmt;
@@ -34,6 +35,10 @@ pub enum Message {
     LockRequest(LockRequest),
     /// From a lock server to a host.
     LockAnswer(LockAnswer),
+    /// To the monitor.
+    MonitorRequest(MonitorRequest),
+    /// From the monitor.
+    MonitorAnswer(MonitorAnswer),
 }
 
 /// From a host to a device: a command, and what rides on it.
@@ -211,6 +216,8 @@ pub enum Task {
         blocks: u64,
         /// How its requests are ordered.
         ordering: Ordering,
+        /// Whether its volume does without any one of its devices.
+        redundant: bool,
     },
     /// Orders the object's requests otherwise from now on, unless transactions on it are under way. Again the same, it changes
     /// nothing.
@@ -229,14 +236,14 @@ pub enum Task {
     ListObjects,
     /// Ends when everything answered before is durable, which it is anyhow: kept for relaxed modes.
     Flush,
-    /// Refuses these hosts from now on, durably, however late their packets arrive.
-    Fence {
-        /// Every generation below this one…
-        below: Generation,
-        /// …except these, which still live…
-        except: Vec<Generation>,
-        /// …and these besides.
-        also: Vec<Generation>,
+    /// What was written while another device was out, which that device has therefore missed. Answered by [`Managed::Missed`].
+    ListMissed {
+        /// The device that was out.
+        device: DeviceId,
+        /// Of which object.
+        object: ObjectId,
+        /// From this block of the volume on.
+        from: u64,
     },
     /// What the device has done and holds.
     Inspect,
@@ -459,6 +466,9 @@ pub enum Failure {
     /// Too much is undecided: the same later will do.
     #[error("the device has too much undecided")]
     Busy,
+    /// The device is catching up with what it missed, and can't tell old from new yet.
+    #[error("the device is catching up and can't be read yet")]
+    Absent,
     /// The object is ordered otherwise than the request assumes.
     #[error("on the device the volume has another ordering than this host assumes: start the host again")]
     WrongOrdering,
@@ -515,6 +525,13 @@ pub enum Managed {
     Objects(Vec<ObjectDescription>),
     /// Counters and sizes.
     Inspected(Inspection),
+    /// Blocks of the volume, ascending, that were written while a device was out; some of them it may have nothing to do with.
+    Missed {
+        /// Some of them.
+        extents: Vec<BlockRange>,
+        /// Ask again from this block on; none if these were the last.
+        next: Option<u64>,
+    },
 }
 
 /// An object as it was created.
@@ -526,6 +543,9 @@ pub struct ObjectDescription {
     pub blocks: u64,
     /// How its requests are ordered.
     pub ordering: Ordering,
+    /// Whether its volume does without any one of its devices. Of one that does not, nothing is ever dropped because a device was
+    /// out: its transactions wait for the device.
+    pub redundant: bool,
 }
 
 /// What a device has done since it started, and what it holds. Counts of events unless said otherwise.

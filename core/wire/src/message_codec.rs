@@ -5,8 +5,13 @@ use crate::codec::{Reader, Wire, Writer};
 use crate::frame::WireError;
 use crate::locking::*;
 use crate::message::*;
+use crate::monitoring::*;
 use braid_base::limits;
-use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
+use braid_base::{
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, Membership, ObjectId, Stamp,
+    Standing, Time, TransactionId,
+};
+use std::collections::BTreeSet;
 
 /// A struct whose fields go out one after the other.
 macro_rules! wire_struct {
@@ -76,17 +81,20 @@ macro_rules! wire_list {
     )*};
 }
 
-wire_newtype!(DeviceId, Generation, ObjectId, Epoch, Clock);
+wire_newtype!(DeviceId, Generation, ObjectId, Epoch, Clock, Time);
 wire_struct!(Stamp { clock, host });
 wire_struct!(Linkage { first, last });
 wire_struct!(Orphan { transaction, stamp, participants });
-wire_struct!(ObjectDescription { object, blocks, ordering });
+wire_struct!(ObjectDescription { object, blocks, ordering, redundant });
 wire_struct!(Inspection { counters });
 wire_struct!(Request { host, epoch, settled, over, commits, command });
 wire_struct!(Answer { epoch, confirmed, reply });
-wire_struct!(LockRequest { host, epoch, start, dropped, command });
-wire_struct!(LockAnswer { epoch, start, reply });
+wire_struct!(LockRequest { host, start, dropped, command });
+wire_struct!(LockAnswer { start, reply });
 wire_struct!(LockExtent { position, range, mode });
+wire_struct!(MonitorRequest { epoch, command });
+wire_struct!(MonitorAnswer { membership, away, reply });
+wire_struct!(Member { device, standing, since });
 
 wire_list! {
     u64, limits::COMMITS_PER_REQUEST_MAX;
@@ -98,9 +106,10 @@ wire_list! {
     ObjectDescription, limits::OBJECTS_MAX;
     (String, u64), 1024;
     LockExtent, limits::EXTENTS_MAX;
+    Member, limits::DEVICES_MAX;
 }
 
-wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer) });
+wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer), 5 => MonitorRequest(request), 6 => MonitorAnswer(answer) });
 wire_enum!(Want { 1 => Data, 2 => Allocation });
 wire_enum!(WriteMode { 1 => Intent, 2 => Immediate });
 wire_enum!(Outcome { 1 => Commit, 2 => Abort });
@@ -108,7 +117,7 @@ wire_enum!(Ordering { 1 => Timestamp, 2 => None, 3 => ServerLock, 4 => CallbackL
 wire_enum!(Step { 1 => Read, 2 => Prewrite, 3 => Write });
 wire_enum!(Vote { 1 => Prepared, 2 => Committed, 3 => NeverPrepared });
 wire_enum!(Rejection { 1 => Fenced, 2 => WrongEpoch { current }, 3 => TooManyHosts });
-wire_enum!(Managed { 1 => Done, 2 => Objects(objects), 3 => Inspected(inspection) });
+wire_enum!(Managed { 1 => Done, 2 => Objects(objects), 3 => Inspected(inspection), 4 => Missed { extents, next } });
 wire_enum!(Refusal {
     1 => TooLate { seen },
     2 => TooFarAhead { clock },
@@ -127,15 +136,17 @@ wire_enum!(Failure {
     8 => Malformed,
     9 => InUse,
     10 => Busy,
+    11 => Absent,
 });
 wire_enum!(Task {
-    1 => CreateObject { object, blocks, ordering },
+    1 => CreateObject { object, blocks, ordering, redundant },
     2 => RemoveObject { object },
     3 => ListObjects,
     4 => Flush,
-    5 => Fence { below, except, also },
+    // 5 fenced hosts, up to version 2.
     6 => Inspect,
     7 => SetOrdering { object, ordering },
+    8 => ListMissed { device, object, from },
 });
 wire_enum!(Command {
     1 => Heartbeat,
@@ -178,7 +189,68 @@ wire_enum!(LockReply {
     5 => Refused { claim, refusal },
     6 => Rejected { rejection },
 });
+wire_enum!(MonitorCommand {
+    1 => Renew { sent, silent },
+    2 => Fence { ticket, below, except, also },
+    3 => CaughtUp { device, since },
+});
+wire_enum!(MonitorReply { 1 => Lease { sent }, 2 => Fenced { ticket }, 3 => Changed });
+wire_enum!(Standing { 1 => In, 2 => Returning { helper }, 3 => Out });
 wire_enum!(LockRefusal { 1 => Timeout, 2 => Busy, 3 => Malformed });
+
+/// Nobody has to doubt a membership later: each device is there once, in order, since an epoch that has been; helpers have names.
+impl Wire for Membership {
+    fn put(&self, to: &mut Writer) {
+        self.epoch.put(to);
+        self.members.put(to);
+        self.fence.put(to);
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        let membership = Membership { epoch: Wire::take(from)?, members: Wire::take(from)?, fence: Wire::take(from)? };
+        let sound = |member: &Member| {
+            member.since <= membership.epoch
+                && member.standing != Standing::Returning { helper: Some(Generation::default()) }
+        };
+        let ascending = membership.members.is_sorted_by(|one, next| one.device < next.device);
+        if ascending && membership.members.iter().all(sound) {
+            Ok(membership)
+        } else {
+            Err(WireError::BadValue { what: "membership" })
+        }
+    }
+}
+
+/// The two sets are lists on the wire, ascending.
+impl Wire for FenceTable {
+    fn put(&self, to: &mut Writer) {
+        self.below.put(to);
+        to.put_list(&self.except.iter().copied().collect::<Vec<_>>());
+        to.put_list(&self.also.iter().copied().collect::<Vec<_>>());
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        let below = Wire::take(from)?;
+        let mut set = || -> Result<BTreeSet<Generation>, WireError> {
+            let hosts: Vec<Generation> = Wire::take(from)?;
+            if !hosts.is_sorted_by(|one, next| one < next) {
+                return Err(WireError::BadValue { what: "set of hosts" });
+            }
+            Ok(hosts.into_iter().collect())
+        };
+        Ok(FenceTable { below, except: set()?, also: set()? })
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, to: &mut Writer) {
+        self.is_some().put(to);
+        if let Some(value) = self {
+            value.put(to);
+        }
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        Ok(if bool::take(from)? { Some(T::take(from)?) } else { None })
+    }
+}
 
 impl Wire for TransactionId {
     fn put(&self, to: &mut Writer) {

@@ -9,7 +9,8 @@ use crate::role::Role;
 use crate::surveyor::Surveyor;
 use crate::workload::Wish;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, LockServerId, NodeId, Rng, Time, VolumeId,
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Generation, LockServerId, Membership, NodeId, Rng, Standing, Time,
+    VolumeId,
 };
 use braid_check::{Cells, Client, History, OperationId, Run, Tag, Verdict, check_stripe, reconstruct};
 use braid_device::{Device, DeviceConfig, Service};
@@ -17,6 +18,7 @@ use braid_host::{Host, HostConfig};
 use braid_layout::{Place, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_membership::{Monitor, MonitorConfig};
 use braid_store::{Store, StoreConfig};
 use braid_wire::{Ordering, Task};
 use braid_world::{Disk, DiskOptions, Happening, LocalClock, Trace, World};
@@ -25,7 +27,6 @@ use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId(*b"a simulated one.");
 const VOLUME: VolumeId = VolumeId(1);
-const EPOCH: Epoch = Epoch(1);
 /// No scenario waits longer for one thing than this.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -111,6 +112,7 @@ impl Cluster {
             next_tag: 1,
             rng,
         };
+        cluster.add_monitor();
         for device in cluster.devices() {
             cluster.add_device(device);
         }
@@ -120,7 +122,8 @@ impl Cluster {
         let first = cluster.add_host();
         for device in cluster.devices() {
             let (object, blocks) = (VOLUME.object(), cluster.volume.component_blocks());
-            let task = Task::CreateObject { object, blocks, ordering: cluster.options.ordering };
+            let (ordering, redundant) = (cluster.options.ordering, layout.redundancy_units() > 0);
+            let task = Task::CreateObject { object, blocks, ordering, redundant };
             let asked = cluster.ask(first, HostRequest::Manage { device, task });
             cluster.finish(asked).expect("an empty device takes an object");
         }
@@ -148,7 +151,7 @@ impl Cluster {
     /// All nodes that keep something on a disk.
     pub fn nodes_with_disks(&self) -> impl Iterator<Item = NodeId> + use<> {
         let devices = self.devices().into_iter().map(NodeId::Device);
-        devices.chain(self.lock_servers().into_iter().map(NodeId::LockServer))
+        devices.chain(self.lock_servers().into_iter().map(NodeId::LockServer)).chain([NodeId::Monitor])
     }
 
     /// The volume.
@@ -200,6 +203,21 @@ impl Cluster {
     pub fn restart_lock_server(&mut self, server: LockServerId) {
         let machine = self.new_lock_server(server);
         self.world.start(NodeId::LockServer(server), machine);
+    }
+
+    /// Starts the monitor, which is down, with what its disk holds.
+    pub fn restart_monitor(&mut self) {
+        let machine = self.new_monitor();
+        self.world.start(NodeId::Monitor, machine);
+        self.tell_monitor_of_volume();
+    }
+
+    /// Who is in, as the monitor last made it durable; none while it is down.
+    pub fn membership(&self) -> Option<&Membership> {
+        match self.world.machine(NodeId::Monitor)? {
+            Role::Monitor(monitor) => Some(monitor.membership()),
+            _ => None,
+        }
     }
 
     /// Orders the volume otherwise: at every device, and then at every host. Nothing may be under way.
@@ -409,7 +427,14 @@ impl Cluster {
 
     /// The same, while one device is away.
     pub(crate) fn check_rest(&self, without: Option<DeviceId>) -> Result<(), Failed> {
-        for device in self.devices().into_iter().filter(|device| without != Some(*device)) {
+        let standing = self.membership().map(|membership| membership.members.clone()).unwrap_or_default();
+        let expected = |device| without == Some(device);
+        if standing.is_empty()
+            || standing.iter().any(|member| member.standing != Standing::In && !expected(member.device))
+        {
+            return Err(Failed { check: "device-not-in", details: format!("{standing:?}") });
+        }
+        for device in self.devices().into_iter().filter(|device| !expected(*device)) {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {
                 return Err(Failed { check: "device-down", details: format!("{device} is not up") });
             };
@@ -512,24 +537,24 @@ impl Cluster {
 
     /// Every block of every component, read device by device.
     fn survey(&mut self) -> Result<BTreeMap<(DeviceId, u64), Vec<u8>>, Failed> {
-        let generation = self.fresh_generation();
-        let node = NodeId::Host(generation);
-        let blocks = self.volume.component_blocks();
-        let object = (VOLUME.object(), self.options.ordering);
-        let surveyor = Surveyor::new(generation, EPOCH, object, blocks, &self.devices());
-        self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
-        let mut found = None;
-        // A device may still be in its last stall.
-        for _ in 0..100 {
-            self.run_for(Duration::from_millis(200));
+        // A device may still be in its last stall, or the epoch may change.
+        for _ in 0..20 {
+            let generation = self.fresh_generation();
+            let node = NodeId::Host(generation);
+            let blocks = self.volume.component_blocks();
+            let object = (VOLUME.object(), self.options.ordering);
+            let epoch = self.membership().expect("the monitor is up").epoch;
+            let surveyor = Surveyor::new(generation, epoch, object, blocks, &self.devices());
+            self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
+            self.run_for(Duration::from_secs(1));
             let Some(Role::Surveyor(surveyor)) = self.world.machine(node) else { unreachable!("it was just added") };
-            found = surveyor.blocks().cloned();
-            if found.is_some() {
-                break;
+            let found = surveyor.blocks().cloned();
+            self.world.crash(node);
+            if let Some(found) = found {
+                return Ok(found);
             }
         }
-        self.world.crash(node);
-        found.ok_or_else(|| Failed { check: "survey", details: "a device does not answer plain reads".into() })
+        Err(Failed { check: "survey", details: "a device does not answer plain reads".into() })
     }
 
     fn answer(&mut self, op: OpId, otherwise: &str) -> Result<HostSuccess, Failed> {
@@ -558,6 +583,24 @@ impl Cluster {
         self.world.add(NodeId::Device(device), machine, Some(disk), clock);
     }
 
+    fn add_monitor(&mut self) {
+        let disk = Disk::new(DiskOptions::default(), self.rng.fork());
+        let (machine, clock) = (self.new_monitor(), self.clock());
+        self.world.add(NodeId::Monitor, machine, Some(disk), clock);
+        self.tell_monitor_of_volume();
+    }
+
+    fn new_monitor(&self) -> Role {
+        let (devices, settings) = (self.devices(), self.options.settings.clone());
+        Role::Monitor(Box::new(Monitor::new(MonitorConfig { array: ARRAY, devices, settings })))
+    }
+
+    fn tell_monitor_of_volume(&mut self) {
+        let op = OpId(self.next_op);
+        self.next_op += 1;
+        self.world.request(NodeId::Monitor, op, HostRequest::AdoptVolume { volume: self.volume.clone() });
+    }
+
     fn add_lock_server(&mut self, server: LockServerId) {
         let disk = Disk::new(DiskOptions::default(), self.rng.fork());
         let (machine, clock) = (self.new_lock_server(server), self.clock());
@@ -565,14 +608,13 @@ impl Cluster {
     }
 
     fn new_lock_server(&mut self, id: LockServerId) -> Role {
-        let (devices, settings) = (self.devices(), self.options.settings.clone());
-        let config = LockServerConfig { id, start: self.fresh_generation(), epoch: EPOCH, devices, settings };
+        let config = LockServerConfig { id, start: self.fresh_generation(), settings: self.options.settings.clone() };
         Role::LockServer(Box::new(LockServer::new(config)))
     }
 
     fn new_device(&self, device: DeviceId) -> Role {
         let (store, settings) = (self.store_config(device), self.options.settings.clone());
-        Role::Device(Box::new(Device::new(DeviceConfig { store, epoch: EPOCH, settings })))
+        Role::Device(Box::new(Device::new(DeviceConfig { store, membership: None, settings })))
     }
 
     fn store_config(&self, device: DeviceId) -> StoreConfig {
@@ -583,7 +625,7 @@ impl Cluster {
         let generation = self.fresh_generation();
         let config = HostConfig {
             generation,
-            epoch: EPOCH,
+            membership: None,
             devices: self.devices(),
             lock_servers: self.lock_servers(),
             acquisition: self.options.acquisition,

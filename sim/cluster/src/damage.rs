@@ -5,7 +5,7 @@
 
 use crate::cluster::Cluster;
 use crate::role::Role;
-use braid_base::{BLOCK_BYTES, DeviceId, NodeId};
+use braid_base::{BLOCK_BYTES, DeviceId, Membership, NodeId, Standing};
 use braid_device::Service;
 use braid_layout::Place;
 use braid_world::{Damageable, Disk};
@@ -26,7 +26,10 @@ impl Cluster {
             Some(Role::Device(machine)) => *machine.service() == Service::Serving,
             _ => false,
         };
-        if self.volume().layout.redundancy_units() == 0 || !self.devices().iter().all(serves) {
+        // One that is not in takes up the redundancy; so may one of which nobody knows.
+        let is_in = |membership: &Membership| membership.members.iter().all(|member| member.standing == Standing::In);
+        let whole = self.membership().is_some_and(is_in) && self.devices().iter().all(serves);
+        if self.volume().layout.redundancy_units() == 0 || !whole {
             return Vec::new();
         }
         let rows = self.rows();

@@ -38,7 +38,10 @@ impl Cluster {
     /// True if some device would do what this host says.
     fn is_served(&self, host: Generation) -> bool {
         self.devices().into_iter().any(|device| match self.world.machine(NodeId::Device(device)) {
-            Some(Role::Device(device)) => *device.service() == Service::Serving && !device.keeps_out(host),
+            Some(Role::Device(machine)) => {
+                let now = self.world.local(NodeId::Device(device)).expect("it is a node").time;
+                *machine.service() == Service::Serving && machine.has_lease(now) && !machine.keeps_out(host)
+            }
             _ => false,
         })
     }

@@ -22,12 +22,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long a node is away that lost power.
+/// How long a node is away that lost power: not so long that the array would do without it, or longer.
 const AWAY: Duration = Duration::from_millis(20);
+const AWAY_LONG: Duration = Duration::from_millis(1_500);
 /// How long everybody takes at most until nothing is under way.
 const REST: Duration = Duration::from_secs(60);
-/// After a device has gone, so long until the array does without it.
-const TAKEN_OUT: Duration = Duration::from_secs(10);
+/// After a device has gone, so long until the array does without it: more than two leases.
+const TAKEN_OUT: Duration = Duration::from_secs(1);
 
 /// The arrays: scheme, devices, blocks of a unit. Each holds two stripes.
 pub const ARRAYS: [(&str, usize, u64); 4] =
@@ -88,6 +89,8 @@ pub enum Who {
     Device(DeviceId),
     /// A lock server.
     LockServer(LockServerId),
+    /// The monitor.
+    Monitor,
 }
 
 impl fmt::Display for Who {
@@ -97,6 +100,7 @@ impl fmt::Display for Who {
             Who::B => f.write_str("B"),
             Who::Device(device) => write!(f, "{}", NodeId::Device(*device)),
             Who::LockServer(server) => write!(f, "{}", NodeId::LockServer(*server)),
+            Who::Monitor => f.write_str("monitor"),
         }
     }
 }
@@ -123,6 +127,8 @@ pub struct Point {
     pub at: u64,
     /// What its disk keeps of what was not synced.
     pub keeps: Keeps,
+    /// Whether it is away until the array does without it.
+    pub long: bool,
 }
 
 impl fmt::Display for Point {
@@ -132,7 +138,7 @@ impl fmt::Display for Point {
             Keeps::Nothing => ":nothing",
             Keeps::Everything => ":everything",
         };
-        write!(f, "{}:{}{keeps}", self.who, self.at)
+        write!(f, "{}:{}{keeps}{}", self.who, self.at, if self.long { ":long" } else { "" })
     }
 }
 
@@ -142,7 +148,7 @@ pub struct NoPoint;
 
 impl fmt::Display for NoPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("write who, at which input, and what the disk keeps, as in A:7 or d1:12:nothing")
+        f.write_str("write who, at which input, what the disk keeps, and whether it is away for long, as in A:7, d1:12:nothing or d2:9:long")
     }
 }
 
@@ -157,6 +163,7 @@ impl FromStr for Point {
         let who = match words.next() {
             Some("A") => Who::A,
             Some("B") => Who::B,
+            Some("monitor") => Who::Monitor,
             Some(word) => numbered(word, 'd')
                 .map(|number| Who::Device(DeviceId(number)))
                 .or_else(|| numbered(word, 'l').map(|number| Who::LockServer(LockServerId(number))))
@@ -164,13 +171,16 @@ impl FromStr for Point {
             None => return Err(NoPoint),
         };
         let at = words.next().and_then(|word| word.parse().ok()).ok_or(NoPoint)?;
-        let keeps = match words.next() {
-            None => Keeps::Dice,
-            Some("nothing") => Keeps::Nothing,
-            Some("everything") => Keeps::Everything,
-            Some(_) => return Err(NoPoint),
-        };
-        Ok(Point { who, at, keeps })
+        let mut point = Point { who, at, keeps: Keeps::Dice, long: false };
+        for word in words {
+            match word {
+                "nothing" => point.keeps = Keeps::Nothing,
+                "everything" => point.keeps = Keeps::Everything,
+                "long" => point.long = true,
+                _ => return Err(NoPoint),
+            }
+        }
+        Ok(point)
     }
 }
 
@@ -185,13 +195,18 @@ impl Case {
     /// Every point at which power may fail in this case.
     pub fn points(&self) -> Result<Vec<Point>, Box<Broken>> {
         let inputs = self.run(None, 0)?;
-        let keeps = |who: &Who| match who {
-            Who::A | Who::B => [Keeps::Dice].iter(),
+        let ways: fn(&Who) -> &'static [(Keeps, bool)] = |who| match who {
+            Who::A | Who::B => &[(Keeps::Dice, false)],
             // Synced or not is for the device to find out; the dice add what is torn.
-            _ => [Keeps::Nothing, Keeps::Everything, Keeps::Dice].iter(),
+            Who::Device(_) => {
+                &[(Keeps::Nothing, false), (Keeps::Everything, false), (Keeps::Dice, false), (Keeps::Dice, true)]
+            }
+            Who::LockServer(_) | Who::Monitor => &[(Keeps::Nothing, false), (Keeps::Everything, false)],
         };
         let one = |(who, count): (Who, u64)| {
-            (1..=count).flat_map(move |at| keeps(&who).map(move |keeps| Point { who, at, keeps: *keeps }))
+            let at =
+                move |at| ways(&who).iter().map(move |(keeps, long)| Point { who, at, keeps: *keeps, long: *long });
+            (1..=count).flat_map(at)
         };
         Ok(inputs.into_iter().flat_map(one).collect())
     }
@@ -214,6 +229,9 @@ impl Case {
         let (scheme, devices, unit_blocks) = ARRAYS[self.array];
         let settings = Settings {
             host_lease: Duration::from_millis(400),
+            device_lease: Duration::from_millis(400),
+            readmission_min: Duration::from_millis(50),
+            readmission_max: Duration::from_millis(400),
             heartbeat: Duration::from_millis(50),
             resend_min: Duration::from_millis(5),
             resend_max: Duration::from_millis(200),
@@ -290,11 +308,13 @@ struct Play {
     cluster: Cluster,
     /// Who is down, and comes back when.
     down: Option<(NodeId, Time)>,
+    /// How long whoever loses power is away.
+    away: Duration,
 }
 
 impl Play {
     fn new(options: Options, lines: usize) -> Play {
-        Play { cluster: Cluster::new(options, Trace::keeping(lines)), down: None }
+        Play { cluster: Cluster::new(options, Trace::keeping(lines)), down: None, away: AWAY }
     }
 
     fn go(&mut self, case: &Case, crash: Option<Point>) -> Result<BTreeMap<Who, u64>, Failed> {
@@ -308,7 +328,8 @@ impl Play {
         }
         let everybody = self.everybody(case);
         let before: BTreeMap<Who, u64> = everybody.iter().map(|who| (*who, self.inputs(*who))).collect();
-        if let Some(Point { who, at, keeps }) = crash {
+        if let Some(Point { who, at, keeps, long }) = crash {
+            self.away = if long { AWAY_LONG } else { AWAY };
             let node = self.node(who);
             if let Some(disk) = self.cluster.world.disk_mut(node) {
                 disk.set_keeps(keeps);
@@ -330,7 +351,7 @@ impl Play {
     fn everybody(&self, case: &Case) -> Vec<Who> {
         let devices = self.cluster.devices().into_iter().filter(|device| case.without != Some(*device));
         let servers = self.cluster.lock_servers().into_iter().map(Who::LockServer);
-        [Who::A, Who::B].into_iter().chain(devices.map(Who::Device)).chain(servers).collect()
+        [Who::A, Who::B].into_iter().chain(devices.map(Who::Device)).chain(servers).chain([Who::Monitor]).collect()
     }
 
     fn node(&self, who: Who) -> NodeId {
@@ -339,6 +360,7 @@ impl Play {
             Who::B => self.cluster.node(HostSlot(1)),
             Who::Device(device) => NodeId::Device(device),
             Who::LockServer(server) => NodeId::LockServer(server),
+            Who::Monitor => NodeId::Monitor,
         }
     }
 
@@ -380,7 +402,7 @@ impl Play {
                 Happening::Reply { op, outcome, .. } => drop(self.cluster.on_reply(op, &outcome)?),
                 Happening::PowerFailed(node) => {
                     self.cluster.forget_asked(node);
-                    self.down = Some((node, self.cluster.world.now().after(AWAY)));
+                    self.down = Some((node, self.cluster.world.now().after(self.away)));
                 }
                 Happening::Alarm(_) => {}
             }
@@ -399,7 +421,8 @@ impl Play {
         match node {
             NodeId::Device(device) => self.cluster.restart_device(device),
             NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
-            _ => {
+            NodeId::Monitor => self.cluster.restart_monitor(),
+            NodeId::Host(_) => {
                 let slot = self.cluster.slot(node).expect("it stands in one until it is replaced");
                 self.replace(slot);
             }

@@ -6,7 +6,7 @@ use braid_check::Promise;
 use braid_host::Acquisition;
 use braid_layout::{Atomicity, Layout, Scheme};
 use braid_machine::HostError;
-use braid_wire::{Failure, Ordering, Rejection};
+use braid_wire::{Failure, Ordering};
 use braid_world::{Budget, FaultKind, FaultOptions};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -247,11 +247,9 @@ impl Options {
     pub fn excuses(&self, error: &HostError) -> bool {
         let has = |kind| self.faults.has(kind);
         match error {
-            HostError::TimedOut { .. } | HostError::Contended { .. } => true,
+            HostError::TimedOut { .. } | HostError::Contended { .. } | HostError::Unavailable { .. } => true,
             // A host that was silent for too long is fenced by lock servers.
-            HostError::LockServerSilent { .. } | HostError::Rejected { rejection: Rejection::Fenced, .. } => {
-                self.ordering.needs_lock_server()
-            }
+            HostError::LockServerSilent { .. } | HostError::Fenced => self.ordering.needs_lock_server(),
             HostError::ClockApart { .. } => has(FaultKind::ClockLeap),
             HostError::Device { failure: Failure::NoSpace, .. } => has(FaultKind::FullDisk),
             // Hosts do not read around damage yet: they say that a block is lost, and never show another content.
@@ -268,6 +266,9 @@ fn settings(rng: &mut Rng) -> Settings {
     Settings {
         stamps_kept: Duration::from_millis([50, 1_000, 10_000][rng.below(3) as usize]),
         host_lease,
+        device_lease: host_lease,
+        readmission_min: host_lease / 8,
+        readmission_max: 2 * host_lease,
         heartbeat: host_lease / 8,
         commit_linger: Duration::from_micros([500, 2_000, 20_000][rng.below(3) as usize]),
         resend_min: Duration::from_millis([5, 50, 500][rng.below(3) as usize]),

@@ -6,6 +6,7 @@ use braid_device::Device;
 use braid_host::Host;
 use braid_locks::LockServer;
 use braid_machine::{Effects, Input, Machine};
+use braid_membership::Monitor;
 
 /// Whatever may stand at a node.
 pub enum Role {
@@ -15,6 +16,8 @@ pub enum Role {
     Host(Box<Host>),
     /// A lock server.
     LockServer(Box<LockServer>),
+    /// The monitor.
+    Monitor(Box<Monitor>),
     /// Reads components as they lie on the devices.
     Surveyor(Box<Surveyor>),
 }
@@ -25,6 +28,7 @@ impl Role {
             Role::Device(device) => &**device,
             Role::Host(host) => &**host,
             Role::LockServer(server) => &**server,
+            Role::Monitor(monitor) => &**monitor,
             Role::Surveyor(surveyor) => &**surveyor,
         }
     }
@@ -36,6 +40,7 @@ impl Machine for Role {
             Role::Device(device) => device.step(now, input, out),
             Role::Host(host) => host.step(now, input, out),
             Role::LockServer(server) => server.step(now, input, out),
+            Role::Monitor(monitor) => monitor.step(now, input, out),
             Role::Surveyor(surveyor) => surveyor.step(now, input, out),
         }
     }

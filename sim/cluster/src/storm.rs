@@ -9,7 +9,7 @@ use crate::weather::Weather;
 use crate::workload::Workload;
 use braid_base::{NodeId, Rng, Time};
 use braid_machine::{HostError, HostOutcome};
-use braid_wire::{Failure as WireFailure, Rejection};
+use braid_wire::Failure as WireFailure;
 use braid_world::{CrashPoint, DiskCounts, Fault, Happening, LocalClock, Storm, Trace};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -139,7 +139,11 @@ impl Run {
             };
             self.on_happening(happening)?;
         }
-        let at_rest = self.cluster.world.now().after(AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max);
+        let at_rest = self
+            .cluster
+            .world
+            .now()
+            .after(AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max + 4 * settings.readmission_max);
         loop {
             let pause = self.cluster.world.now().after(Duration::from_millis(100));
             while let Some(happening) = self.cluster.world.next(pause) {
@@ -165,7 +169,7 @@ impl Run {
                     let took = self.cluster.world.now().since(asked.since);
                     self.report.slowest = self.report.slowest.max(took);
                     match outcome {
-                        Err(HostError::Rejected { rejection: Rejection::Fenced, .. }) => self.replace_fenced(),
+                        Err(HostError::Fenced) => self.replace_fenced(),
                         _ => self.think(asked.node, asked.client),
                     }
                 }
@@ -198,12 +202,13 @@ impl Run {
         }
     }
 
-    /// Starts a device or lock server, if it is down.
+    /// Starts a device, a lock server or the monitor, if it is down.
     pub(crate) fn restart(&mut self, node: NodeId) {
         match node {
             _ if self.cluster.world.machine(node).is_some() => {}
             NodeId::Device(device) => self.cluster.restart_device(device),
             NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
+            NodeId::Monitor => self.cluster.restart_monitor(),
             NodeId::Host(_) => unreachable!("a host comes back as another"),
         }
     }
@@ -267,7 +272,8 @@ impl Run {
             Err(HostError::TimedOut { .. }) => "timed out",
             Err(HostError::Contended { .. }) => "contended",
             Err(HostError::LockServerSilent { .. }) => "lock server silent",
-            Err(HostError::Rejected { .. }) => "fenced",
+            Err(HostError::Fenced) => "fenced",
+            Err(HostError::Unavailable { .. }) => "unavailable",
             Err(HostError::ClockApart { .. }) => "clock apart",
             Err(HostError::Device { failure: WireFailure::NoSpace, .. }) => "device full",
             Err(HostError::Device { failure: WireFailure::Lost { .. } | WireFailure::Disk, .. }) => "block lost",

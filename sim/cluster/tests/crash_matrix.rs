@@ -34,7 +34,7 @@ fn a_case_is_one_run_and_a_point_is_one_moment_of_it() {
     assert!(quiet[&Who::A] >= 8 && quiet.values().all(|count| *count >= 4), "{quiet:?}");
     let points = case.points().unwrap();
     assert_eq!(points.iter().filter(|point| point.who == Who::A).count() as u64, quiet[&Who::A]);
-    for text in ["A:3", "B:1", "d2:14:nothing", "l0:5:everything"] {
+    for text in ["A:3", "B:1", "d2:14:nothing", "l0:5:everything", "d0:2:long", "monitor:1:nothing:long"] {
         assert_eq!(text.parse::<Point>().unwrap().to_string(), text);
     }
     for wrong in ["", "A", "C:1", "d:1", "A:x", "d1:2:some"] {

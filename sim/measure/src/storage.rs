@@ -3,9 +3,11 @@
 //! A read is one access of the modelled disk, and so is a devwrite; decisions cost nothing. All blocks are holes, so that nothing
 //! is copied or XORed, while requests and answers are those of any other content.
 
-use braid_base::{BLOCK_BYTES, BlockRange, Clock, Generation, Now, ObjectId, Time, TransactionId};
+use braid_base::{
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId,
+};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effects};
-use braid_store::{FenceTable, Intent, Recovered, Storage, StoreEvent};
+use braid_store::{Intent, Recovered, Storage, StoreEvent};
 use braid_wire::{Content, ObjectDescription, Ordering, Piece};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,6 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// See the module's page.
 pub struct ModelStorage {
     object: ObjectDescription,
+    membership: Option<Membership>,
     events: VecDeque<StoreEvent>,
     /// What the disk is doing, by tag.
     accesses: BTreeMap<DiskTag, Access>,
@@ -32,7 +35,7 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 impl ModelStorage {
     /// Storage that holds one object.
     pub fn new(object: ObjectDescription) -> ModelStorage {
-        ModelStorage { object, events: VecDeque::new(), accesses: BTreeMap::new(), next_tag: 0 }
+        ModelStorage { object, membership: None, events: VecDeque::new(), accesses: BTreeMap::new(), next_tag: 0 }
     }
 
     fn access(&mut self, access: Access, command: DiskCommand, out: &mut Effects) {
@@ -138,8 +141,20 @@ impl Storage for ModelStorage {
         self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
     }
 
-    fn set_fence(&mut self, ticket: u64, _: FenceTable, _: &mut Effects) {
-        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
+    fn adopt(&mut self, ticket: u64, membership: Membership, _: &mut Effects) {
+        if self.membership.as_ref().is_none_or(|before| before.epoch < membership.epoch) {
+            self.membership = Some(membership);
+        }
+        self.events.push_back(StoreEvent::Adopted { ticket, dropped: Vec::new() });
+    }
+
+    fn membership(&self) -> Option<&Membership> {
+        self.membership.as_ref()
+    }
+
+    /// No device of this model is ever out.
+    fn missed(&self, _: DeviceId, _: ObjectId, _: u64) -> (Vec<BlockRange>, Option<u64>) {
+        (Vec::new(), None)
     }
 
     fn flush(&mut self, ticket: u64, _: &mut Effects) {

@@ -11,7 +11,7 @@ use crate::storage::ModelStorage;
 use crate::tally::{Tally, Totals, Workers};
 use crate::workload::Requests;
 use braid_base::limits::Settings;
-use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, Generation, LockServerId, NodeId, Rng, Time, VolumeId};
+use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Generation, LockServerId, Membership, NodeId, Rng, Time, VolumeId};
 use braid_device::{Device, DeviceConfig};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
@@ -24,7 +24,6 @@ use bytes::Bytes;
 use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId(*b"a modelled array");
-const EPOCH: Epoch = Epoch(1);
 /// The machines' invariants are looked at once in so many events.
 const EVENTS_PER_INSPECTION: u64 = 4096;
 
@@ -130,10 +129,11 @@ impl System {
             effects: Effects::new(),
             tally: Tally::new(&parameters.run, parameters.system.hosts),
         };
+        let membership = Membership::first(devices.iter().copied());
         for number in 1..=parameters.system.hosts as u32 {
             let host = Host::new(HostConfig {
                 generation: Generation(number),
-                epoch: EPOCH,
+                membership: Some(membership.clone()),
                 devices: devices.clone(),
                 lock_servers: lock_servers.clone(),
                 acquisition: match parameters.system.lock_acquisition {
@@ -151,9 +151,14 @@ impl System {
         for (volume, device) in
             volumes.iter().flat_map(|volume| volume.devices.iter().map(move |device| (volume, device)))
         {
-            let object = ObjectDescription { object: volume.id.object(), blocks: volume.component_blocks(), ordering };
+            let object = ObjectDescription {
+                object: volume.id.object(),
+                blocks: volume.component_blocks(),
+                ordering,
+                redundant: true,
+            };
             let store = StoreConfig { array: ARRAY, device: *device, size: u64::MAX };
-            let config = DeviceConfig { store, epoch: EPOCH, settings: settings.clone() };
+            let config = DeviceConfig { store, membership: Some(membership.clone()), settings: settings.clone() };
             let machine = Device::over(config, Box::new(ModelStorage::new(object)));
             let costs = ProcessorCosts::device(&parameters.processor);
             let disk = Some(DiskModel::new(&parameters.disk));
@@ -165,8 +170,6 @@ impl System {
                 id: server,
                 // Above all hosts.
                 start: Generation(parameters.system.hosts as u32 + 1 + u32::from(server.0)),
-                epoch: EPOCH,
-                devices: devices.clone(),
                 settings: settings.clone(),
             });
             let costs = ProcessorCosts::lock_server(&parameters.processor);
@@ -391,6 +394,7 @@ impl System {
             NodeId::Host(generation) => generation.0 - 1,
             NodeId::Device(device) => self.hosts as u32 + u32::from(device.0),
             NodeId::LockServer(server) => (self.hosts + self.devices) as u32 + u32::from(server.0),
+            NodeId::Monitor => panic!("who is in a modelled array never changes: nobody asks"),
         }
     }
 }
@@ -410,7 +414,7 @@ pub fn data_bytes(message: &Message) -> u64 {
             Reply::Data { pieces, .. } => of(pieces),
             _ => 0,
         },
-        Message::LockRequest(_) | Message::LockAnswer(_) => 0,
+        Message::LockRequest(_) | Message::LockAnswer(_) | Message::MonitorRequest(_) | Message::MonitorAnswer(_) => 0,
     }
 }
 

@@ -23,7 +23,7 @@ pub enum FaultKind {
     HostCrash,
     /// A device loses power, at a command to its disk or in between, and comes back with what was durable.
     DeviceCrash,
-    /// Whatever else has a disk loses power.
+    /// A lock server or the monitor loses power.
     ServerCrash,
     /// Everything loses power at once.
     Blackout,
@@ -268,8 +268,10 @@ impl Fault {
             Fault::Crash { node: NodeId::Host(_), .. } => "host crash",
             Fault::Crash { node: NodeId::Device(_), at: None, .. } => "device crash",
             Fault::Crash { node: NodeId::Device(_), .. } => "device crash at a disk command",
-            Fault::Crash { at: None, .. } => "server crash",
-            Fault::Crash { .. } => "server crash at a disk command",
+            Fault::Crash { node: NodeId::LockServer(_), at: None, .. } => "lock server crash",
+            Fault::Crash { node: NodeId::LockServer(_), .. } => "lock server crash at a disk command",
+            Fault::Crash { node: NodeId::Monitor, at: None, .. } => "monitor crash",
+            Fault::Crash { node: NodeId::Monitor, .. } => "monitor crash at a disk command",
             Fault::Blackout { .. } => "blackout",
             Fault::Flap { .. } => "flap",
             Fault::Stall { .. } => "stall",

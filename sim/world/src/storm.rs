@@ -224,7 +224,7 @@ mod tests {
         fn up(&self) -> Vec<NodeId> {
             let hosts = (1..4).map(|host| NodeId::Host(Generation(host)));
             let devices = (0..3).map(|device| NodeId::Device(DeviceId(device)));
-            hosts.chain(devices).chain([NodeId::LockServer(LockServerId(0))]).collect()
+            hosts.chain(devices).chain([NodeId::LockServer(LockServerId(0)), NodeId::Monitor]).collect()
         }
 
         fn skew(&self, node: NodeId) -> i64 {
@@ -267,13 +267,13 @@ mod tests {
                             assert_eq!(meant.node, NodeId::Device(DeviceId(0)));
                             assert!(hit != meant.bytes.start && [0, 9216].contains(&hit));
                         }
-                        Fault::Blackout { nodes } => assert_eq!(nodes.len(), 7),
+                        Fault::Blackout { nodes } => assert_eq!(nodes.len(), 8),
                         _ => {}
                     }
                 }
             }
         }
-        assert_eq!(names.len(), 23, "{names:?}");
+        assert_eq!(names.len(), 25, "{names:?}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Write};
 
 /// Characters of an event's text that are kept.
-const TEXT_MAX: usize = 300;
+const TEXT_MAX: usize = 1200;
 
 /// The events of a run.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +37,7 @@ impl Trace {
             Some(NodeId::Host(generation)) => (1 << 32) | u64::from(generation.0),
             Some(NodeId::Device(device)) => (2 << 32) | u64::from(device.0),
             Some(NodeId::LockServer(server)) => (3 << 32) | u64::from(server.0),
+            Some(NodeId::Monitor) => 4 << 32,
         };
         for fact in [now.0, node_fact].iter().chain(facts) {
             self.digest = (self.digest.rotate_left(5) ^ fact).wrapping_mul(0x517c_c1b7_2722_0a95);

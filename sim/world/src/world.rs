@@ -212,6 +212,11 @@ impl<M: Machine> World<M> {
         self.trace.event(self.now, Some(node), &facts, format_args!("takes {busy:?} for each input"));
     }
 
+    /// What a node's clocks say.
+    pub fn local(&self, node: NodeId) -> Option<Now> {
+        Some(self.nodes.get(&node)?.clock.now(self.now))
+    }
+
     /// True if any node still stalls.
     pub fn is_any_stalled(&self) -> bool {
         self.nodes.keys().any(|node| self.is_stalled(*node))

@@ -12,8 +12,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/wire", &["base"]),
     ("core/layout", &["base", "wire"]),
     ("core/machine", &["base", "wire", "layout"]),
+    ("core/record", &["base", "machine"]),
     ("core/store", &["base", "wire", "machine"]),
-    ("core/locks", &["base", "wire", "machine"]),
+    ("core/locks", &["base", "wire", "machine", "record"]),
+    ("core/membership", &["base", "wire", "machine", "layout", "record"]),
     ("core/device", &["base", "wire", "machine", "locks", "store"]),
     ("core/host", &["base", "wire", "machine", "locks", "layout"]),
     // Simulated. The world knows no protocol; the checkers know no simulator.

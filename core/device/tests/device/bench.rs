@@ -2,8 +2,8 @@
 
 use braid_base::limits::Settings;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, Stamp, Time,
-    TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, ObjectId, Stamp,
+    Time, TransactionId,
 };
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
@@ -64,7 +64,7 @@ impl Bench {
             (LOCKED, Ordering::DeviceLock),
             (SERVED, Ordering::ServerLock),
         ] {
-            let task = Task::CreateObject { object, blocks: BLOCKS, ordering };
+            let task = Task::CreateObject { object, blocks: BLOCKS, ordering, redundant: true };
             bench.say(Generation(99), Command::Manage { ticket: object.0, task });
             assert!(matches!(bench.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
         }
@@ -196,7 +196,11 @@ impl Default for Bench {
 
 fn device() -> Device {
     let store = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
-    Device::new(DeviceConfig { store, epoch: EPOCH, settings: Settings::default() })
+    Device::new(DeviceConfig {
+        store,
+        membership: Some(Membership::first((0..4).map(DeviceId))),
+        settings: Settings::default(),
+    })
 }
 
 /// A transaction under test: what it would say.

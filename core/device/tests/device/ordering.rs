@@ -2,7 +2,7 @@
 
 use crate::bench::{Actor, Bench, OBJECT, UNORDERED, fills};
 use braid_base::{BlockRange, Generation};
-use braid_wire::{Command, Content, Failure, Ordering, Outcome, Refusal, Reply, Step, Task, Want, WriteMode};
+use braid_wire::{Command, Content, Failure, Ordering, Outcome, Refusal, Reply, Step, Want, WriteMode};
 use std::time::Duration;
 
 const A: Generation = Generation(1);
@@ -305,23 +305,4 @@ fn allocation_is_told_without_data() {
     let present: Vec<_> =
         pieces.iter().filter(|piece| piece.content == Content::Present).map(|piece| piece.range).collect();
     assert_eq!(present, [BLOCK]);
-}
-
-#[test]
-fn a_fenced_host_is_refused_and_what_it_announced_is_dropped() {
-    let mut bench = Bench::new();
-    let (writer, reader) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
-    bench.say(A, writer.prewrite(BLOCK));
-    bench.hear(A);
-    bench.say(B, reader.read(BLOCK));
-    let fence = Task::Fence { below: Generation(0), except: Vec::new(), also: vec![A] };
-    bench.say(B, Command::Manage { ticket: 5, task: fence });
-    assert_eq!(fills(&bench.hear(B).expect("released")), [0]);
-    for restarted in [false, true] {
-        if restarted {
-            bench.restart();
-        }
-        bench.say(A, writer.write(BLOCK, 1));
-        assert!(matches!(bench.hear(A), Some(Reply::Rejected { .. })), "restarted: {restarted}");
-    }
 }

@@ -2,7 +2,8 @@
 
 use braid_base::limits::Settings;
 use braid_base::{
-    BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, Now, Stamp, Time, TransactionId, VolumeId,
+    BLOCK_BYTES, Clock, DeviceId, Epoch, Generation, LockServerId, Membership, NodeId, Now, Stamp, Time, TransactionId,
+    VolumeId,
 };
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::{Atomicity, Layout, VolumeDescription};
@@ -47,7 +48,7 @@ impl Stage {
         };
         let config = HostConfig {
             generation: HOST,
-            epoch: EPOCH,
+            membership: Some(Membership::first(devices.iter().copied())),
             devices,
             lock_servers: (0..servers).map(LockServerId).collect(),
             acquisition,
@@ -132,7 +133,7 @@ impl Stage {
 
     /// A lock server says something.
     pub fn grant(&mut self, server: LockServerId, start: u32, reply: LockReply) {
-        let answer = LockAnswer { epoch: EPOCH, start: Generation(start), reply };
+        let answer = LockAnswer { start: Generation(start), reply };
         self.take(Input::Message { from: NodeId::LockServer(server), message: Message::LockAnswer(answer) });
     }
 

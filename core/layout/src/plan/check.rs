@@ -2,8 +2,9 @@
 
 use super::old::Old;
 use super::parity::{Source, push_old, xor};
+use super::stripe::Stripe;
 use super::{Share, Shares};
-use crate::{Layout, Place};
+use crate::{Absence, Layout, Place, Unavailable};
 use braid_base::BlockRange;
 use braid_wire::Content;
 
@@ -16,15 +17,19 @@ pub struct CheckPlan {
 }
 
 impl CheckPlan {
-    /// A check of one stripe of the volume.
-    pub fn new(layout: &Layout, stripe: u64) -> CheckPlan {
+    /// A check of one stripe of the volume. Where one of its units can't be read there is nothing to compare.
+    pub fn new(layout: &Layout, absence: &Absence, stripe: u64) -> Result<CheckPlan, Unavailable> {
+        let positions = Stripe { layout, absence, number: stripe }.away();
+        if !positions.is_empty() {
+            return Err(Unavailable { positions });
+        }
         let mut plan = CheckPlan { layout: *layout, stripe, shares: Vec::new() };
         let mut shares = Shares::default();
         for place in plan.data().chain(plan.redundancy()) {
             shares.read(place, layout.unit_blocks());
         }
         plan.shares = shares.0;
-        plan
+        Ok(plan)
     }
 
     /// What each device reads.

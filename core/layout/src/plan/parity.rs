@@ -11,7 +11,21 @@ pub(super) type Source = (BlockRange, Bytes);
 
 /// The XOR of all sources, as pieces that cover `rows`, in order. Where no source has data there is a hole; where only
 /// one has, its own bytes are shared: so the copies of RAID 1 cost nothing.
-pub(super) fn xor(rows: BlockRange, mut sources: Vec<Source>) -> Vec<Piece> {
+pub(super) fn xor(rows: BlockRange, sources: Vec<Source>) -> Vec<Piece> {
+    add_up_runs(rows, sources, |run, sources| Content::Data(xor_run(run, sources)))
+}
+
+/// Where any of the sources has something, whatever it is: pieces as those of [`xor`].
+pub(super) fn any(rows: BlockRange, sources: Vec<(BlockRange, ())>) -> Vec<Piece> {
+    add_up_runs(rows, sources, |_, _| Content::Present)
+}
+
+/// Pieces that cover `rows`, in order: what `sum` says where there are sources, holes elsewhere.
+fn add_up_runs<T>(
+    rows: BlockRange,
+    mut sources: Vec<(BlockRange, T)>,
+    sum: impl Fn(BlockRange, &[(BlockRange, T)]) -> Content,
+) -> Vec<Piece> {
     sources.sort_by_key(|(range, _)| range.start);
     let mut pieces = Vec::new();
     let mut reached = rows.start;
@@ -30,7 +44,7 @@ pub(super) fn xor(rows: BlockRange, mut sources: Vec<Source>) -> Vec<Piece> {
         if reached < run.start {
             pieces.push(Piece { range: BlockRange::between(reached, run.start), content: Content::Hole });
         }
-        pieces.push(Piece { range: run, content: Content::Data(xor_run(run, &rest[..count])) });
+        pieces.push(Piece { range: run, content: sum(run, &rest[..count]) });
         reached = run.end();
         rest = &rest[count..];
     }
@@ -51,6 +65,13 @@ pub(super) fn push_old(sources: &mut Vec<Source>, old: &Old, unit: Place, rows: 
             Content::Present => unreachable!("what covers a read has its content"),
         }
     }
+}
+
+/// Like [`push_old`], of what was only asked whether it is there.
+pub(super) fn push_present(sources: &mut Vec<(BlockRange, ())>, old: &Old, unit: Place, rows: BlockRange) {
+    let place = Place { block: unit.block + rows.start, ..unit };
+    let present = old.content(place, rows.count).filter(|piece| piece.content != Content::Hole);
+    sources.extend(present.map(|piece| (BlockRange::new(rows.start + piece.range.start, piece.range.count), ())));
 }
 
 fn xor_run(run: BlockRange, sources: &[Source]) -> Bytes {

@@ -1,19 +1,22 @@
 //! The plan of a hostread.
 
 use super::old::Old;
+use super::stripe::Stripe;
 use super::{Share, Shares, Span};
 use crate::layout::unit_runs;
-use crate::{Layout, Place};
+use crate::{Absence, Layout, Place, Unavailable};
 use braid_base::{BLOCK_BYTES, BlockRange};
-use braid_wire::Content;
+use braid_wire::{Content, Piece, Want};
 use bytes::Bytes;
 
 /// What to read for some bytes of a volume, and how they are put together.
 ///
-/// Of the copies of RAID 1 the data unit's is read; since it rotates from stripe to stripe, reads spread.
+/// Of the copies of RAID 1 the data unit's is read; since it rotates from stripe to stripe, reads spread. A block that
+/// can't be read is worked out from the rest of its row: of RAID 1, from another copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadPlan {
     layout: Layout,
+    absence: Absence,
     span: Span,
     shares: Vec<Share>,
 }
@@ -29,14 +32,20 @@ pub struct Part {
 
 impl ReadPlan {
     /// A read of `length` bytes at `offset`. The range must be within the volume.
-    pub fn new(layout: &Layout, offset: u64, length: u64) -> ReadPlan {
-        let mut plan = ReadPlan { layout: *layout, span: Span::new(offset, length), shares: Vec::new() };
+    pub fn new(layout: &Layout, absence: &Absence, offset: u64, length: u64) -> Result<ReadPlan, Unavailable> {
+        let span = Span::new(offset, length);
+        let mut plan = ReadPlan { layout: *layout, absence: absence.clone(), span, shares: Vec::new() };
         let mut shares = Shares::default();
         for part in plan.parts() {
-            shares.read(part.place, part.blocks.count);
+            if absence.is_unreadable(part.place.position) {
+                let (stripe, unit, row) = Stripe::of(layout, absence, part.blocks.start);
+                stripe.read_sources(unit, BlockRange::new(row, part.blocks.count), &mut shares)?;
+            } else {
+                shares.read(part.place, part.blocks.count);
+            }
         }
         plan.shares = shares.0;
-        plan
+        Ok(plan)
     }
 
     /// What each device reads.
@@ -44,7 +53,7 @@ impl ReadPlan {
         &self.shares
     }
 
-    /// The volume's blocks in order, and where they lie.
+    /// The volume's blocks in order, and where they lie, whether they can be read there or not.
     pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
         unit_runs(&self.layout, self.span.blocks())
             .map(|blocks| Part { blocks, place: self.layout.locate(blocks.start) })
@@ -54,35 +63,50 @@ impl ReadPlan {
     /// parts of one shared buffer of zeros.
     pub fn assemble(&self, old: &Old) -> Vec<Bytes> {
         let mut bytes = Vec::new();
-        for part in self.parts() {
-            for piece in old.content(part.place, part.blocks.count) {
-                let start = (part.blocks.start + piece.range.start) * BLOCK_BYTES as u64;
-                let end = start + piece.range.count * BLOCK_BYTES as u64;
-                let (from, to) = (start.max(self.span.offset), end.min(self.span.end()));
-                match piece.content {
-                    Content::Data(data) => bytes.push(data.slice((from - start) as usize..(to - start) as usize)),
-                    Content::Hole => push_zeros(&mut bytes, to - from),
-                    Content::Present => unreachable!("what covers a read has its content"),
-                }
+        self.for_each_piece(old, Want::Data, |blocks, content| {
+            let (start, end) = (blocks.start * BLOCK_BYTES as u64, blocks.end() * BLOCK_BYTES as u64);
+            let (from, to) = (start.max(self.span.offset), end.min(self.span.end()));
+            match content {
+                Content::Data(data) => bytes.push(data.slice((from - start) as usize..(to - start) as usize)),
+                Content::Hole => push_zeros(&mut bytes, to - from),
+                Content::Present => unreachable!("what covers a read has its content"),
             }
-        }
+        });
         bytes
     }
 
     /// Where the volume has data, given answers to the same reads with `Want::Allocation`: runs of its blocks in
     /// order, how many and whether they hold data. Neighbours differ.
+    ///
+    /// A block that can't be read is told as data where any other of its row has data, though it may be a hole: that is
+    /// all its neighbours know of it. What is told as a hole always reads as zeros.
     pub fn allocation(&self, old: &Old) -> Vec<(u64, bool)> {
         let mut runs: Vec<(u64, bool)> = Vec::new();
+        self.for_each_piece(old, Want::Allocation, |blocks, content| {
+            let holds_data = content != Content::Hole;
+            match runs.last_mut() {
+                Some((count, before)) if *before == holds_data => *count += blocks.count,
+                _ => runs.push((blocks.count, holds_data)),
+            }
+        });
+        runs
+    }
+
+    /// Goes through the volume's blocks in order: which, and what they hold.
+    fn for_each_piece(&self, old: &Old, want: Want, mut see: impl FnMut(BlockRange, Content)) {
         for part in self.parts() {
-            for piece in old.content(part.place, part.blocks.count) {
-                let holds_data = piece.content != Content::Hole;
-                match runs.last_mut() {
-                    Some((count, before)) if *before == holds_data => *count += piece.range.count,
-                    _ => runs.push((piece.range.count, holds_data)),
-                }
+            let mut see = |from: u64, piece: Piece| {
+                let start = part.blocks.start + piece.range.start - from;
+                see(BlockRange::new(start, piece.range.count), piece.content);
+            };
+            if self.absence.is_unreadable(part.place.position) {
+                let (stripe, unit, row) = Stripe::of(&self.layout, &self.absence, part.blocks.start);
+                let rows = BlockRange::new(row, part.blocks.count);
+                stripe.worked_out(unit, rows, old, want).into_iter().for_each(|piece| see(row, piece));
+            } else {
+                old.content(part.place, part.blocks.count).for_each(|piece| see(0, piece));
             }
         }
-        runs
     }
 }
 

@@ -1,27 +1,32 @@
 //! The plan that works out a unit's blocks without its device.
 
 use super::old::Old;
-use super::parity::{push_old, xor};
 use super::read::push_zeros;
+use super::stripe::Stripe;
 use super::{Share, Shares, Span};
-use crate::{Layout, Place};
+use crate::{Absence, Layout, Unavailable};
 use braid_base::{BLOCK_BYTES, BlockRange};
-use braid_wire::Content;
+use braid_wire::{Content, Want};
 use bytes::Bytes;
 
-/// Reads the other data units' blocks and the first redundancy unit's, the XOR of which is what the unit holds.
+/// Reads the other data units' blocks and a redundancy unit's, the XOR of which is what the unit holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReconstructPlan {
     layout: Layout,
-    stripe: u64,
-    unit: usize,
-    rows: BlockRange,
+    absence: Absence,
+    blocks: BlockRange,
     shares: Vec<Share>,
 }
 
 impl ReconstructPlan {
-    /// A reconstruction of `length` bytes at `offset`: whole blocks within one stripe unit of the volume.
-    pub fn new(layout: &Layout, offset: u64, length: u64) -> Result<ReconstructPlan, ReconstructError> {
+    /// A reconstruction of `length` bytes at `offset`: whole blocks within one stripe unit of the volume. Whether that
+    /// unit itself can be read is all one.
+    pub fn new(
+        layout: &Layout,
+        absence: &Absence,
+        offset: u64,
+        length: u64,
+    ) -> Result<ReconstructPlan, ReconstructError> {
         let block_bytes = BLOCK_BYTES as u64;
         if !offset.is_multiple_of(block_bytes) || !length.is_multiple_of(block_bytes) || length == 0 {
             return Err(ReconstructError::NotBlocks);
@@ -30,20 +35,13 @@ impl ReconstructPlan {
             return Err(ReconstructError::NoRedundancy);
         }
         let blocks = Span::new(offset, length).blocks();
-        let (within, unit_blocks) = (blocks.start % layout.stripe_blocks(), layout.unit_blocks());
-        let rows = BlockRange::new(within % unit_blocks, blocks.count);
-        if rows.end() > unit_blocks {
-            return Err(ReconstructError::SeveralUnits { unit_bytes: unit_blocks * block_bytes });
+        let (stripe, unit, row) = Stripe::of(layout, absence, blocks.start);
+        if row + blocks.count > layout.unit_blocks() {
+            return Err(ReconstructError::SeveralUnits { unit_bytes: layout.unit_blocks() * block_bytes });
         }
-        let stripe = blocks.start / layout.stripe_blocks();
-        let unit = (within / unit_blocks) as usize;
-        let mut plan = ReconstructPlan { layout: *layout, stripe, unit, rows, shares: Vec::new() };
         let mut shares = Shares::default();
-        for unit in plan.sources() {
-            shares.read(Place { block: unit.block + rows.start, ..unit }, rows.count);
-        }
-        plan.shares = shares.0;
-        Ok(plan)
+        stripe.read_sources(unit, BlockRange::new(row, blocks.count), &mut shares)?;
+        Ok(ReconstructPlan { layout: *layout, absence: absence.clone(), blocks, shares: shares.0 })
     }
 
     /// What each device reads. The unit's own device has no share.
@@ -53,12 +51,9 @@ impl ReconstructPlan {
 
     /// The bytes asked for, as the rest of the stripe has them.
     pub fn compute(&self, old: &Old) -> Vec<Bytes> {
-        let mut sources = Vec::new();
-        for unit in self.sources() {
-            push_old(&mut sources, old, unit, self.rows);
-        }
+        let (stripe, unit, row) = Stripe::of(&self.layout, &self.absence, self.blocks.start);
         let mut bytes = Vec::new();
-        for piece in xor(self.rows, sources) {
+        for piece in stripe.worked_out(unit, BlockRange::new(row, self.blocks.count), old, Want::Data) {
             match piece.content {
                 Content::Data(data) => bytes.push(data),
                 _ => push_zeros(&mut bytes, piece.range.count * BLOCK_BYTES as u64),
@@ -66,17 +61,10 @@ impl ReconstructPlan {
         }
         bytes
     }
-
-    /// Where the units begin that stand in for the one.
-    fn sources(&self) -> impl Iterator<Item = Place> {
-        let others = (0..self.layout.data_units()).filter(|unit| *unit != self.unit);
-        let data = others.map(|unit| self.layout.data_unit(self.stripe, unit));
-        data.chain([self.layout.redundancy_unit(self.stripe, 0)])
-    }
 }
 
 /// Why a range can't be reconstructed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReconstructError {
     /// It does not begin and end with a block.
     #[error(
@@ -92,4 +80,7 @@ pub enum ReconstructError {
     /// RAID 0.
     #[error("the volume's layout has no redundancy: nothing can be reconstructed")]
     NoRedundancy,
+    /// What it takes can't be read.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
 }

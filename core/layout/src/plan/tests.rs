@@ -1,7 +1,10 @@
 //! Plans, carried out on an array in memory and compared with a flat row of bytes.
 
+mod away;
+mod model;
+
 use super::{CheckPlan, Methods, New, Old, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan};
-use crate::{Layout, Place, Scheme};
+use crate::{Absence, Layout, Place, Scheme};
 use braid_base::limits::{EXTENTS_MAX, TRANSACTION_BYTES_MAX};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece, Want};
@@ -68,7 +71,7 @@ impl Array {
 
     /// Carries a write out, and checks that it keeps to its plan.
     fn write(&mut self, offset: u64, length: u64, new: &New) {
-        let plan = WritePlan::new(&self.layout, offset, length);
+        let plan = WritePlan::new(&self.layout, &Absence::none(), offset, length).unwrap();
         assert_eq!(blocks_read(plan.shares()), textbook_reads(&self.layout, offset, length));
         let written = plan.compute(new, &self.answer(plan.shares(), Want::Data));
         let writing: Vec<&Share> = plan.shares().iter().filter(|share| !share.prewrites.is_empty()).collect();
@@ -94,13 +97,13 @@ impl Array {
     }
 
     fn read(&self, offset: u64, length: u64) -> Vec<u8> {
-        let plan = ReadPlan::new(&self.layout, offset, length);
+        let plan = ReadPlan::new(&self.layout, &Absence::none(), offset, length).unwrap();
         assert!(plan.shares().iter().all(|share| share.prewrites.is_empty()));
         plan.assemble(&self.answer(plan.shares(), Want::Data)).concat()
     }
 
     fn matches(&self, stripe: u64) -> bool {
-        let plan = CheckPlan::new(&self.layout, stripe);
+        let plan = CheckPlan::new(&self.layout, &Absence::none(), stripe).unwrap();
         plan.matches(&self.answer(plan.shares(), Want::Data))
     }
 
@@ -203,7 +206,7 @@ proptest! {
 
         // Every block can do without its device.
         for block in (0..VOLUME_BLOCKS).filter(|_| layout.redundancy_units() > 0) {
-            let plan = ReconstructPlan::new(&layout, block * BLOCK, BLOCK).unwrap();
+            let plan = ReconstructPlan::new(&layout, &Absence::none(), block * BLOCK, BLOCK).unwrap();
             prop_assert!(plan.shares().iter().all(|share| share.position != layout.locate(block).position));
             prop_assert_eq!(blocks_read(plan.shares()), layout.data_units() as u64);
             let bytes = plan.compute(&array.answer(plan.shares(), Want::Data)).concat();
@@ -213,7 +216,7 @@ proptest! {
 
     #[test]
     fn the_longest_request_fits_the_messages(layout in layouts(), offset in 0u64..1 << 40) {
-        let plan = WritePlan::new(&layout, offset, TRANSACTION_BYTES_MAX as u64);
+        let plan = WritePlan::new(&layout, &Absence::none(), offset, TRANSACTION_BYTES_MAX as u64).unwrap();
         for share in plan.shares() {
             prop_assert!(share.prewrites.len() + share.reads.len() <= EXTENTS_MAX);
         }
@@ -255,7 +258,7 @@ proptest! {
         for Write { offset, length, zeros } in writes {
             array.write(offset, length, &if zeros { New::Zeros } else { New::Data(noise(offset, length)) });
         }
-        let plan = ReadPlan::new(&layout, skip * BLOCK, (VOLUME_BLOCKS - skip) * BLOCK);
+        let plan = ReadPlan::new(&layout, &Absence::none(), skip * BLOCK, (VOLUME_BLOCKS - skip) * BLOCK).unwrap();
         let runs = plan.allocation(&array.answer(plan.shares(), Want::Allocation));
         prop_assert!(runs.windows(2).all(|pair| pair[0].1 != pair[1].1));
         let told: Vec<bool> = runs.iter().flat_map(|(count, data)| vec![*data; *count as usize]).collect();
@@ -278,14 +281,14 @@ fn share(position: usize, prewrites: &[(u64, u64)], reads: &[(u64, u64)]) -> Sha
 
 #[test]
 fn a_small_write_reads_and_writes_one_block_and_its_parity() {
-    let plan = WritePlan::new(&raid5(), 3 * BLOCK, BLOCK);
+    let plan = WritePlan::new(&raid5(), &Absence::none(), 3 * BLOCK, BLOCK).unwrap();
     assert_eq!(plan.shares(), [share(0, &[(3, 1)], &[(3, 1)]), share(4, &[(3, 1)], &[(3, 1)])]);
     assert_eq!(plan.methods(), Methods { small: 1, ..Methods::default() });
 }
 
 #[test]
 fn full_stripes_are_written_without_reading_in_one_range_per_device() {
-    let plan = WritePlan::new(&raid5(), 0, 4 << 20);
+    let plan = WritePlan::new(&raid5(), &Absence::none(), 0, 4 << 20).unwrap();
     let all: Vec<Share> = (0..5).map(|position| share(position, &[(0, 256)], &[])).collect();
     assert_eq!(plan.shares(), all);
     assert_eq!(plan.methods(), Methods { full: 16, ..Methods::default() });
@@ -293,7 +296,7 @@ fn full_stripes_are_written_without_reading_in_one_range_per_device() {
 
 #[test]
 fn half_a_stripe_is_a_large_write() {
-    let plan = WritePlan::new(&raid5(), 0, 32 * BLOCK);
+    let plan = WritePlan::new(&raid5(), &Absence::none(), 0, 32 * BLOCK).unwrap();
     let writing = |position| share(position, &[(0, 16)], &[]);
     let reading = |position| share(position, &[], &[(0, 16)]);
     assert_eq!(plan.shares(), [writing(0), writing(1), reading(2), reading(3), writing(4)]);
@@ -303,10 +306,10 @@ fn half_a_stripe_is_a_large_write() {
 #[test]
 fn a_write_across_units_has_a_method_for_each_band() {
     // Unit 0 from row 12 on, units 1 and 2 whole, unit 3 up to row 4.
-    let plan = WritePlan::new(&raid5(), 12 * BLOCK, (4 + 16 + 16 + 4) * BLOCK);
+    let plan = WritePlan::new(&raid5(), &Absence::none(), 12 * BLOCK, (4 + 16 + 16 + 4) * BLOCK).unwrap();
     assert_eq!(plan.methods(), Methods { large: 3, ..Methods::default() });
     // Unit 0 from row 4 on, units 1 and 2 whole, unit 3 up to row 12: rows 4 to 11 are full.
-    let plan = WritePlan::new(&raid5(), 4 * BLOCK, (12 + 16 + 16 + 12) * BLOCK);
+    let plan = WritePlan::new(&raid5(), &Absence::none(), 4 * BLOCK, (12 + 16 + 16 + 12) * BLOCK).unwrap();
     assert_eq!(plan.methods(), Methods { large: 2, full: 1, ..Methods::default() });
     assert_eq!(plan.shares()[0], share(0, &[(4, 12)], &[(0, 4)]));
     assert_eq!(plan.shares()[3], share(3, &[(0, 12)], &[(12, 4)]));
@@ -316,15 +319,21 @@ fn a_write_across_units_has_a_method_for_each_band() {
 #[test]
 fn between_equally_many_reads_the_method_of_fewer_devices_is_taken() {
     let layout = Layout::new(Scheme::Raid5 { data: 2 }, 3, 16).unwrap();
-    assert_eq!(WritePlan::new(&layout, 0, BLOCK).methods(), Methods { large: 1, ..Methods::default() });
-    assert_eq!(WritePlan::new(&layout, 0, 512).methods(), Methods { small: 1, ..Methods::default() });
+    assert_eq!(
+        WritePlan::new(&layout, &Absence::none(), 0, BLOCK).unwrap().methods(),
+        Methods { large: 1, ..Methods::default() }
+    );
+    assert_eq!(
+        WritePlan::new(&layout, &Absence::none(), 0, 512).unwrap().methods(),
+        Methods { small: 1, ..Methods::default() }
+    );
 }
 
 #[test]
 fn nothing_to_do_is_no_plan() {
-    assert!(WritePlan::new(&raid5(), 4096, 0).shares().is_empty());
-    assert!(WritePlan::new(&raid5(), 4097, 0).compute(&New::Zeros, &Old::new()).is_empty());
-    let read = ReadPlan::new(&raid5(), 4097, 0);
+    assert!(WritePlan::new(&raid5(), &Absence::none(), 4096, 0).unwrap().shares().is_empty());
+    assert!(WritePlan::new(&raid5(), &Absence::none(), 4097, 0).unwrap().compute(&New::Zeros, &Old::new()).is_empty());
+    let read = ReadPlan::new(&raid5(), &Absence::none(), 4097, 0).unwrap();
     assert!(read.shares().is_empty() && read.assemble(&Old::new()).is_empty());
 }
 
@@ -332,7 +341,7 @@ fn nothing_to_do_is_no_plan() {
 fn users_bytes_are_shared_and_never_copied() {
     let layout = Layout::new(Scheme::Raid1 { copies: 3 }, 3, 16).unwrap();
     let data = noise(1, 40 * BLOCK);
-    let plan = WritePlan::new(&layout, 5 * BLOCK, 40 * BLOCK);
+    let plan = WritePlan::new(&layout, &Absence::none(), 5 * BLOCK, 40 * BLOCK).unwrap();
     for (_, pieces) in plan.compute(&New::Data(data.clone()), &Old::new()) {
         for piece in pieces {
             let Content::Data(bytes) = piece.content else { panic!("data became a hole") };
@@ -344,7 +353,7 @@ fn users_bytes_are_shared_and_never_copied() {
 #[test]
 fn the_parity_of_one_unit_among_holes_shares_its_bytes() {
     let data = noise(1, 20 * BLOCK);
-    let plan = WritePlan::new(&raid5(), 0, 20 * BLOCK);
+    let plan = WritePlan::new(&raid5(), &Absence::none(), 0, 20 * BLOCK).unwrap();
     let hole = |range: &BlockRange| Piece { range: *range, content: Content::Hole };
     let mut old = Old::new();
     for share in plan.shares() {
@@ -410,20 +419,20 @@ fn a_repeated_answer_does_no_harm() {
     let mut old = Old::new();
     old.insert(0, vec![piece.clone(), piece.clone()]);
     old.insert(0, vec![piece]);
-    assert_eq!(ReadPlan::new(&raid5(), 0, 2 * BLOCK).assemble(&old), [noise(1, 2 * BLOCK)]);
+    assert_eq!(ReadPlan::new(&raid5(), &Absence::none(), 0, 2 * BLOCK).unwrap().assemble(&old), [noise(1, 2 * BLOCK)]);
 }
 
 #[test]
 fn what_cannot_be_reconstructed_is_refused() {
     let unit = 16 * BLOCK;
-    assert!(ReconstructPlan::new(&raid5(), unit, unit).is_ok());
+    assert!(ReconstructPlan::new(&raid5(), &Absence::none(), unit, unit).is_ok());
     for (offset, length) in [(1, BLOCK), (0, 100), (0, 0)] {
-        assert_eq!(ReconstructPlan::new(&raid5(), offset, length), Err(ReconstructError::NotBlocks));
+        assert_eq!(ReconstructPlan::new(&raid5(), &Absence::none(), offset, length), Err(ReconstructError::NotBlocks));
     }
     assert_eq!(
-        ReconstructPlan::new(&raid5(), unit - BLOCK, 2 * BLOCK),
+        ReconstructPlan::new(&raid5(), &Absence::none(), unit - BLOCK, 2 * BLOCK),
         Err(ReconstructError::SeveralUnits { unit_bytes: unit })
     );
     let raid0 = Layout::new(Scheme::Raid0 { data: 4 }, 4, 16).unwrap();
-    assert_eq!(ReconstructPlan::new(&raid0, 0, BLOCK), Err(ReconstructError::NoRedundancy));
+    assert_eq!(ReconstructPlan::new(&raid0, &Absence::none(), 0, BLOCK), Err(ReconstructError::NoRedundancy));
 }

@@ -3,16 +3,18 @@
 use super::band::{Band, Method, Methods, Touched};
 use super::old::{Old, clip};
 use super::parity::{Source, push_old, xor};
+use super::stripe::{Pieces, Stripe, at_row};
 use super::{Share, Shares, Span};
-use crate::{Layout, Place};
+use crate::{Absence, Layout, Unavailable};
 use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange};
-use braid_wire::{Content, Piece};
+use braid_wire::{Content, Piece, Want};
 use bytes::Bytes;
 
 /// What to read before some bytes of a volume are written, what to write where, and how it is worked out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WritePlan {
     layout: Layout,
+    absence: Absence,
     span: Span,
     shares: Vec<Share>,
     methods: Methods,
@@ -35,20 +37,29 @@ struct NewPiece {
 
 impl WritePlan {
     /// A write of `length` bytes at `offset`. The range must be within the volume.
-    pub fn new(layout: &Layout, offset: u64, length: u64) -> WritePlan {
+    ///
+    /// A stripe of which more is away than its redundancy makes up for takes no write, even where other rows or units
+    /// are meant: what is away could not be told any more. Of RAID 0 only the units matter that are written.
+    pub fn new(layout: &Layout, absence: &Absence, offset: u64, length: u64) -> Result<WritePlan, Unavailable> {
         let span = Span::new(offset, length);
         let mut shares = Shares::default();
         let mut methods = Methods::default();
         for touched in Touched::stripes(layout, span.blocks()) {
+            let stripe = Stripe { layout, absence, number: touched.stripe };
+            if !absence.is_none() {
+                check_available(&stripe, span, &touched)?;
+            }
             for unit in touched.units() {
-                let rows = touched.rows(unit);
-                shares.prewrite(at_row(layout.data_unit(touched.stripe, unit), rows.start), rows.count);
+                let (rows, place) = (touched.rows(unit), layout.data_unit(stripe.number, unit));
+                if !absence.is_lost(place.position) {
+                    shares.prewrite(at_row(place, rows.start), rows.count);
+                }
             }
             for band in touched.bands() {
-                methods.count(plan_band(layout, span, &touched, &band, &mut shares));
+                methods.count(plan_band(&stripe, span, &band, &mut shares)?);
             }
         }
-        WritePlan { layout: *layout, span, shares: shares.0, methods }
+        Ok(WritePlan { layout: *layout, absence: absence.clone(), span, shares: shares.0, methods })
     }
 
     /// What each device does. One that only reads has no pre-writes.
@@ -72,40 +83,39 @@ impl WritePlan {
         if let New::Data(data) = new {
             assert_eq!(data.len() as u64, self.span.length, "the bytes are those that the plan is for");
         }
-        let writing = self.shares.iter().filter(|share| !share.prewrites.is_empty());
-        let mut pieces: Vec<(usize, Vec<Piece>)> = writing.map(|share| (share.position, Vec::new())).collect();
-        let mut push = |unit: Place, mut piece: Piece| {
-            piece.range.start += unit.block;
-            let index = pieces.binary_search_by_key(&unit.position, |(position, _)| *position);
-            pieces[index.expect("what is computed was pre-written")].1.push(piece);
-        };
+        let mut pieces = Pieces::of(&self.shares);
         let mut edges: Vec<(u64, Content)> = Vec::new();
         edges.extend(self.span.edges().map(|block| (block, self.patched(block, new, old))));
         let mut updates: Vec<NewPiece> = Vec::new();
         for touched in Touched::stripes(&self.layout, self.span.blocks()) {
+            let stripe = Stripe { layout: &self.layout, absence: &self.absence, number: touched.stripe };
             updates.clear();
             for unit in touched.units() {
                 self.push_updates(&mut updates, &touched, unit, new, &edges);
             }
             for update in &updates {
-                push(self.layout.data_unit(touched.stripe, update.unit), update.piece.clone());
+                let place = stripe.place(update.unit);
+                if !self.absence.is_lost(place.position) {
+                    pieces.push(place, update.piece.clone());
+                }
             }
-            if self.layout.redundancy_units() == 0 {
+            if stripe.redundancy().all(|unit| stripe.is_lost(unit)) {
                 continue;
             }
             for band in touched.bands() {
-                let parity = self.parity(&touched, &band, &updates, old);
-                for unit in 0..self.layout.redundancy_units() {
-                    let place = self.layout.redundancy_unit(touched.stripe, unit);
-                    parity.iter().for_each(|piece| push(place, piece.clone()));
+                let parity = self.parity(&stripe, &band, &updates, old);
+                for place in stripe.redundancy().map(|unit| stripe.place(unit)) {
+                    if !self.absence.is_lost(place.position) {
+                        parity.iter().for_each(|piece| pieces.push(place, piece.clone()));
+                    }
                 }
             }
         }
-        pieces
+        pieces.done()
     }
 
     /// The new parity of a band. (Of RAID 1, whose bands are all full, the copies.)
-    fn parity(&self, touched: &Touched, band: &Band, updates: &[NewPiece], old: &Old) -> Vec<Piece> {
+    fn parity(&self, stripe: &Stripe, band: &Band, updates: &[NewPiece], old: &Old) -> Vec<Piece> {
         let mut sources: Vec<Source> = Vec::new();
         for NewPiece { piece, .. } in updates.iter().filter(|update| update.piece.range.overlaps(band.rows)) {
             let Piece { range, content } = clip(piece, band.rows);
@@ -113,19 +123,18 @@ impl WritePlan {
                 sources.push((range, data));
             }
         }
-        let stripe = touched.stripe;
-        match band_method(&self.layout, self.span, touched, band) {
+        match band_method(stripe, self.span, band) {
             Method::Full => {}
             Method::Large => {
-                for unit in (0..self.layout.data_units()).filter(|unit| !band.units.contains(unit)) {
-                    push_old(&mut sources, old, self.layout.data_unit(stripe, unit), band.rows);
+                for unit in stripe.data().filter(|unit| !band.units.contains(unit)) {
+                    push_old(&mut sources, old, stripe.place(unit), band.rows);
                 }
             }
             Method::Small => {
                 for unit in band.units.clone() {
-                    push_old(&mut sources, old, self.layout.data_unit(stripe, unit), band.rows);
+                    push_old(&mut sources, old, stripe.place(unit), band.rows);
                 }
-                push_old(&mut sources, old, self.layout.redundancy_unit(stripe, 0), band.rows);
+                push_old(&mut sources, old, stripe.place(stripe.redundancy().start), band.rows);
             }
         }
         xor(band.rows, sources)
@@ -176,9 +185,21 @@ impl WritePlan {
         }
     }
 
+    /// The old content of a block of the volume that is written in part.
+    fn before(&self, block: u64, old: &Old) -> Content {
+        let place = self.layout.locate(block);
+        let piece = if self.absence.is_unreadable(place.position) {
+            let (stripe, unit, row) = Stripe::of(&self.layout, &self.absence, block);
+            stripe.worked_out(unit, BlockRange::new(row, 1), old, Want::Data).into_iter().next()
+        } else {
+            old.content(place, 1).next()
+        };
+        piece.expect("one block is one piece").content
+    }
+
     /// The new content of a block of the volume that is written in part.
     fn patched(&self, block: u64, new: &New, old: &Old) -> Content {
-        let before = old.content(self.layout.locate(block), 1).next().expect("one block is one piece").content;
+        let before = self.before(block, old);
         let mut buffer = AlignedBuffer::recycled(BLOCK_BYTES);
         match (before, new) {
             (Content::Hole, New::Zeros) => return Content::Hole,
@@ -199,40 +220,83 @@ impl WritePlan {
     }
 }
 
+/// Whether what is there of a stripe suffices to write it.
+#[cold]
+fn check_available(stripe: &Stripe, span: Span, touched: &Touched) -> Result<(), Unavailable> {
+    let positions = if stripe.redundancy().is_empty() {
+        // A whole block of a stale unit needs nothing old.
+        let partly = |unit| edge_rows(stripe, span, unit, touched.rows(unit)).next().is_some();
+        let missing = |unit: &usize| stripe.is_lost(*unit) || (!stripe.is_readable(*unit) && partly(*unit));
+        stripe.positions(touched.units().filter(missing))
+    } else {
+        let away = stripe.away();
+        if away.len() > stripe.redundancy().len() { away } else { Vec::new() }
+    };
+    if positions.is_empty() { Ok(()) } else { Err(Unavailable { positions }) }
+}
+
 /// Adds a band's reads, and the pre-writes of its redundancy. Returns its method.
-fn plan_band(layout: &Layout, span: Span, touched: &Touched, band: &Band, shares: &mut Shares) -> Method {
-    let (stripe, rows) = (touched.stripe, band.rows);
-    let method = band_method(layout, span, touched, band);
-    for unit in 0..layout.data_units() {
-        let place = layout.data_unit(stripe, unit);
+fn plan_band(stripe: &Stripe, span: Span, band: &Band, shares: &mut Shares) -> Result<Method, Unavailable> {
+    let rows = band.rows;
+    let method = band_method(stripe, span, band);
+    for unit in stripe.data() {
+        let place = stripe.layout.data_unit(stripe.number, unit);
         match (method, band.units.contains(&unit)) {
             (Method::Small, true) | (Method::Large, false) => shares.read(at_row(place, rows.start), rows.count),
             (Method::Full | Method::Large, true) => {
-                for row in edge_rows(layout, span, stripe, unit, rows) {
-                    shares.read(at_row(place, row), 1);
+                for row in edge_rows(stripe, span, unit, rows) {
+                    if stripe.absence.is_unreadable(place.position) {
+                        stripe.read_sources(unit, BlockRange::new(row, 1), shares)?;
+                    } else {
+                        shares.read(at_row(place, row), 1);
+                    }
                 }
             }
             (Method::Small | Method::Full, false) => {}
         }
     }
-    for unit in 0..layout.redundancy_units() {
-        let place = at_row(layout.redundancy_unit(stripe, unit), rows.start);
+    for unit in 0..stripe.layout.redundancy_units() {
+        let place = at_row(stripe.layout.redundancy_unit(stripe.number, unit), rows.start);
+        if stripe.absence.is_lost(place.position) {
+            continue;
+        }
         if method == Method::Small {
             shares.read(place, rows.count);
         }
         shares.prewrite(place, rows.count);
     }
-    method
+    Ok(method)
 }
 
-fn band_method(layout: &Layout, span: Span, touched: &Touched, band: &Band) -> Method {
-    let edges = |unit| edge_rows(layout, span, touched.stripe, unit, band.rows).count() as u64;
-    band.method(layout, band.units.clone().map(edges).sum())
+fn band_method(stripe: &Stripe, span: Span, band: &Band) -> Method {
+    if !stripe.absence.is_none()
+        && let Some(method) = method_with_gaps(stripe, band)
+    {
+        return method;
+    }
+    let edges = |unit| edge_rows(stripe, span, unit, band.rows).count() as u64;
+    band.method(stripe.layout, band.units.clone().map(edges).sum())
+}
+
+/// The method that is left to a band some unit of which can't be read (see the table at the head of `plan`); none, if
+/// there is no such unit.
+#[cold]
+fn method_with_gaps(stripe: &Stripe, band: &Band) -> Option<Method> {
+    let without_old_parity = if band.units.len() == stripe.data().len() { Method::Full } else { Method::Large };
+    if stripe.redundancy().all(|unit| stripe.is_lost(unit)) {
+        return Some(Method::Full);
+    }
+    match stripe.data().find(|unit| !stripe.is_readable(*unit)) {
+        Some(unit) if band.units.contains(&unit) => Some(without_old_parity),
+        Some(_) => Some(Method::Small),
+        None if stripe.redundancy().all(|unit| stripe.is_readable(unit)) => None,
+        None => Some(without_old_parity),
+    }
 }
 
 /// The rows, of these rows of a data unit, whose block is written only in part.
-fn edge_rows(layout: &Layout, span: Span, stripe: u64, unit: usize, rows: BlockRange) -> impl Iterator<Item = u64> {
-    let first = unit_block(layout, stripe, unit);
+fn edge_rows(stripe: &Stripe, span: Span, unit: usize, rows: BlockRange) -> impl Iterator<Item = u64> + use<> {
+    let first = unit_block(stripe.layout, stripe.number, unit);
     let blocks = BlockRange::new(first + rows.start, rows.count);
     span.edges().filter(move |edge| blocks.blocks().contains(edge)).map(move |edge| edge - first)
 }
@@ -240,8 +304,4 @@ fn edge_rows(layout: &Layout, span: Span, stripe: u64, unit: usize, rows: BlockR
 /// The volume's first block in a data unit.
 fn unit_block(layout: &Layout, stripe: u64, unit: usize) -> u64 {
     stripe * layout.stripe_blocks() + unit as u64 * layout.unit_blocks()
-}
-
-fn at_row(unit: Place, row: u64) -> Place {
-    Place { block: unit.block + row, ..unit }
 }

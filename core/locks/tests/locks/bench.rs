@@ -1,19 +1,18 @@
-//! A lock server on a bench: its disk is memory that does at once what it is told, the test plays hosts and devices.
+//! A lock server on a bench: its disk is memory that does at once what it is told, the test plays hosts and the monitor.
 
 use braid_base::limits::Settings;
-use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, Now, ObjectId, Time};
+use braid_base::{BlockRange, Clock, Generation, LockServerId, NodeId, Now, ObjectId, Time};
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
 use braid_wire::{
-    Answer, Command, LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Managed, Message,
-    Reply, Request, Task,
+    LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, MonitorAnswer,
+    MonitorCommand, MonitorReply, MonitorRequest,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 pub const OBJECT: ObjectId = ObjectId(1);
-pub const EPOCH: Epoch = Epoch(1);
 pub const ONE: Generation = Generation(11);
 pub const TWO: Generation = Generation(12);
 pub const THREE: Generation = Generation(13);
@@ -30,13 +29,12 @@ pub struct Bench {
     pub stalled: bool,
     /// What each host was told, in order.
     heard: BTreeMap<Generation, VecDeque<LockAnswer>>,
-    /// What devices were asked to fence: the ticket, and whom.
-    pub fences: VecDeque<(DeviceId, u64, Vec<Generation>)>,
+    /// What the monitor was asked to fence: the ticket, and whom.
+    pub fences: VecDeque<(u64, Vec<Generation>)>,
 }
 
 pub fn config(start: Generation) -> LockServerConfig {
-    let devices = vec![DeviceId(0), DeviceId(1)];
-    LockServerConfig { id: LockServerId(0), start, epoch: EPOCH, devices, settings: Settings::default() }
+    LockServerConfig { id: LockServerId(0), start, settings: Settings::default() }
 }
 
 pub fn settings() -> Settings {
@@ -99,11 +97,11 @@ impl Bench {
             match effect {
                 Effect::Disk { tag, command } => self.commands.push_back((tag, command)),
                 Effect::Send { to: NodeId::Host(host), message: Message::LockAnswer(answer) } => {
-                    assert_eq!((answer.epoch, answer.start), (EPOCH, self.start));
+                    assert_eq!(answer.start, self.start);
                     self.heard.entry(host).or_default().push_back(answer);
                 }
-                Effect::Send { to: NodeId::Device(device), message: Message::Request(request) } => {
-                    self.fences.push_back(fence(device, request, self.start));
+                Effect::Send { to: NodeId::Monitor, message: Message::MonitorRequest(request) } => {
+                    self.fences.push_back(fence(request));
                 }
                 other => panic!("a lock server does not do this: {other:?}"),
             }
@@ -161,7 +159,7 @@ impl Bench {
     }
 
     pub fn say_to(&mut self, start: Generation, host: Generation, command: LockCommand) {
-        self.request(LockRequest { host, epoch: EPOCH, start, dropped: Vec::new(), command });
+        self.request(LockRequest { host, start, dropped: Vec::new(), command });
     }
 
     pub fn lock(&mut self, host: Generation, claim: u64, mode: LockMode, range: (u64, u64), term: LockTerm) {
@@ -177,29 +175,29 @@ impl Bench {
         self.heard.get_mut(&host)?.pop_front().map(|answer| answer.reply)
     }
 
-    /// A device has fenced.
-    pub fn fenced(&mut self, device: DeviceId, ticket: u64) {
-        let reply = Reply::Managed { ticket, result: Ok(Managed::Done) };
-        let answer = Answer { epoch: EPOCH, confirmed: Vec::new(), reply };
-        self.message(NodeId::Device(device), Message::Answer(answer));
+    /// The monitor has fenced.
+    pub fn fenced(&mut self, ticket: u64) {
+        self.message(NodeId::Monitor, fenced(ticket));
     }
 
-    /// All devices do as they were asked.
-    pub fn fence_everywhere(&mut self) {
-        for (device, ticket, _) in std::mem::take(&mut self.fences) {
-            self.fenced(device, ticket);
+    /// The monitor does all that it was asked.
+    pub fn fence_all(&mut self) {
+        for (ticket, _) in std::mem::take(&mut self.fences) {
+            self.fenced(ticket);
         }
     }
 }
 
-fn fence(device: DeviceId, request: Request, start: Generation) -> (DeviceId, u64, Vec<Generation>) {
-    assert_eq!(request.host, start, "the server asks in the name of its start");
+fn fence(request: MonitorRequest) -> (u64, Vec<Generation>) {
     match request.command {
-        Command::Manage { ticket, task: Task::Fence { below: Generation(0), except, also } } if except.is_empty() => {
-            (device, ticket, also)
-        }
-        other => panic!("a lock server asks devices only to fence: {other:?}"),
+        MonitorCommand::Fence { ticket, below: Generation(0), except, also } if except.is_empty() => (ticket, also),
+        other => panic!("a lock server asks the monitor only to fence: {other:?}"),
     }
+}
+
+pub fn fenced(ticket: u64) -> Message {
+    let reply = MonitorReply::Fenced { ticket };
+    Message::MonitorAnswer(MonitorAnswer { membership: None, away: Vec::new(), reply })
 }
 
 pub fn granted(claim: u64, waited: bool) -> Option<LockReply> {

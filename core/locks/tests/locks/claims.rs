@@ -119,8 +119,7 @@ fn kept_claims_are_recalled_until_they_are_given_back() {
     bench.say(ONE, LockCommand::Yield { claims: vec![1, 2] });
     bench.pass(settings().resend_min);
     assert_eq!((bench.hear(ONE), bench.hear(TWO)), (None, recall(&[1])));
-    let dropped =
-        LockRequest { host: TWO, epoch: EPOCH, start: bench.start, dropped: vec![1], command: LockCommand::Heartbeat };
+    let dropped = LockRequest { host: TWO, start: bench.start, dropped: vec![1], command: LockCommand::Heartbeat };
     bench.request(dropped);
     assert_eq!(bench.hear(THREE), granted(1, true));
     bench.pass(settings().resend_min * 4);

@@ -59,10 +59,10 @@ fn hosts_that_say_nothing_are_fenced_before_anything_is_granted() {
     bench.pass_with(settings().host_lease, &[ONE]);
     assert!(bench.fences.is_empty());
     bench.pass_with(Duration::from_secs(1), &[ONE]);
-    assert!(bench.fences.iter().all(|(_, _, hosts)| *hosts == [TWO]));
+    assert!(bench.fences.iter().all(|(_, hosts)| *hosts == [TWO]));
     bench.hear(ONE);
     assert_eq!(bench.hear(ONE), None);
-    bench.fence_everywhere();
+    bench.fence_all();
     assert_eq!(bench.hear(ONE), granted(2, false));
     // Fenced hosts are not asked about after the next restart; and what one says it holds is not believed.
     bench.restart();
@@ -124,25 +124,25 @@ fn of_two_hosts_that_say_they_hold_the_same_the_second_is_fenced() {
     hold(&mut bench, 2, ONE, 1, Shared, (0, 8), true);
     hold(&mut bench, 2, TWO, 1, Exclusive, (0, 8), true);
     assert_eq!(bench.hear(TWO), None);
-    assert!(bench.fences.iter().all(|(_, _, hosts)| *hosts == [TWO]) && bench.fences.len() == 2);
+    assert!(bench.fences.iter().all(|(_, hosts)| *hosts == [TWO]) && bench.fences.len() == 1);
     bench.say(ONE, LockCommand::Heartbeat);
     assert_eq!(bench.server.service(), LockService::Recovering);
-    bench.fence_everywhere();
+    bench.fence_all();
     assert_eq!(bench.server.service(), LockService::Serving);
 }
 
 #[test]
-fn answers_of_devices_to_an_earlier_start_do_not_count() {
+fn answers_of_the_monitor_to_an_earlier_start_do_not_count() {
     let mut bench = restarted();
     bench.pass(settings().host_lease * 2);
     let late = std::mem::take(&mut bench.fences);
     bench.restart();
     bench.pass(settings().host_lease * 2);
-    for (device, ticket, _) in late {
-        bench.fenced(device, ticket);
+    for (ticket, _) in late {
+        bench.fenced(ticket);
     }
     assert_eq!(bench.server.service(), LockService::Recovering);
-    bench.fence_everywhere();
+    bench.fence_all();
     assert_eq!(bench.server.service(), LockService::Serving);
 }
 

@@ -1,15 +1,14 @@
-//! A storm: hosts, devices and a lock server whose messages are lost, doubled, late and reordered; hosts and the server crash, and its disk rots.
+//! A storm: hosts, a monitor and a lock server whose messages are lost, doubled, late and reordered; hosts and the server crash, and its disk rots.
 //!
-//! What must hold all the time: two hosts that some device would still serve never believe that they hold what conflicts. And
+//! What must hold all the time: two hosts that are not fenced never believe that they hold what conflicts. And
 //! when the storm is over, everybody gets what he asks for.
 
-use crate::bench::{EPOCH, OBJECT, config, settings};
-use braid_base::{BlockRange, Clock, DeviceId, Generation, NodeId, Now, Rng, Time};
+use crate::bench::{OBJECT, config, fenced, settings};
+use braid_base::{BlockRange, Clock, Generation, NodeId, Now, Rng, Time};
 use braid_locks::{DISK_BYTES, LockServer, LockServerCounters, LockService};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
 use braid_wire::{
-    Answer, Command, LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Managed, Message,
-    Rejection, Reply, Task,
+    LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, MonitorCommand, Rejection,
 };
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -82,8 +81,8 @@ struct Storm {
     start: Generation,
     disk: Vec<u8>,
     hosts: BTreeMap<Generation, Host>,
-    /// Whom each device has fenced.
-    devices: BTreeMap<DeviceId, BTreeSet<Generation>>,
+    /// Whom the monitor has fenced.
+    fenced: BTreeSet<Generation>,
     seen: LockServerCounters,
     next_host: u32,
 }
@@ -100,7 +99,7 @@ impl Storm {
             start: Generation(0),
             disk: vec![0; DISK_BYTES as usize],
             hosts: BTreeMap::new(),
-            devices: config(Generation(1)).devices.iter().map(|device| (*device, BTreeSet::new())).collect(),
+            fenced: BTreeSet::new(),
             seen: LockServerCounters::default(),
             next_host: 100,
         };
@@ -169,7 +168,7 @@ impl Storm {
                 self.perform(command, false);
             }
             Event::Deliver { from, to: SERVER, message } => self.step(Input::Message { from, message }),
-            Event::Deliver { to: NodeId::Device(device), message, .. } => self.on_device(device, message),
+            Event::Deliver { to: NodeId::Monitor, message, .. } => self.on_monitor(message),
             Event::Deliver { to: NodeId::Host(host), message: Message::LockAnswer(answer), .. } => {
                 self.on_host(host, answer);
             }
@@ -247,24 +246,21 @@ impl Storm {
         }
     }
 
-    fn on_device(&mut self, device: DeviceId, message: Message) {
-        let Message::Request(request) = message else { panic!("not for a device: {message:?}") };
-        let Command::Manage { ticket, task: Task::Fence { also, .. } } = request.command else {
+    fn on_monitor(&mut self, message: Message) {
+        let Message::MonitorRequest(request) = message else { panic!("not for the monitor: {message:?}") };
+        let MonitorCommand::Fence { ticket, also, .. } = request.command else {
             panic!("a lock server only fences");
         };
-        self.devices.get_mut(&device).expect("it is there").extend(also);
-        let reply = Reply::Managed { ticket, result: Ok(Managed::Done) };
-        let answer = Answer { epoch: EPOCH, confirmed: Vec::new(), reply };
-        self.send(NodeId::Device(device), SERVER, Message::Answer(answer));
+        self.fenced.extend(also);
+        self.send(NodeId::Monitor, SERVER, fenced(ticket));
     }
 
-    /// Two that some device would serve do not hold what conflicts.
+    /// Two that are not fenced do not hold what conflicts.
     fn exclusion(&self) {
-        let served = |host: &Generation| !self.devices.values().all(|fenced| fenced.contains(host));
         let held: Vec<_> = self
             .hosts
             .values()
-            .filter(|host| served(&host.name))
+            .filter(|host| !self.fenced.contains(&host.name))
             .flat_map(|host| host.claims.iter().map(move |(number, claim)| (host.name, *number, claim)))
             .filter(|(_, _, claim)| claim.standing == Standing::Held)
             .collect();
@@ -327,7 +323,7 @@ impl Storm {
 impl Host {
     fn request(&mut self, command: LockCommand) -> LockRequest {
         let dropped = std::mem::take(&mut self.dropped);
-        LockRequest { host: self.name, epoch: EPOCH, start: self.start, dropped, command }
+        LockRequest { host: self.name, start: self.start, dropped, command }
     }
 
     /// Begins and ends claims as the dice will.

@@ -1,7 +1,7 @@
 //! What networks and strangers bring: refused or ignored, never believed.
 
 use crate::bench::*;
-use braid_base::{BlockRange, DeviceId, Epoch, Generation, NodeId, limits};
+use braid_base::{BlockRange, DeviceId, Generation, NodeId, limits};
 use braid_wire::{
     LockCommand, LockExtent, LockMode, LockRefusal, LockReply, LockRequest, LockTerm, Message, Rejection,
 };
@@ -26,20 +26,10 @@ fn requests_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn other_epochs_are_refused() {
-    let mut bench = Bench::new();
-    let command = LockCommand::Heartbeat;
-    let request = LockRequest { host: ONE, epoch: Epoch(2), start: Generation(0), dropped: Vec::new(), command };
-    bench.request(request);
-    let rejection = Rejection::WrongEpoch { current: EPOCH };
-    assert_eq!(bench.hear(ONE), Some(LockReply::Rejected { rejection }));
-}
-
-#[test]
 fn nobody_speaks_for_another_host() {
     let mut bench = Bench::new();
     let command = LockCommand::Heartbeat;
-    let request = LockRequest { host: ONE, epoch: EPOCH, start: Generation(0), dropped: Vec::new(), command };
+    let request = LockRequest { host: ONE, start: Generation(0), dropped: Vec::new(), command };
     for from in [NodeId::Host(TWO), NodeId::Device(DeviceId(0))] {
         bench.message(from, Message::LockRequest(request.clone()));
     }

@@ -18,7 +18,8 @@ fn with_space(slots: u64) -> Bench {
     let data_offset = braid_store::Superblock::read(&disk.get(0, 8192)).expect("just made").geometry.data_offset;
     disk.space = data_offset + slots * 73_728;
     let (mut bench, _) = Bench::start(disk, 3).expect("nothing is wrong");
-    let description = ObjectDescription { object: OBJECT, blocks: 1600, ordering: Ordering::Timestamp };
+    let description =
+        ObjectDescription { object: OBJECT, blocks: 1600, ordering: Ordering::Timestamp, redundant: true };
     bench.store.create_object(1, description, &mut bench.out);
     bench.settle();
     bench.events.clear();
@@ -97,6 +98,7 @@ fn objects_can_not_promise_more_than_there_is() {
         object: braid_base::ObjectId(object),
         blocks,
         ordering: Ordering::Timestamp,
+        redundant: true,
     };
     let create = |bench: &mut Bench, description| {
         bench.store.create_object(1, description, &mut bench.out);

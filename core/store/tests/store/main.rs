@@ -4,6 +4,8 @@ mod crashes;
 mod damage;
 mod disk;
 mod full;
+mod membership;
+mod missing;
 mod pressure;
 mod protocol;
 mod run;

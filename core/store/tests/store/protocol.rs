@@ -2,10 +2,11 @@
 
 use crate::disk::TestDisk;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Now, ObjectId, Rng, Stamp, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Membership, Now, ObjectId, Rng,
+    Stamp, TransactionId,
 };
 use braid_machine::{Effect, Effects};
-use braid_store::{Intent, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
+use braid_store::{Intent, Recovered, RecoveredCommit, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -91,7 +92,7 @@ impl Bench {
     /// An object of `blocks` blocks in a store that has none.
     pub fn with_object(blocks: u64) -> Bench {
         let mut bench = Bench::new(1);
-        let description = ObjectDescription { object: OBJECT, blocks, ordering: Ordering::Timestamp };
+        let description = ObjectDescription { object: OBJECT, blocks, ordering: Ordering::Timestamp, redundant: true };
         bench.store.create_object(1, description, &mut bench.out);
         bench.settle();
         assert_eq!(bench.events.pop_front(), Some(StoreEvent::Done { ticket: 1, result: Ok(()) }));
@@ -460,10 +461,11 @@ fn requests_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn objects_fences_stamps_and_decisions_outlive_a_restart_and_a_checkpoint() {
+fn objects_membership_stamps_and_decisions_outlive_a_restart_and_a_checkpoint() {
     let mut bench = Bench::with_object(100);
-    let fence = braid_store::FenceTable { below: Generation(4), also: [Generation(9)].into(), ..Default::default() };
-    bench.store.set_fence(2, fence.clone(), &mut bench.out);
+    let mut membership = Membership::first([DeviceId(1), DeviceId(2)]);
+    membership.fence = FenceTable { below: Generation(4), also: [Generation(9)].into(), ..Default::default() };
+    bench.store.adopt(2, membership.clone(), &mut bench.out);
     bench.store.reserve_stamps(3, Clock(5000), &mut bench.out);
     bench.settle();
     bench.events.clear();
@@ -485,7 +487,17 @@ fn objects_fences_stamps_and_decisions_outlive_a_restart_and_a_checkpoint() {
         bench = again;
         let commits = recovered.commits.iter().map(|commit| commit.transaction.sequence);
         assert_eq!(commits.filter(|sequence| *sequence < 100).collect::<Vec<_>>(), [3, 5]);
-        assert_eq!(recovered.fence, fence);
+        let third = intent(3, Vec::new());
+        let expected = RecoveredCommit {
+            transaction: third.transaction,
+            stamp: third.stamp,
+            epoch: third.epoch,
+            participants: third.participants,
+            linkage: third.linkage,
+            object: third.object,
+        };
+        assert_eq!(recovered.commits[0], expected);
+        assert_eq!(recovered.membership.as_ref(), Some(&membership));
         assert_eq!(recovered.stamps_reserved, Clock(5000));
         assert_eq!(bench.store.object(OBJECT).map(|object| object.blocks), Some(100));
         assert_eq!(bench.read(5, 1), Ok(pattern(5)));

@@ -2,8 +2,9 @@
 //! it, in order.
 
 use crate::disk::TestDisk;
+use crate::missing::{DEVICES, Missing, OWN, Written};
 use crate::protocol::{Bench, config, pattern};
-use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Rng, Stamp, TransactionId};
+use braid_base::{BLOCK_BYTES, BlockRange, Clock, Generation, ObjectId, Rng, Stamp, TransactionId};
 use braid_store::{Intent, Recovered, Storage, Store, StoreEvent};
 use braid_wire::{Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,8 @@ enum Progress {
     /// Asked to commit, or to abort; not yet durable.
     Committing,
     Aborting,
+    /// Dropped by a membership that is not yet durable.
+    Dropping,
     /// In force, durably.
     Committed,
     /// Gone, durably.
@@ -45,7 +48,10 @@ struct Reading {
 pub struct Run {
     pub bench: Bench,
     rng: Rng,
-    objects: BTreeMap<ObjectId, u64>,
+    /// Blocks, and whether it is redundant.
+    objects: BTreeMap<ObjectId, (u64, bool)>,
+    /// Who is in, and what the others have missed.
+    missing: Missing,
     creating: BTreeMap<u64, ObjectDescription>,
     /// What was written to each block, in the order in which it takes effect; none: a hole.
     history: BTreeMap<Block, Vec<(TransactionId, Option<u64>)>>,
@@ -68,6 +74,7 @@ impl Run {
             bench,
             rng: Rng::new(seed ^ 0x5eed),
             objects: BTreeMap::new(),
+            missing: Missing::default(),
             creating: BTreeMap::new(),
             history: BTreeMap::new(),
             transactions: BTreeMap::new(),
@@ -90,7 +97,9 @@ impl Run {
             14..=16 => self.decide(),
             17 => self.read(),
             18 if self.rng.chance(1, 2) => self.let_go(),
-            18 => self.create(),
+            18 if self.rng.chance(1, 2) => self.create(),
+            18 if self.rng.chance(1, 3) => self.adopt(),
+            18 => self.compare_missed(),
             _ if self.bench.disk.is_idle() => {
                 self.bench.wake();
             }
@@ -109,8 +118,9 @@ impl Run {
             return;
         }
         let ticket = self.id();
-        let blocks = [100, 500, 33][self.objects.len() % 3];
-        let description = ObjectDescription { object: ObjectId(ticket), blocks, ordering: Ordering::Timestamp };
+        let (blocks, redundant) = [(100, true), (500, true), (33, false)][self.objects.len() % 3];
+        let object = ObjectId(ticket);
+        let description = ObjectDescription { object, blocks, ordering: Ordering::Timestamp, redundant };
         self.creating.insert(ticket, description);
         self.bench.store.create_object(ticket, description, &mut self.bench.out);
     }
@@ -118,7 +128,7 @@ impl Run {
     fn some_object(&mut self) -> Option<(ObjectId, u64)> {
         let count = self.objects.len() as u64;
         let nth = self.rng.below(count.max(1)) as usize;
-        self.objects.iter().nth(nth).map(|(object, blocks)| (*object, *blocks))
+        self.objects.iter().nth(nth).map(|(object, (blocks, _))| (*object, *blocks))
     }
 
     /// Some blocks: few of them, or whole chunks, or chunks and a little more.
@@ -165,12 +175,22 @@ impl Run {
         }
         let transaction = TransactionId { host: Generation(1 + self.rng.below(2) as u32), sequence: self.id() };
         let applied = self.rng.chance(1, 4);
+        let participants = DEVICES.into_iter().filter(|device| *device == OWN || self.rng.chance(1, 2)).collect();
+        let first = self.rng.below(400);
+        let written = Written {
+            object,
+            redundant: self.objects[&object].1,
+            epoch: self.missing.epoch(),
+            participants,
+            linkage: Linkage { first, last: first + self.rng.below(10) },
+        };
+        self.missing.asked(transaction, written.clone());
         let intent = Intent {
             transaction,
             stamp: Stamp { clock: Clock(transaction.sequence), host: transaction.host },
-            epoch: Epoch(1),
-            participants: vec![DeviceId(1), DeviceId(5)],
-            linkage: Linkage { first: 0, last: 9 },
+            epoch: written.epoch,
+            participants: written.participants,
+            linkage: written.linkage,
             object,
             pieces,
         };
@@ -207,6 +227,7 @@ impl Run {
     fn decide_as(&mut self, id: TransactionId, commit: bool) {
         let bench = &mut self.bench;
         let transaction = self.transactions.get_mut(&id).expect("it was prepared");
+        self.missing.decided(id, commit);
         if commit {
             bench.store.commit(bench.now, id, &mut bench.out);
             transaction.progress = Progress::Committing;
@@ -218,14 +239,62 @@ impl Run {
         }
     }
 
-    /// Commits that may be forgotten.
+    /// Another membership; what was undecided may go with it.
+    fn adopt(&mut self) {
+        let device = DEVICES[self.rng.below(DEVICES.len() as u64) as usize];
+        let membership = self.missing.next(device, self.rng.between(1, 2) as u32);
+        let ticket = self.id();
+        self.missing.adopted(membership.clone());
+        self.missing.adopting.insert(ticket);
+        for (id, transaction) in &mut self.transactions {
+            if self.missing.is_stale(*id) {
+                transaction.forgotten = true;
+                if transaction.progress == Progress::Prepared {
+                    transaction.progress = Progress::Dropping;
+                }
+            }
+        }
+        self.bench.store.adopt(ticket, membership, &mut self.bench.out);
+    }
+
+    fn on_adopted(&mut self, ticket: u64, dropped: Vec<TransactionId>) {
+        assert!(self.missing.adopting.remove(&ticket));
+        for id in dropped {
+            self.move_on(id, Progress::Dropping, Progress::Gone);
+        }
+        let left = self.transactions.values().any(|transaction| transaction.progress == Progress::Dropping);
+        assert!(!left || !self.missing.adopting.is_empty(), "all that was dropped is named");
+    }
+
+    /// What the store says that others have missed is what must be, and what may be.
+    fn compare_missed(&self) {
+        let (must, may) = self.missing.bounds();
+        for device in DEVICES.into_iter().filter(|device| *device != OWN) {
+            for object in self.objects.keys() {
+                let (extents, next) = self.bench.store.missed(device, *object, 0);
+                assert_eq!(next, None);
+                let found: BTreeSet<u64> = extents.iter().flat_map(|extent| extent.blocks()).collect();
+                let none = BTreeSet::new();
+                let must = must.get(&(device, *object)).unwrap_or(&none);
+                let may = may.get(&(device, *object)).unwrap_or(&none);
+                assert!(found.is_superset(must), "{device} {object}: {extents:?} are less than {must:?}");
+                assert!(found.is_subset(may), "{device} {object}: {extents:?} are more than {may:?}");
+            }
+        }
+    }
+
+    /// Commits that may be forgotten. Not while a membership is on its way: who lives by it waits for that.
     fn let_go(&mut self) {
+        if !self.missing.adopting.is_empty() {
+            return;
+        }
         let over = |transaction: &Transaction| transaction.progress == Progress::Committed && !transaction.applied;
         let kept = |(_, transaction): &(&TransactionId, &Transaction)| over(transaction) && !transaction.forgotten;
         if self.rng.chance(1, 2) {
             let first = self.transactions.iter().find(kept).map(|(id, _)| *id);
             if let Some(id) = first {
                 self.bench.store.forget(id);
+                self.missing.forgotten(id);
                 self.transactions.get_mut(&id).expect("just found").forgotten = true;
             }
             return;
@@ -238,7 +307,10 @@ impl Run {
         let first_open = self.transactions.iter().find(open).map_or(self.next, |(id, _)| id.sequence);
         self.bench.store.settle(host, first_open);
         for (id, transaction) in &mut self.transactions {
-            transaction.forgotten |= id.host == host && id.sequence < first_open;
+            if id.host == host && id.sequence < first_open {
+                transaction.forgotten = true;
+                self.missing.forgotten(*id);
+            }
         }
     }
 
@@ -288,9 +360,10 @@ impl Run {
                 StoreEvent::Done { ticket, result } => {
                     assert_eq!(result, Ok(()));
                     if let Some(created) = self.creating.remove(&ticket) {
-                        self.objects.insert(created.object, created.blocks);
+                        self.objects.insert(created.object, (created.blocks, created.redundant));
                     }
                 }
+                StoreEvent::Adopted { ticket, dropped } => self.on_adopted(ticket, dropped),
                 StoreEvent::Ready(_) | StoreEvent::Unusable(_) => panic!("the store is at work, and says {event:?}"),
             }
         }
@@ -298,12 +371,24 @@ impl Run {
 
     fn on_written(&mut self, id: TransactionId, result: Result<(), Failure>, then: Progress) {
         match result {
-            Ok(()) => self.move_on(id, Progress::Asked, then),
+            Ok(()) => {
+                match then {
+                    Progress::Prepared => self.missing.prepared(id),
+                    _ => self.missing.applied(id),
+                }
+                self.move_on(id, Progress::Asked, then);
+            }
+            Err(Failure::Absent) => {
+                assert!(self.missing.is_stale(id) && then == Progress::Prepared, "{id} is refused");
+                self.missing.refused(id);
+                self.move_on(id, Progress::Asked, Progress::Gone);
+            }
             Err(failure) => {
                 // Too much is undecided for too long: its host has to try again.
                 let busy = failure == Failure::Busy;
                 assert!(busy || self.may_be_full && failure == Failure::NoSpace, "{id}: {failure}");
                 self.refused += u64::from(!busy);
+                self.missing.refused(id);
                 self.move_on(id, Progress::Asked, Progress::Gone);
                 self.strike(id);
             }
@@ -362,14 +447,15 @@ impl Run {
         self.reading.clear();
         for (_, created) in std::mem::take(&mut self.creating) {
             if self.bench.store.object(created.object).is_some() {
-                self.objects.insert(created.object, created.blocks);
+                self.objects.insert(created.object, (created.blocks, created.redundant));
             }
         }
-        let objects: BTreeMap<_, _> =
-            self.bench.store.objects().iter().map(|found| (found.object, found.blocks)).collect();
-        assert_eq!(objects, self.objects);
+        let found = self.bench.store.objects();
+        let objects = found.iter().map(|found| (found.object, (found.blocks, found.redundant))).collect();
+        assert_eq!(self.objects, objects);
         self.compare(&recovered);
         self.find_out();
+        self.compare_missed();
         self.read_everything();
         for intent in recovered.intents {
             let commit = match self.transactions[&intent.transaction].progress {
@@ -395,8 +481,15 @@ impl Run {
             let found: Vec<_> = intent.ranges.iter().flat_map(|range| range.blocks()).collect();
             assert_eq!(blocks, found.into_iter().map(|block| (intent.object, block)).collect::<Vec<_>>());
         }
+        let undecided = |id: &TransactionId| intents.contains(id);
+        self.missing.recover(recovered.membership.clone(), |id| !undecided(&id));
+        for intent in &recovered.intents {
+            self.missing.prepared(intent.transaction);
+        }
         let mut struck = Vec::new();
         for (id, transaction) in &mut self.transactions {
+            let is_stale = self.missing.is_stale(*id);
+            assert!(!is_stale || !intents.contains(id) && !commits.contains(id), "{id} came back");
             let (undecided, committed) = (intents.contains(id), commits.contains(id));
             let known = if undecided {
                 "undecided"
@@ -409,7 +502,11 @@ impl Run {
                 (_, true) | (Progress::Gone, _) => ["unknown", "unknown"],
                 (Progress::Asked, _) => ["undecided", "unknown"],
                 (Progress::Prepared, _) => ["undecided", "undecided"],
+                // It was in force when it was forgotten.
+                (Progress::Committing, _) if is_stale => ["unknown", "unknown"],
                 (Progress::Committing, _) => ["undecided", "committed"],
+                (Progress::Dropping, _) if is_stale => ["unknown", "unknown"],
+                (Progress::Dropping, _) => ["undecided", "undecided"],
                 (Progress::Aborting, _) => ["undecided", "unknown"],
                 (Progress::Committed, _) if transaction.forgotten => ["committed", "unknown"],
                 (Progress::Committed, _) => ["committed", "committed"],
@@ -419,12 +516,14 @@ impl Run {
                 "undecided" => {
                     if transaction.progress == Progress::Committing {
                         struck.push(*id);
-                    } else if transaction.progress == Progress::Asked {
+                    }
+                    if matches!(transaction.progress, Progress::Asked | Progress::Dropping) {
                         transaction.progress = Progress::Prepared;
                     }
                 }
                 "committed" => transaction.progress = Progress::Committed,
                 _ if transaction.applied => {}
+                _ if transaction.progress == Progress::Committing => transaction.progress = Progress::Committed,
                 _ if transaction.progress != Progress::Committed => transaction.progress = Progress::Gone,
                 _ => {}
             }
@@ -466,7 +565,7 @@ impl Run {
 
     /// Reads every block, and waits for it.
     pub fn read_everything(&mut self) {
-        for (object, blocks) in self.objects.clone() {
+        for (object, (blocks, _)) in self.objects.clone() {
             self.read_ranges(object, vec![BlockRange::new(0, blocks)]);
             let pieces = self.bench.store.allocation(object, &[BlockRange::new(0, blocks)]);
             for piece in pieces {

@@ -1,12 +1,12 @@
 //! Any message at all: a strategy for each type of the vocabulary.
 
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, ObjectId, Stamp,
-    TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, LockServerId, Member, Membership,
+    NodeId, ObjectId, Stamp, Standing, Time, TransactionId,
 };
 use braid_wire::*;
 use bytes::Bytes;
-use proptest::collection::vec;
+use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
 pub fn frame() -> impl Strategy<Value = Frame> {
@@ -26,7 +26,8 @@ pub fn message() -> impl Strategy<Value = Message> {
     );
     let answer = (epoch(), vec(number(), 0..5), reply())
         .prop_map(|(epoch, confirmed, reply)| Message::Answer(Answer { epoch, confirmed, reply }));
-    prop_oneof![4 => request, 4 => answer, 1 => lock_request(), 1 => lock_answer()]
+    let monitor = prop_oneof![monitor_request(), monitor_answer()];
+    prop_oneof![4 => request, 4 => answer, 1 => lock_request(), 1 => lock_answer(), 2 => monitor]
 }
 
 fn lock_request() -> impl Strategy<Value = Message> {
@@ -45,11 +46,8 @@ fn lock_request() -> impl Strategy<Value = Message> {
             number().prop_map(|claim| LockCommand::Unlock { claim }),
             vec(number(), 0..5).prop_map(|claims| LockCommand::Yield { claims }),
         ];
-    (generation(), epoch(), generation(), vec(number(), 0..5), command).prop_map(
-        |(host, epoch, start, dropped, command)| {
-            Message::LockRequest(LockRequest { host, epoch, start, dropped, command })
-        },
-    )
+    (generation(), generation(), vec(number(), 0..5), command)
+        .prop_map(|(host, start, dropped, command)| Message::LockRequest(LockRequest { host, start, dropped, command }))
 }
 
 fn lock_answer() -> impl Strategy<Value = Message> {
@@ -62,8 +60,43 @@ fn lock_answer() -> impl Strategy<Value = Message> {
         (number(), refusal).prop_map(|(claim, refusal)| LockReply::Refused { claim, refusal }),
         rejection().prop_map(|rejection| LockReply::Rejected { rejection }),
     ];
-    (epoch(), generation(), reply)
-        .prop_map(|(epoch, start, reply)| Message::LockAnswer(LockAnswer { epoch, start, reply }))
+    (generation(), reply).prop_map(|(start, reply)| Message::LockAnswer(LockAnswer { start, reply }))
+}
+
+fn monitor_request() -> impl Strategy<Value = Message> {
+    let command = prop_oneof![
+        (time(), vec(device(), 0..5)).prop_map(|(sent, silent)| MonitorCommand::Renew { sent, silent }),
+        (number(), generation(), vec(generation(), 0..5), vec(generation(), 0..5))
+            .prop_map(|(ticket, below, except, also)| MonitorCommand::Fence { ticket, below, except, also }),
+        (device(), epoch()).prop_map(|(device, since)| MonitorCommand::CaughtUp { device, since }),
+    ];
+    (epoch(), command).prop_map(|(epoch, command)| Message::MonitorRequest(MonitorRequest { epoch, command }))
+}
+
+fn monitor_answer() -> impl Strategy<Value = Message> {
+    let reply = prop_oneof![
+        time().prop_map(|sent| MonitorReply::Lease { sent }),
+        number().prop_map(|ticket| MonitorReply::Fenced { ticket }),
+        Just(MonitorReply::Changed),
+    ];
+    (prop::option::of(membership()), vec(device(), 0..5), reply)
+        .prop_map(|(membership, away, reply)| Message::MonitorAnswer(MonitorAnswer { membership, away, reply }))
+}
+
+/// Any that a monitor may make: each device once, present since some epoch up to this one.
+fn membership() -> impl Strategy<Value = Membership> {
+    let standing = prop_oneof![
+        Just(Standing::In),
+        prop::option::of((1..=u32::MAX).prop_map(Generation)).prop_map(|helper| Standing::Returning { helper }),
+        Just(Standing::Out),
+    ];
+    let members = btree_map(device(), (standing, any::<u32>()), 0..6);
+    let hosts = || btree_set(generation(), 0..5);
+    (epoch(), members, generation(), hosts(), hosts()).prop_map(|(epoch, members, below, except, also)| {
+        let member = |(device, (standing, since))| Member { device, standing, since: epoch.min(Epoch(since)) };
+        let fence = FenceTable { below, except, also };
+        Membership { epoch, members: members.into_iter().map(member).collect(), fence }
+    })
 }
 
 fn command() -> impl Strategy<Value = Command> {
@@ -116,17 +149,14 @@ fn command() -> impl Strategy<Value = Command> {
 
 fn task() -> impl Strategy<Value = Task> {
     prop_oneof![
-        (object(), number(), ordering()).prop_map(|(object, blocks, ordering)| Task::CreateObject {
-            object,
-            blocks,
-            ordering
+        (object(), number(), ordering(), any::<bool>()).prop_map(|(object, blocks, ordering, redundant)| {
+            Task::CreateObject { object, blocks, ordering, redundant }
         }),
         (object(), ordering()).prop_map(|(object, ordering)| Task::SetOrdering { object, ordering }),
         object().prop_map(|object| Task::RemoveObject { object }),
         Just(Task::ListObjects),
         Just(Task::Flush),
-        (generation(), vec(generation(), 0..5), vec(generation(), 0..5))
-            .prop_map(|(below, except, also)| Task::Fence { below, except, also }),
+        (device(), object(), number()).prop_map(|(device, object, from)| Task::ListMissed { device, object, from }),
         Just(Task::Inspect),
     ]
 }
@@ -162,16 +192,14 @@ fn reply() -> impl Strategy<Value = Reply> {
 }
 
 fn managed() -> impl Strategy<Value = Managed> {
-    let description = (object(), number(), ordering()).prop_map(|(object, blocks, ordering)| ObjectDescription {
-        object,
-        blocks,
-        ordering,
-    });
+    let description = (object(), number(), ordering(), any::<bool>())
+        .prop_map(|(object, blocks, ordering, redundant)| ObjectDescription { object, blocks, ordering, redundant });
     prop_oneof![
         Just(Managed::Done),
         vec(description, 0..5).prop_map(Managed::Objects),
         // At most 256 bytes, whatever the letters.
         vec(("\\PC{0,64}", number()), 0..5).prop_map(|counters| Managed::Inspected(Inspection { counters })),
+        (ranges(), prop::option::of(number())).prop_map(|(extents, next)| Managed::Missed { extents, next }),
     ]
 }
 
@@ -195,6 +223,7 @@ fn failure() -> impl Strategy<Value = Failure> {
         Just(Failure::Disk),
         Just(Failure::InUse),
         Just(Failure::Busy),
+        Just(Failure::Absent),
         Just(Failure::WrongOrdering),
         Just(Failure::Malformed),
     ]
@@ -245,7 +274,8 @@ fn node() -> impl Strategy<Value = NodeId> {
     prop_oneof![
         generation().prop_map(NodeId::Host),
         device().prop_map(NodeId::Device),
-        lock_server().prop_map(NodeId::LockServer)
+        lock_server().prop_map(NodeId::LockServer),
+        Just(NodeId::Monitor),
     ]
 }
 
@@ -291,6 +321,10 @@ fn generation() -> impl Strategy<Value = Generation> {
 
 fn epoch() -> impl Strategy<Value = Epoch> {
     any::<u32>().prop_map(Epoch)
+}
+
+fn time() -> impl Strategy<Value = Time> {
+    number().prop_map(Time)
 }
 
 fn device() -> impl Strategy<Value = DeviceId> {

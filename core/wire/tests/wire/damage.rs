@@ -81,7 +81,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_decoded_without_a_panic(noise in vec(any::<u8>(), 0..200), magic in any::<bool>()) {
-        let start: &[u8] = if magic { b"BRAD\x01\0\0\0" } else { b"" };
+        let start: &[u8] = if magic { b"BRAD\x03\0\0\0" } else { b"" };
         wire_frame(&[start, &noise].concat());
     }
 
@@ -122,22 +122,23 @@ fn small_byte() -> impl Strategy<Value = u8> {
 #[test]
 fn another_version_or_an_unknown_feature_is_refused_with_advice() {
     let frame = goldens()[0].frame();
-    for (at, version, features) in [(4, 3, 0), (5, 0x202, 0), (6, 2, 2), (7, 2, 0x200)] {
+    for (at, byte, version, features) in [(4, 4, 4, 0), (5, 2, 0x203, 0), (6, 2, 3, 2), (7, 2, 3, 0x200)] {
         let mut bytes = frame.to_vec();
-        bytes[at] = if at == 4 { 3 } else { 2 };
+        bytes[at] = byte;
         let error = Frame::decode(reseal(bytes)).expect_err("a frame of another release");
         assert_eq!(error, WireError::Version { version, features });
     }
     assert_eq!(
-        WireError::Version { version: 3, features: 4 }.to_string(),
-        "the peer speaks version 3 of the protocol with features 0x4; this one speaks version 2: bring both to the same release"
+        WireError::Version { version: 4, features: 4 }.to_string(),
+        "the peer speaks version 4 of the protocol with features 0x4; this one speaks version 3: bring both to the same release"
     );
 }
 
 #[test]
 fn a_node_of_no_kind_and_a_device_beyond_all_numbers_are_refused() {
     let frame = goldens()[0].frame();
-    for (at, byte) in [(32, 0), (32, 4), (40, 0), (40, 4), (46, 1), (47, 1)] {
+    // There is one monitor, and its number is zero.
+    for (at, byte) in [(32, 0), (32, 4), (32, 5), (40, 0), (40, 4), (40, 5), (46, 1), (47, 1)] {
         let mut bytes = frame.to_vec();
         bytes[at] = byte;
         assert_eq!(Frame::decode(reseal(bytes)), Err(WireError::BadValue { what: "node" }), "byte {at}");

@@ -3,7 +3,8 @@
 use crate::golden::hex;
 use braid_base::limits::*;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, ObjectId, Stamp, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, FenceTable, Generation, Member, Membership, NodeId, ObjectId,
+    Stamp, Standing, Time, TransactionId,
 };
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
@@ -16,7 +17,7 @@ const OBJECT: ObjectId = ObjectId(1);
 /// A message whose list is as long as one likes, by what the list is called, with its bound.
 type Stretch = (&'static str, usize, fn(usize) -> Message);
 
-const LISTS: [Stretch; 19] = [
+const LISTS: [Stretch; 25] = [
     ("over", COMMITS_PER_REQUEST_MAX, |n| {
         Message::Request(Request {
             host: Generation(7),
@@ -63,12 +64,25 @@ const LISTS: [Stretch; 19] = [
         answer(Reply::Data { transaction: TRANSACTION, waited: false, pieces: vec![hole(); n] })
     }),
     ("except", FENCED_MAX, |n| {
-        let task = Task::Fence { below: Generation(1), except: vec![Generation(1); n], also: vec![] };
-        request(Command::Manage { ticket: 1, task })
+        let (ticket, below) = (1, Generation(1));
+        monitor_request(MonitorCommand::Fence { ticket, below, except: vec![Generation(1); n], also: vec![] })
     }),
     ("also", FENCED_MAX, |n| {
-        let task = Task::Fence { below: Generation(1), except: vec![], also: vec![Generation(1); n] };
-        request(Command::Manage { ticket: 1, task })
+        let (ticket, below) = (1, Generation(1));
+        monitor_request(MonitorCommand::Fence { ticket, below, except: vec![], also: vec![Generation(1); n] })
+    }),
+    ("silent devices", PARTICIPANTS_MAX, |n| {
+        monitor_request(MonitorCommand::Renew { sent: Time(1), silent: vec![DeviceId(1); n] })
+    }),
+    ("devices that are away", PARTICIPANTS_MAX, |n| {
+        let (membership, reply) = (None, MonitorReply::Changed);
+        Message::MonitorAnswer(MonitorAnswer { membership, away: vec![DeviceId(1); n], reply })
+    }),
+    ("members", DEVICES_MAX, |n| changed(membership(n, 0, 0))),
+    ("hosts not kept out", FENCED_MAX, |n| changed(membership(1, n, 0))),
+    ("hosts kept out", FENCED_MAX, |n| changed(membership(1, 0, n))),
+    ("extents that were missed", EXTENTS_MAX, |n| {
+        managed(Managed::Missed { extents: vec![BlockRange::new(1, 1); n], next: None })
     }),
     ("orphans", ORPHANS_PER_ANSWER_MAX, |n| {
         let orphan =
@@ -76,7 +90,7 @@ const LISTS: [Stretch; 19] = [
         answer(Reply::Heartbeat { orphans: vec![orphan; n] })
     }),
     ("objects", OBJECTS_MAX, |n| {
-        let object = ObjectDescription { object: OBJECT, blocks: 1, ordering: Ordering::None };
+        let object = ObjectDescription { object: OBJECT, blocks: 1, ordering: Ordering::None, redundant: true };
         managed(Managed::Objects(vec![object; n]))
     }),
     ("extents to lock", EXTENTS_MAX, |n| {
@@ -87,8 +101,8 @@ const LISTS: [Stretch; 19] = [
     ("dropped claims", COMMITS_PER_REQUEST_MAX, |n| lock_request(vec![1; n], LockCommand::Heartbeat)),
     ("yielded claims", COMMITS_PER_REQUEST_MAX, |n| lock_request(vec![], LockCommand::Yield { claims: vec![1; n] })),
     ("recalled claims", COMMITS_PER_REQUEST_MAX, |n| {
-        let (epoch, start) = (Epoch(0), Generation(1));
-        Message::LockAnswer(LockAnswer { epoch, start, reply: LockReply::Recall { claims: vec![1; n] } })
+        let start = Generation(1);
+        Message::LockAnswer(LockAnswer { start, reply: LockReply::Recall { claims: vec![1; n] } })
     }),
     ("counters", 1024, |n| managed(Managed::Inspected(Inspection { counters: vec![("c".into(), 1); n] }))),
     ("text", 256, |n| managed(Managed::Inspected(Inspection { counters: vec![("c".repeat(n), 1)] }))),
@@ -106,8 +120,25 @@ fn request(command: Command) -> Message {
 }
 
 fn lock_request(dropped: Vec<u64>, command: LockCommand) -> Message {
-    let (host, epoch, start) = (Generation(7), Epoch(0), Generation(1));
-    Message::LockRequest(LockRequest { host, epoch, start, dropped, command })
+    let (host, start) = (Generation(7), Generation(1));
+    Message::LockRequest(LockRequest { host, start, dropped, command })
+}
+
+fn monitor_request(command: MonitorCommand) -> Message {
+    Message::MonitorRequest(MonitorRequest { epoch: Epoch(0), command })
+}
+
+fn changed(membership: Membership) -> Message {
+    Message::MonitorAnswer(MonitorAnswer { membership: Some(membership), away: vec![], reply: MonitorReply::Changed })
+}
+
+/// As long as it gets: all devices are returning, each with a helper, and so many hosts are spared, and kept out.
+fn membership(devices: usize, except: usize, also: usize) -> Membership {
+    let standing = Standing::Returning { helper: Some(Generation(9)) };
+    let member = |device| Member { device: DeviceId(device as u16), standing, since: Epoch(2) };
+    let hosts = |count| (1..=count as u32).map(Generation).collect();
+    let fence = FenceTable { below: Generation(1), except: hosts(except), also: hosts(also) };
+    Membership { epoch: Epoch(2), members: (0..devices).map(member).collect(), fence }
 }
 
 fn answer(reply: Reply) -> Message {
@@ -185,6 +216,53 @@ fn the_largest_write_and_the_most_ranges_fit_into_a_frame() {
         request.commits = vec![1; COMMITS_PER_REQUEST_MAX];
     }
     assert_eq!(Frame::decode(largest.encode().to_bytes()), Ok(largest));
+}
+
+#[test]
+fn the_longest_membership_leaves_the_room_of_a_transaction() {
+    let mut longest = changed(membership(DEVICES_MAX, FENCED_MAX, FENCED_MAX));
+    if let Message::MonitorAnswer(answer) = &mut longest {
+        answer.away = vec![DeviceId(1); DEVICES_MAX];
+    }
+    let longest = frame(longest);
+    let bytes = longest.encode().to_bytes();
+    assert!(bytes.len() < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX, "{} bytes", bytes.len());
+    assert_eq!(Frame::decode(bytes), Ok(longest));
+}
+
+#[test]
+fn a_membership_that_makes_no_sense_is_refused() {
+    let member = |device, standing, since| Member { device: DeviceId(device), standing, since: Epoch(since) };
+    let decoded = |members: &[Member]| {
+        let membership = Membership { epoch: Epoch(5), members: members.to_vec(), fence: FenceTable::default() };
+        Frame::decode(frame(changed(membership)).encode().to_bytes()).map(|_| ())
+    };
+    let helped_by = |host| Standing::Returning { helper: Some(Generation(host)) };
+    let (first, second) = (member(1, Standing::In, 1), member(2, Standing::Out, 5));
+    assert_eq!(decoded(&[]), Ok(()));
+    assert_eq!(decoded(&[first, second, member(7, helped_by(1), 5)]), Ok(()));
+    for (why, members) in [
+        ("not in order", [second, first]),
+        ("twice the same", [first, member(1, Standing::Out, 5)]),
+        ("since an epoch to come", [first, member(2, Standing::In, 6)]),
+        ("a helper that no host is", [first, member(2, helped_by(0), 5)]),
+    ] {
+        assert_eq!(decoded(&members), Err(WireError::BadValue { what: "membership" }), "{why}");
+    }
+}
+
+#[test]
+fn a_fence_that_names_hosts_twice_or_out_of_order_is_refused() {
+    // Epoch 5 without devices; all below 9 are out but for two hosts, and one besides.
+    let decoded = |except: &str, also: &str| {
+        let message = format!("06 01 05000000 00000000 09000000 02000000 {except} {also} 00000000 03");
+        Frame::decode(seal(&hex(&message), &[])).map(|_| ())
+    };
+    assert_eq!(decoded("03000000 04000000", "01000000 0a000000"), Ok(()));
+    let refused = Err(WireError::BadValue { what: "set of hosts" });
+    assert_eq!(decoded("03000000 03000000", "00000000"), refused);
+    assert_eq!(decoded("04000000 03000000", "00000000"), refused);
+    assert_eq!(decoded("03000000 04000000", "02000000 0b000000 0a000000"), refused);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::str::FromStr;
 ///
 /// Two hosts, A and B, write the first of two stripes at once. A run without a crash says how many inputs (messages, ends of disk
 /// commands, timers) each node takes; then, for each of these, power fails at that node instead of it, and for devices with
-/// everything, nothing or some of what was not synced on the disk. The node comes back, and then everything must be as after
+/// everything, nothing or some of what was not synced on the disk, back at once or only after the array does without it. Then everything must be as after
 /// any run of the attack: writes whole or not there, those that were answered there, parity right, nothing left undecided.
 ///
 /// It prints a table for each array and ordering: how many crashes of which node were tried, and how many left something wrong.
@@ -48,7 +48,7 @@ pub struct Arguments {
     /// Try only every so-many-th crash
     #[arg(long, value_name = "N", default_value_t = 1)]
     every: usize,
-    /// One crash, as in A:7 or d1:12:nothing, and the events before its end; takes --array, --ordering and --writes
+    /// One crash, as in A:7, d1:12:nothing or d2:9:long, and the events before its end; takes --array, --ordering and --writes
     #[arg(long, value_name = "POINT", value_parser = Point::from_str, requires_all = ["array", "ordering", "writes"])]
     crash: Option<Point>,
     /// With --crash: how many of the last lines of the trace to show

@@ -1,0 +1,213 @@
+//! Who is in the array, as this device knows it: its lease, the epoch that it lives by, and how it takes over a new one
+//! (`docs/membership.md`).
+//!
+//! ```text
+//!   a new membership is heard of ─► on its way to the disk ─► adopted
+//!                                   (nothing is served)       what was only announced is dropped: its hosts begin it anew;
+//!                                                             after an absence, also what was undecided: others have decided it
+//! ```
+
+use crate::device::{Device, Service, Ticket};
+use crate::transactions::State;
+use braid_base::{Epoch, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId};
+use braid_machine::{Effects, Ignored};
+use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
+use std::time::Duration;
+
+/// The least time between two renewals that are sent because something is amiss.
+const HASTE: Duration = Duration::from_millis(20);
+/// Before it knows a membership, it asks so many times as often as later.
+const STARTING: u32 = 10;
+
+/// A device's place in the array.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    /// The membership that it lives by; durable, unless it is a fixed one. None until a monitor has told one.
+    adopted: Option<Membership>,
+    /// A newer one, on its way to the disk.
+    adopting: Option<Membership>,
+    /// Fixed memberships need neither monitor nor lease.
+    fixed: bool,
+    /// Until when it may serve.
+    lease_until: Option<Time>,
+    last_renewal: Option<Time>,
+}
+
+impl Place {
+    /// In an array whose membership is fixed, or else in one with a monitor.
+    pub fn new(fixed: Option<Membership>) -> Place {
+        Place { fixed: fixed.is_some(), adopted: fixed, ..Place::default() }
+    }
+
+    /// The epoch that the device lives by; zero before the first.
+    pub fn epoch(&self) -> Epoch {
+        self.adopted.as_ref().map_or(Epoch(0), |membership| membership.epoch)
+    }
+
+    /// True if the host is kept out.
+    pub fn refuses(&self, host: Generation) -> bool {
+        self.adopted.as_ref().is_some_and(|membership| membership.fence.refuses(host))
+    }
+}
+
+impl Device {
+    /// The membership that it lives by, once it has heard of one.
+    pub fn membership(&self) -> Option<&Membership> {
+        self.place.adopted.as_ref()
+    }
+
+    /// True if it may serve: it is in, or returning, and its lease runs.
+    pub fn has_lease(&self, now: Time) -> bool {
+        let place = &self.place;
+        place.fixed
+            || (place.adopting.is_none()
+                && self.standing().is_some_and(|standing| standing != Standing::Out)
+                && place.lease_until.is_some_and(|until| now < until))
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        let own = self.place.adopted.as_ref()?.member(self.config.store.device)?;
+        Some(own.standing)
+    }
+
+    /// True if it may have missed writes to this object, and so must not be read.
+    pub(crate) fn is_absent(&self, object: ObjectId) -> bool {
+        let returning = matches!(self.standing(), Some(Standing::Returning { .. }));
+        returning && self.store.object(object).is_some_and(|object| object.redundant)
+    }
+
+    /// Says to the monitor that it is there, and by which epoch it lives.
+    pub(crate) fn renew(&mut self, now: Now, out: &mut Effects) {
+        self.place.last_renewal = Some(now.time);
+        let command = MonitorCommand::Renew { sent: now.time, silent: Vec::new() };
+        let request = MonitorRequest { epoch: self.place.epoch(), command };
+        out.send(NodeId::Monitor, Message::MonitorRequest(request));
+    }
+
+    /// Somebody lives by a later epoch: so there is news.
+    pub(crate) fn ask_for_news(&mut self, now: Now, out: &mut Effects) {
+        let lately = self.place.last_renewal.is_some_and(|last| now.time < last.after(HASTE));
+        if !self.place.fixed && !lately {
+            self.renew(now, out);
+        }
+    }
+
+    /// When to renew next; never with a fixed membership.
+    pub(crate) fn next_renewal(&self) -> Option<Time> {
+        if self.place.fixed || self.service != Service::Serving {
+            return None;
+        }
+        // Who has no membership yet is just starting, and so perhaps is the monitor.
+        let heartbeat = self.config.settings.heartbeat;
+        let wait = if self.place.adopted.is_some() { heartbeat } else { heartbeat / STARTING };
+        Some(self.place.last_renewal.map_or(Time(0), |last| last.after(wait)))
+    }
+
+    pub(crate) fn on_monitor(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {
+        if self.service != Service::Serving || self.place.fixed {
+            return self.ignore(Ignored::NotStarted, out);
+        }
+        if let MonitorReply::Lease { sent } = answer.reply
+            && sent <= now.time
+        {
+            // Counted from when it was asked for, so that no delay on the way makes it longer.
+            let until = sent.after(self.config.settings.device_lease);
+            self.place.lease_until = self.place.lease_until.max(Some(until));
+        }
+        let known = self.place.adopting.as_ref().map_or(self.place.epoch(), |membership| membership.epoch);
+        let Some(membership) = answer.membership.filter(|membership| membership.epoch > known) else { return };
+        if self.place.adopting.is_some() {
+            // One after the other: it is told again.
+            return self.ignore(Ignored::InProgress, out);
+        }
+        let ticket = self.ticket(Ticket::Adopt);
+        self.store.adopt(ticket, membership.clone(), out);
+        self.place.adopting = Some(membership);
+    }
+
+    /// A membership is durable; the store has dropped these intents, since the device was out.
+    pub(crate) fn on_adopted(&mut self, now: Now, dropped: Vec<TransactionId>, out: &mut Effects) {
+        let membership = self.place.adopting.take().expect("one membership at a time is on its way to the disk");
+        let own = self.config.store.device;
+        let since = |membership: &Membership| membership.member(own).map(|member| member.since);
+        let before = self.place.adopted.replace(membership);
+        let membership = self.place.adopted.as_ref().expect("just adopted");
+        let same_devices = before.as_ref().is_some_and(|before| before.has_same_devices(membership));
+        let was_away = before.as_ref().is_some_and(|before| since(before) < since(membership));
+        if !same_devices {
+            self.drop_announced(now, out);
+        }
+        if was_away {
+            self.drop_undecided(dropped, out);
+        }
+        self.expire_fenced(now, out);
+        // The monitor, and all who wait for it, hear at once by which epoch this device lives.
+        self.renew(now, out);
+    }
+
+    /// Drops what has no intent yet, and all that waits: hosts begin it anew in the new epoch. A write that were still to become an
+    /// intent of an earlier epoch would be in no account of what others have missed.
+    fn drop_announced(&mut self, now: Now, out: &mut Effects) {
+        self.reservation.deferred.clear();
+        for id in self.waiting.in_order() {
+            self.waiting.take(id);
+        }
+        let announced = |state| state == State::Prewritten;
+        for id in self.transactions_that(announced) {
+            self.refuse_for_ever(now, id, out);
+        }
+        self.resume_waiting(now, out);
+    }
+
+    /// Forgets all transactions on redundant objects that it shares with others: while this device was out, they have decided them.
+    fn drop_undecided(&mut self, dropped: Vec<TransactionId>, out: &mut Effects) {
+        for id in dropped {
+            if self.transactions.get(id).is_some_and(|held| held.state == State::Prepared) {
+                self.advance(id, State::Aborted, out);
+            }
+        }
+        let decided = |state| matches!(state, State::Committed | State::Aborted | State::Applied);
+        for id in self.transactions_that(decided) {
+            let held = self.transactions.get(id).expect("just listed");
+            let redundant = self.store.object(held.object).is_none_or(|object| object.redundant);
+            if redundant && held.participants.len() != 1 {
+                self.drop_decided(id);
+            }
+        }
+    }
+
+    fn transactions_that(&self, is: impl Fn(State) -> bool) -> Vec<TransactionId> {
+        self.transactions.iter().filter(|(_, held)| is(held.state)).map(|(id, _)| *id).collect()
+    }
+
+    /// Ends the leases of hosts that are kept out.
+    fn expire_fenced(&mut self, now: Now, out: &mut Effects) {
+        let fence = self.place.adopted.as_ref().map_or_else(FenceTable::default, |membership| membership.fence.clone());
+        let fenced: Vec<_> = self.hosts.iter().map(|(host, _)| *host).filter(|host| fence.refuses(*host)).collect();
+        for host in fenced {
+            self.expire(now, host, out);
+        }
+        // Commits that were kept only for them need not be kept any longer.
+        let kept = self.transactions.iter();
+        let kept = kept.filter(|(id, held)| held.state == State::Committed && fence.refuses(id.host));
+        self.orphans.extend(kept.map(|(id, _)| *id));
+    }
+
+    /// Takes up the membership that the disk has.
+    pub(crate) fn recall_membership(&mut self, recorded: Option<Membership>) {
+        if !self.place.fixed {
+            self.place.adopted = recorded;
+        }
+    }
+
+    /// Those of a transaction's participants whose word counts: they have been in since it wrote.
+    pub(crate) fn voters(&self, id: TransactionId) -> Vec<braid_base::DeviceId> {
+        let held = self.transactions.get(id).expect("it is known");
+        let redundant = self.store.object(held.object).is_some_and(|object| object.redundant);
+        let Some(membership) = self.place.adopted.as_ref().filter(|_| redundant) else {
+            return held.participants.clone();
+        };
+        let counts = |device: &_| membership.has_a_say(*device, &held.participants, held.epoch);
+        held.participants.iter().copied().filter(counts).collect()
+    }
+}

@@ -1,0 +1,324 @@
+//! Who is in the array, as this host knows it, and what becomes of its transactions when that changes (`docs/membership.md`).
+//!
+//! | a transaction that | in a new epoch |
+//! | --- | --- |
+//! | has sent no write | is given up, and its operation tried again by a plan that fits |
+//! | has intents out, or is being aborted after that | is resolved: the devices that have been in since decide |
+//! | has writes out that took effect on arrival | is tried again: nothing undoes them |
+//! | is committed | waits no more for devices that are out |
+
+use crate::host::{Host, Timer};
+use crate::operation::{Work, devices_of};
+use crate::transaction::{Phase, Transaction};
+use braid_base::{DeviceId, Epoch, Generation, Membership, NodeId, Now, Standing, Time};
+use braid_layout::{Absence, VolumeDescription};
+use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Ignored, OpId};
+use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, WriteMode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The least time between two requests for news that are sent because something is amiss.
+const HASTE: Duration = Duration::from_millis(20);
+/// Before it knows a membership, it asks so many times as often as later.
+const STARTING: u32 = 10;
+/// A device that has not been heard for so many heartbeats is named to the monitor.
+const HEARTBEATS_MISSED: u32 = 4;
+
+/// The array's membership, as a host knows it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    membership: Option<Membership>,
+    /// Fixed memberships need no monitor.
+    fixed: bool,
+    /// Devices that are in but have no lease.
+    away: BTreeSet<DeviceId>,
+    /// Counts the changes of all that.
+    view: u64,
+    /// When this view was taken.
+    since: Time,
+    last_asked: Option<Time>,
+    /// Requests to keep hosts out, by their tickets.
+    fences: BTreeMap<u64, PendingFence>,
+}
+
+#[derive(Clone, Debug)]
+struct PendingFence {
+    op: OpId,
+    below: Generation,
+    except: Vec<Generation>,
+    since: Time,
+}
+
+impl Place {
+    /// In an array whose membership is fixed, or else in one with a monitor.
+    pub fn new(fixed: Option<Membership>) -> Place {
+        Place { fixed: fixed.is_some(), membership: fixed, view: 1, ..Place::default() }
+    }
+
+    /// The epoch that the host lives by; zero before the first.
+    pub fn epoch(&self) -> Epoch {
+        self.membership.as_ref().map_or(Epoch(0), |membership| membership.epoch)
+    }
+
+    /// Counts the changes; none before the first membership.
+    pub fn view(&self) -> Option<u64> {
+        self.membership.is_some().then_some(self.view)
+    }
+
+    fn standing(&self, device: DeviceId) -> Option<Standing> {
+        Some(self.membership.as_ref()?.member(device)?.standing)
+    }
+
+    /// True if the device is in, so that it has all that it should have.
+    pub fn is_in(&self, device: DeviceId) -> bool {
+        self.standing(device) == Some(Standing::In)
+    }
+}
+
+impl Host {
+    /// The membership that it lives by, once it has heard of one.
+    pub fn membership(&self) -> Option<&Membership> {
+        self.place.membership.as_ref()
+    }
+
+    /// Devices that are in, whose leases have run out, and that the array can't do without.
+    pub fn away(&self) -> &BTreeSet<DeviceId> {
+        &self.place.away
+    }
+
+    /// The plan for a request, as things stand.
+    pub(crate) fn plan(&self, volume: &VolumeDescription, request: &HostRequest) -> Result<Work, HostError> {
+        let plan = |absence: &Absence| Work::plan(volume, absence, request).expect("it is a storage transaction");
+        let work = plan(&self.absence(volume, false))?;
+        if self.place.away.is_empty() {
+            return Ok(work);
+        }
+        let touched = devices_of(volume, work.shares());
+        let devices: Vec<_> = touched.into_iter().filter(|device| self.place.away.contains(device)).collect();
+        if devices.is_empty() {
+            Ok(work)
+        } else if work.writes() {
+            Err(HostError::Unavailable { devices })
+        } else {
+            plan(&self.absence(volume, true))
+        }
+    }
+
+    /// Which devices of a volume can't be used; `in_need`: nor those that are merely away. One without redundancy uses what is
+    /// there.
+    fn absence(&self, volume: &VolumeDescription, in_need: bool) -> Absence {
+        let Some(membership) = &self.place.membership else { return Absence::none() };
+        if self.place.away.is_empty() && membership.members.iter().all(|member| member.standing == Standing::In) {
+            return Absence::none();
+        }
+        let mut lost: BTreeSet<_> = membership.devices(|standing| standing == Standing::Out).collect();
+        if in_need {
+            lost.extend(&self.place.away);
+        }
+        let redundant = volume.layout.redundancy_units() > 0;
+        let returning = |standing| redundant && matches!(standing, Standing::Returning { .. });
+        volume.absence(&lost, &membership.devices(returning).collect())
+    }
+
+    /// Those of a transaction's participants whose word counts: they have been in since it wrote.
+    pub(crate) fn voters(&self, transaction: &Transaction) -> BTreeSet<DeviceId> {
+        let counts = |device: &_| self.counts(transaction, *device);
+        transaction.participants.iter().copied().filter(counts).collect()
+    }
+
+    /// Whether anything is to be expected of a device about a transaction.
+    pub(crate) fn counts(&self, transaction: &Transaction, device: DeviceId) -> bool {
+        let alone = transaction.participants.len() == 1 && transaction.participants.contains(&device);
+        transaction.volume.layout.redundancy_units() == 0
+            || alone
+            || self.membership().is_none_or(|membership| membership.has_been_in_since(device, transaction.epoch))
+    }
+
+    /// Says to the monitor that this host is there, and which devices are not.
+    pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut Effects) {
+        self.ask_monitor(now, out);
+        // Who has no membership yet is just starting, and so perhaps is the monitor.
+        let heartbeat = self.config.settings.heartbeat;
+        let wait = if self.place.membership.is_some() { heartbeat } else { heartbeat / STARTING };
+        self.timers.set(Timer::Monitor, now.time.after(wait));
+    }
+
+    pub(crate) fn has_monitor(&self) -> bool {
+        !self.place.fixed
+    }
+
+    fn ask_monitor(&mut self, now: Now, out: &mut Effects) {
+        self.place.last_asked = Some(now.time);
+        let patience = self.config.settings.heartbeat * HEARTBEATS_MISSED;
+        let heard = |last: Option<Time>| last.unwrap_or(Time(0)).max(self.place.since);
+        let silent = |device: &DeviceId| now.time.since(heard(self.links[device].last_heard)) > patience;
+        let there = |device: &DeviceId| self.place.standing(*device).is_some_and(|held| held != Standing::Out);
+        let silent = self.links.keys().copied().filter(|device| there(device) && silent(device)).collect();
+        self.tell_monitor(MonitorCommand::Renew { sent: now.time, silent }, out);
+        for (ticket, fence) in &self.place.fences {
+            let (ticket, below, except) = (*ticket, fence.below, fence.except.clone());
+            self.tell_monitor(MonitorCommand::Fence { ticket, below, except, also: Vec::new() }, out);
+        }
+        if let Some((device, since)) = self.has_caught_up() {
+            self.tell_monitor(MonitorCommand::CaughtUp { device, since }, out);
+        }
+    }
+
+    pub(crate) fn tell_monitor(&self, command: MonitorCommand, out: &mut Effects) {
+        let request = MonitorRequest { epoch: self.place.epoch(), command };
+        out.send(NodeId::Monitor, Message::MonitorRequest(request));
+    }
+
+    /// Somebody lives by a later epoch: so there is news.
+    pub(crate) fn ask_for_news(&mut self, now: Now, out: &mut Effects) {
+        let lately = self.place.last_asked.is_some_and(|last| now.time < last.after(HASTE));
+        if !self.place.fixed && !lately {
+            self.ask_monitor(now, out);
+        }
+    }
+
+    /// A front end wants hosts kept out.
+    pub(crate) fn start_fence(
+        &mut self,
+        now: Now,
+        op: OpId,
+        below: Generation,
+        except: Vec<Generation>,
+        out: &mut Effects,
+    ) {
+        if self.place.fixed {
+            return out.reply(op, Err(HostError::NoMonitor));
+        }
+        let ticket = self.next_sequence;
+        self.next_sequence += 1;
+        self.timers.set(Timer::Fence(ticket), now.time.after(self.config.settings.request_timeout));
+        self.tell_monitor(MonitorCommand::Fence { ticket, below, except: except.clone(), also: Vec::new() }, out);
+        self.place.fences.insert(ticket, PendingFence { op, below, except, since: now.time });
+    }
+
+    pub(crate) fn on_fence_expired(&mut self, now: Now, ticket: u64, out: &mut Effects) {
+        let fence = self.place.fences.remove(&ticket).expect("its timer is cancelled with it");
+        out.reply(fence.op, Err(HostError::MonitorSilent { waited: now.time.since(fence.since) }));
+    }
+
+    pub(crate) fn on_monitor(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {
+        if self.place.fixed {
+            return out.ignore(Ignored::NotForUs);
+        }
+        let MonitorAnswer { membership, away, reply } = answer;
+        if let Some(membership) = membership.filter(|membership| membership.epoch > self.place.epoch()) {
+            self.on_membership(now, membership, out);
+        }
+        let away: BTreeSet<_> = away.into_iter().filter(|device| self.links.contains_key(device)).collect();
+        if away != self.place.away {
+            self.on_away(now, away, out);
+        }
+        if let MonitorReply::Fenced { ticket } = reply
+            && let Some(fence) = self.place.fences.remove(&ticket)
+        {
+            self.timers.cancel(Timer::Fence(ticket));
+            out.reply(fence.op, Ok(HostSuccess::Done));
+        }
+    }
+
+    /// Another epoch begins.
+    fn on_membership(&mut self, now: Now, membership: Membership, out: &mut Effects) {
+        let fenced = membership.fence.refuses(self.config.generation);
+        let before = self.place.membership.replace(membership);
+        self.place.view += 1;
+        self.place.since = now.time;
+        self.counters.epochs += 1;
+        if fenced {
+            return self.on_fenced(now, out);
+        }
+        let membership = self.place.membership.as_ref().expect("just taken over");
+        let same = before.is_some_and(|before| before.has_same_devices(membership));
+        let under_way: Vec<_> = self.transactions.keys().copied().collect();
+        for sequence in under_way {
+            if same {
+                self.send_phase(now, sequence, out);
+            } else {
+                self.on_epoch(now, sequence, out);
+            }
+        }
+        if !same {
+            // Devices name again, in the new epoch, what is left to resolve.
+            self.drop_resolutions_of_others();
+        }
+        self.look_for_help(now, out);
+        self.retry_all(now, out);
+        for device in self.config.devices.clone() {
+            self.on_heartbeat_timer(now, device, out);
+        }
+    }
+
+    /// Takes one transaction over into a new epoch.
+    fn on_epoch(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        // One that ended another has perhaps ended it, too.
+        let Some(transaction) = self.transactions.get(&sequence) else { return };
+        let gone: Vec<_> =
+            transaction.asked.iter().copied().filter(|device| !self.counts(transaction, *device)).collect();
+        for device in &gone {
+            self.links.get_mut(device).expect("links stay").forget(sequence);
+        }
+        let in_intents = transaction.mode() == WriteMode::Intent;
+        let transaction = self.transactions.get_mut(&sequence).expect("just seen");
+        match &mut transaction.phase {
+            Phase::Locking(_) | Phase::Reading { .. } => self.begin_anew(now, sequence, out),
+            Phase::Writing { .. } if !in_intents => self.begin_anew(now, sequence, out),
+            Phase::Writing { .. } | Phase::Resolving => self.resolve_own(now, sequence, out),
+            Phase::Aborting { .. } if transaction.wrote && in_intents => self.resolve_own(now, sequence, out),
+            Phase::Aborting { unconfirmed, .. } | Phase::Committed { unconfirmed } => {
+                unconfirmed.retain(|device| !gone.contains(device));
+                if unconfirmed.is_empty() {
+                    self.end(now, sequence, out);
+                } else {
+                    self.send_phase(now, sequence, out);
+                }
+            }
+        }
+    }
+
+    /// Gives an attempt up that can't go on in this epoch; its operation tries again at once.
+    fn begin_anew(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let op = self.transactions[&sequence].op;
+        self.abort(now, sequence, None, out);
+        if let Some(op) = op {
+            let operation = self.operations.get_mut(&op).expect("an attempt knows its operation");
+            operation.attempt = None;
+            operation.delayed = true;
+            self.timers.set(Timer::Retry(op), now.time);
+        }
+    }
+
+    /// Other devices than before are in but have no lease. What waits for them is tried otherwise, or told.
+    fn on_away(&mut self, now: Now, away: BTreeSet<DeviceId>, out: &mut Effects) {
+        self.place.away = away;
+        self.place.view += 1;
+        let waits = |transaction: &Transaction| {
+            transaction.silent().is_some_and(|silent| !silent.is_disjoint(&self.place.away))
+        };
+        let stuck: Vec<_> =
+            self.transactions.iter().filter(|(_, held)| waits(held)).map(|(sequence, _)| *sequence).collect();
+        for sequence in stuck {
+            let transaction = &self.transactions[&sequence];
+            let Some(op) = transaction.op else { continue };
+            if matches!(transaction.phase, Phase::Reading { .. }) {
+                self.begin_anew(now, sequence, out);
+            } else {
+                let devices = self.place.away.iter().copied().filter(|device| transaction.awaits(*device)).collect();
+                self.give_up(now, op, HostError::Unavailable { devices }, out);
+            }
+        }
+        self.retry_all(now, out);
+    }
+
+    /// Whoever waits to try again does so now.
+    fn retry_all(&mut self, now: Now, out: &mut Effects) {
+        let waiting = self.operations.values().filter(|operation| operation.attempt.is_none());
+        for op in waiting.map(|operation| operation.op).collect::<Vec<_>>() {
+            self.timers.cancel(Timer::Retry(op));
+            self.attempt(now, op, out);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The plan that brings a device what it missed of a hostwrite.
+
+use super::band::Touched;
+use super::old::Old;
+use super::stripe::{Pieces, Stripe, at_row};
+use super::{Share, Shares};
+use crate::{Absence, Layout, Unavailable};
+use braid_base::BlockRange;
+use braid_wire::{Piece, Want};
+
+/// Reads the rest of the rows that a hostwrite touched, and writes the blocks of one device that follow from them.
+///
+/// It writes what the stripes hold now: also what later hostwrites brought to these blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestorePlan {
+    layout: Layout,
+    absence: Absence,
+    position: usize,
+    blocks: BlockRange,
+    shares: Vec<Share>,
+}
+
+impl RestorePlan {
+    /// Restores, at `position`, what it holds of a hostwrite of these blocks of the volume: those of the blocks that lie
+    /// there, and of redundancy the rows that they touch. `None` if there is nothing of it.
+    ///
+    /// The device at `position` must be one that can be written; it is not read, whatever `absence` says of it.
+    pub fn new(
+        layout: &Layout,
+        absence: &Absence,
+        position: usize,
+        blocks: BlockRange,
+    ) -> Result<Option<RestorePlan>, Unavailable> {
+        let mut shares = Shares::default();
+        for (stripe, unit, rows) in missed(layout, absence, position, blocks) {
+            if absence.is_lost(position) {
+                return Err(Unavailable { positions: vec![position] });
+            }
+            stripe.read_sources(unit, rows, &mut shares)?;
+            shares.prewrite(at_row(stripe.place(unit), rows.start), rows.count);
+        }
+        let (shares, absence) = (shares.0, absence.clone());
+        Ok((!shares.is_empty()).then_some(RestorePlan { layout: *layout, absence, position, blocks, shares }))
+    }
+
+    /// What each device does. Only the one that is restored has pre-writes, and it has no reads.
+    pub fn shares(&self) -> &[Share] {
+        &self.shares
+    }
+
+    /// The volume's blocks that the hostwrite touched.
+    pub fn blocks(&self) -> BlockRange {
+        self.blocks
+    }
+
+    /// What the device that is restored is to write: ascending, and covering exactly its pre-writes.
+    pub fn compute(&self, old: &Old) -> Vec<(usize, Vec<Piece>)> {
+        let mut pieces = Pieces::of(&self.shares);
+        for (stripe, unit, rows) in missed(&self.layout, &self.absence, self.position, self.blocks) {
+            for piece in stripe.worked_out(unit, rows, old, Want::Data) {
+                pieces.push(stripe.place(unit), piece);
+            }
+        }
+        pieces.done()
+    }
+}
+
+/// The rows of units at `position` that a write of these blocks changes, in order.
+fn missed<'a>(
+    layout: &'a Layout,
+    absence: &'a Absence,
+    position: usize,
+    blocks: BlockRange,
+) -> impl Iterator<Item = (Stripe<'a>, usize, BlockRange)> {
+    Touched::stripes(layout, blocks).flat_map(move |touched| {
+        let stripe = Stripe { layout, absence, number: touched.stripe };
+        let unit = stripe.unit_at(position);
+        let all_bands = unit.is_some_and(|unit| stripe.redundancy().contains(&unit));
+        let bands =
+            touched.bands().filter(move |band| all_bands || unit.is_some_and(|unit| band.units.contains(&unit)));
+        bands.filter_map(move |band| Some((stripe, unit?, band.rows)))
+    })
+}

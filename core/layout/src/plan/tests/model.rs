@@ -1,0 +1,173 @@
+//! A plain model of an array: bytes, and where they lie with parity added up by hand.
+
+use super::{BLOCK, noise};
+use crate::plan::{New, Old, Share};
+use crate::{Absence, Layout, Place, Scheme};
+use braid_base::{BLOCK_BYTES, BlockRange};
+use braid_wire::{Content, Piece, Want};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// By component, the blocks that have data.
+pub(super) type Blocks = Vec<BTreeMap<u64, Bytes>>;
+
+pub(super) fn lost(positions: &[usize]) -> Absence {
+    let mut absence = Absence::none();
+    positions.iter().for_each(|position| absence.lose(*position));
+    absence
+}
+
+pub(super) fn stale(positions: &[usize]) -> Absence {
+    let mut absence = Absence::none();
+    positions.iter().for_each(|position| absence.stale(*position));
+    absence
+}
+
+/// Small layouts: rings as wide as a stripe, wider by one, and of two groups.
+pub(super) fn small_layouts(schemes: &[&str]) -> Vec<Layout> {
+    let mut layouts = Vec::new();
+    for scheme in schemes {
+        let scheme: Scheme = scheme.parse().unwrap();
+        for devices in [scheme.width(), scheme.width() + 1, 2 * scheme.width()] {
+            layouts.push(Layout::new(scheme, devices, if scheme.width() < 4 { 4 } else { 2 }).unwrap());
+        }
+    }
+    layouts
+}
+
+/// The runs of blocks of a volume, and of each some runs of bytes that touch just these blocks.
+pub(super) fn spans(blocks: u64) -> impl Iterator<Item = (u64, u64)> {
+    let runs = (0..blocks).flat_map(move |start| (start + 1..=blocks).map(move |end| (start * BLOCK, end * BLOCK)));
+    let cuts = [(0, 0), (100, 0), (0, 200), (300, 400)];
+    runs.flat_map(move |(from, to)| cuts.map(|(front, behind)| (from + front, to - from - front - behind)))
+}
+
+/// Two stripes and a unit.
+pub(super) fn volume_blocks(layout: &Layout) -> u64 {
+    2 * layout.stripe_blocks() + layout.unit_blocks()
+}
+
+pub(super) fn touched(offset: u64, length: u64) -> BlockRange {
+    BlockRange::between(offset / BLOCK, (offset + length).div_ceil(BLOCK))
+}
+
+/// The places of a row of a stripe: the data units', and the redundancy units'.
+pub(super) fn places_of_row(layout: &Layout, stripe: u64, row: u64) -> (Vec<Place>, Vec<Place>) {
+    let at_row = |unit: Place| Place { block: unit.block + row, ..unit };
+    let data = (0..layout.data_units()).map(|unit| at_row(layout.data_unit(stripe, unit)));
+    let redundancy = (0..layout.redundancy_units()).map(|unit| at_row(layout.redundancy_unit(stripe, unit)));
+    (data.collect(), redundancy.collect())
+}
+
+/// A volume's bytes, and the devices they should be on. Every fifth block is a hole at first.
+#[derive(Clone)]
+pub(super) struct Model {
+    pub(super) layout: Layout,
+    pub(super) bytes: Vec<u8>,
+    pub(super) devices: Blocks,
+}
+
+impl Model {
+    pub(super) fn new(layout: Layout) -> Model {
+        let blocks = volume_blocks(&layout);
+        let mut bytes = noise(7, blocks * BLOCK).to_vec();
+        for hole in (0..blocks).filter(|block| block % 5 == 3) {
+            bytes[(hole * BLOCK) as usize..][..BLOCK_BYTES].fill(0);
+        }
+        let mut model = Model { layout, bytes, devices: vec![BTreeMap::new(); layout.devices()] };
+        model.place(BlockRange::new(0, blocks));
+        model
+    }
+
+    pub(super) fn write(&mut self, offset: u64, length: u64, new: &New) {
+        let target = &mut self.bytes[offset as usize..][..length as usize];
+        match new {
+            New::Zeros => target.fill(0),
+            New::Data(data) => target.copy_from_slice(data),
+        }
+        self.place(touched(offset, length));
+    }
+
+    /// Puts blocks where they belong, with their redundancy.
+    fn place(&mut self, blocks: BlockRange) {
+        let (stripe_blocks, unit) = (self.layout.stripe_blocks(), self.layout.unit_blocks());
+        let rows: BTreeSet<(u64, u64)> =
+            blocks.blocks().map(|block| (block / stripe_blocks, block % stripe_blocks % unit)).collect();
+        for (stripe, row) in rows {
+            let mut sum = vec![0; BLOCK_BYTES];
+            let (data, redundancy) = places_of_row(&self.layout, stripe, row);
+            for (index, place) in data.into_iter().enumerate() {
+                let start = (stripe * stripe_blocks + index as u64 * unit + row) as usize * BLOCK_BYTES;
+                // The last stripe has room behind the end of the volume.
+                let Some(block) = self.bytes.get(start..start + BLOCK_BYTES) else { continue };
+                sum.iter_mut().zip(block).for_each(|(sum, byte)| *sum ^= byte);
+                put(&mut self.devices, place, block);
+            }
+            redundancy.into_iter().for_each(|place| put(&mut self.devices, place, &sum));
+        }
+    }
+}
+
+/// Zeros are holes, in the model and in what is compared with it.
+fn put(devices: &mut Blocks, place: Place, block: &[u8]) {
+    if block.iter().all(|byte| *byte == 0) {
+        devices[place.position].remove(&place.block);
+    } else {
+        devices[place.position].insert(place.block, Bytes::copy_from_slice(block));
+    }
+}
+
+/// What devices that do as they are told answer. None that can't be read is asked, and no block twice.
+pub(super) fn answer(devices: &Blocks, absence: &Absence, shares: &[Share], want: Want) -> Old {
+    let mut old = Old::new();
+    for share in shares {
+        assert!(!absence.is_lost(share.position), "a lost device has no share");
+        assert!(share.reads.is_empty() || !absence.is_unreadable(share.position), "a stale device is not read");
+        for ranges in [&share.reads, &share.prewrites] {
+            assert!(ranges.iter().all(|range| !range.is_empty()));
+            assert!(ranges.windows(2).all(|pair| pair[0].end() < pair[1].start), "ascending and merged: {ranges:?}");
+        }
+        let content = |block| match (want, devices[share.position].get(&block)) {
+            (_, None) => Content::Hole,
+            (Want::Allocation, Some(_)) => Content::Present,
+            (Want::Data, Some(data)) => Content::Data(data.clone()),
+        };
+        let blocks = share.reads.iter().flat_map(|range| range.blocks());
+        let piece = |block| Piece { range: BlockRange::new(block, 1), content: content(block) };
+        old.insert(share.position, blocks.map(piece).collect());
+    }
+    old
+}
+
+/// Writes what a plan has worked out, which must be just what it has pre-written.
+pub(super) fn apply(devices: &mut Blocks, shares: &[Share], written: Vec<(usize, Vec<Piece>)>) {
+    let blocks = |ranges: &mut dyn Iterator<Item = BlockRange>| ranges.flat_map(BlockRange::blocks).collect::<Vec<_>>();
+    let writing: Vec<&Share> = shares.iter().filter(|share| !share.prewrites.is_empty()).collect();
+    assert_eq!(writing.len(), written.len());
+    for (share, (position, pieces)) in writing.into_iter().zip(written) {
+        assert_eq!(share.position, position);
+        let pre_written = blocks(&mut share.prewrites.iter().copied());
+        assert_eq!(blocks(&mut pieces.iter().map(|piece| piece.range)), pre_written);
+        for Piece { range, content } in pieces {
+            for block in range.blocks() {
+                let start = (block - range.start) as usize * BLOCK_BYTES;
+                match &content {
+                    Content::Data(data) => {
+                        put(devices, Place { position, block }, &data[start..start + BLOCK_BYTES]);
+                    }
+                    Content::Hole => drop(devices[position].remove(&block)),
+                    Content::Present => panic!("nobody can write that"),
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn places(shares: &[Share], ranges: impl Fn(&Share) -> &[BlockRange]) -> BTreeSet<Place> {
+    let of_share = |share| ranges(share).iter().flat_map(|range| range.blocks()).map(move |block| (share, block));
+    shares
+        .iter()
+        .flat_map(of_share)
+        .map(|(Share { position, .. }, block)| Place { position: *position, block })
+        .collect()
+}

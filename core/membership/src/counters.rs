@@ -1,0 +1,26 @@
+//! What a monitor has done since it started.
+
+braid_base::counters! {
+    /// Counts of events since the start.
+    pub struct MonitorCounters;
+    /// Messages that came.
+    messages_received,
+    /// Messages sent.
+    messages_sent,
+    /// Messages without effect: late, or not for the monitor.
+    ignored,
+    /// Leases given to devices.
+    leases,
+    /// Epochs begun.
+    epochs,
+    /// Devices taken out.
+    taken_out,
+    /// Devices that came back.
+    readmitted,
+    /// Devices that had caught up with what they missed.
+    caught_up,
+    /// Requests to keep hosts out that were answered.
+    fences,
+    /// Such requests that were dropped for want of room.
+    fences_refused,
+}

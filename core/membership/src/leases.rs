@@ -1,0 +1,183 @@
+//! What the monitor knows of each device, and until when the device may serve.
+
+use braid_base::limits::Settings;
+use braid_base::{DeviceId, Epoch, Time};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A lease runs this part of it longer at the monitor than at the device: clocks of different machines run at rates that differ by
+/// less than that.
+pub const LEASE_MARGIN: u32 = 10;
+
+/// A device that is taken out again so soon after it came back has to wait longer the next time.
+const STEADY: Duration = Duration::from_secs(60);
+
+/// What the monitor knows of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceLease {
+    /// Which device.
+    pub device: DeviceId,
+    /// When it was last heard; none if it never was since the monitor's start.
+    pub heard: Option<Time>,
+    /// The epoch that it lives by, as it last said; zero if it has not.
+    pub epoch: Epoch,
+    /// Until when its lease runs, by the monitor's clock; none if it has none.
+    pub runs_until: Option<Time>,
+}
+
+/// A device, as the monitor sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Device {
+    /// When it last renewed.
+    pub heard: Option<Time>,
+    /// The highest epoch that it said it lives by: durable there, so it never goes back.
+    pub epoch: Epoch,
+    lease: Option<Lease>,
+    /// Since when many hosts have said that it does not answer them.
+    pub suspected: Option<Time>,
+    /// Its lease is not renewed: it is to be taken out, since hosts can't reach it.
+    pub refused: bool,
+    /// When it was taken out, and how long it has to stay out then.
+    taken_out: Time,
+    wait: Duration,
+    /// When it last came back.
+    came_back: Option<Time>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    /// It has run without interruption since then.
+    since: Time,
+    until: Time,
+}
+
+impl Device {
+    /// One of which nothing is known.
+    pub fn new(started: Time, settings: &Settings) -> Device {
+        Device {
+            heard: None,
+            epoch: Epoch(0),
+            lease: None,
+            suspected: None,
+            refused: false,
+            taken_out: started,
+            wait: settings.readmission_min,
+            came_back: None,
+        }
+    }
+
+    /// It may serve from now on for a lease's length, as far as it knows; counted longer here.
+    pub fn grant(&mut self, now: Time, settings: &Settings) {
+        let until = now.after(settings.device_lease + settings.device_lease / LEASE_MARGIN);
+        let since = self.lease.filter(|lease| now < lease.until).map_or(now, |lease| lease.since);
+        self.lease = Some(Lease { since, until });
+    }
+
+    /// True if it may be serving.
+    pub fn may_serve(&self, now: Time) -> bool {
+        self.lease.is_some_and(|lease| now < lease.until)
+    }
+
+    /// True if it is there, and has been for a while: others may rely on it. A monitor that has been cut off hears of one device
+    /// after the other when that is over.
+    pub fn is_steady(&self, now: Time, settings: &Settings) -> bool {
+        let for_long = |lease: Lease| now.since(lease.since) >= settings.heartbeat * 2;
+        self.may_serve(now) && self.lease.is_some_and(for_long) && self.was_heard_within(settings.heartbeat * 4, now)
+    }
+
+    /// True if it renewed no longer ago.
+    pub fn was_heard_within(&self, span: Duration, now: Time) -> bool {
+        self.heard.is_some_and(|heard| now.since(heard) <= span)
+    }
+
+    /// It has no lease (any longer), and gets none.
+    pub fn take_out(&mut self, now: Time, settings: &Settings) {
+        let soon = self.came_back.is_some_and(|back| now.since(back) < STEADY);
+        self.wait = if soon { (self.wait * 2).min(settings.readmission_max) } else { settings.readmission_min };
+        self.taken_out = now;
+        self.lease = None;
+        self.suspected = None;
+        self.refused = false;
+    }
+
+    /// True if it may come back.
+    pub fn may_return(&self, now: Time, settings: &Settings) -> bool {
+        now >= self.taken_out.after(self.wait) && self.was_heard_within(settings.heartbeat * 2, now)
+    }
+
+    /// It is back. It has no lease yet, but the time to ask for one.
+    pub fn come_back(&mut self, now: Time, settings: &Settings) {
+        self.came_back = Some(now);
+        self.grant(now, settings);
+    }
+
+    /// True if it has, or may get, a lease.
+    pub fn has_lease(&self) -> bool {
+        self.lease.is_some()
+    }
+}
+
+/// What is shown of them.
+pub(crate) fn shown(devices: &BTreeMap<DeviceId, Device>, now: Time) -> impl Iterator<Item = DeviceLease> + '_ {
+    devices.iter().map(move |(device, known)| DeviceLease {
+        device: *device,
+        heard: known.heard,
+        epoch: known.epoch,
+        runs_until: known.lease.map(|lease| lease.until).filter(|until| now < *until),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_lease_runs_a_tenth_longer_than_the_device_knows() {
+        let settings = Settings::default();
+        let mut device = Device::new(at(0), &settings);
+        device.grant(at(1_000), &settings);
+        assert!(device.may_serve(at(5_399)) && !device.may_serve(at(5_400)));
+    }
+
+    #[test]
+    fn others_rely_on_a_device_that_has_been_heard_for_a_while_and_lately() {
+        let settings = Settings::default();
+        let mut device = Device::new(at(0), &settings);
+        device.grant(at(0), &settings);
+        assert!(!device.is_steady(at(1_000), &settings), "it was never heard");
+        device.heard = Some(at(900));
+        assert!(device.is_steady(at(1_000), &settings) && !device.is_steady(at(999), &settings));
+        assert!(device.is_steady(at(2_900), &settings) && !device.is_steady(at(2_901), &settings));
+        device.heard = Some(at(4_500));
+        device.grant(at(4_500), &settings);
+        assert!(!device.is_steady(at(4_600), &settings), "its lease had run out");
+    }
+
+    #[test]
+    fn one_that_comes_and_goes_waits_longer_each_time() {
+        let settings = Settings::default();
+        let mut device = Device::new(at(0), &settings);
+        let mut now = at(1_000_000);
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            device.take_out(now, &settings);
+            let taken_out = now;
+            while !device.may_return(now, &settings) {
+                now = now.after(Duration::from_millis(500));
+                device.heard = Some(now);
+            }
+            waits.push(now.since(taken_out).as_secs());
+            device.come_back(now, &settings);
+            now = now.after(STEADY - Duration::from_secs(1));
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        now = now.after(Duration::from_secs(1));
+        device.take_out(now, &settings);
+        device.heard = Some(now.after(Duration::from_secs(1)));
+        assert!(device.may_return(now.after(Duration::from_secs(1)), &settings), "it had stayed");
+    }
+}

@@ -1,0 +1,37 @@
+//! The monitor: decides which devices are in the array, which hosts are kept out, and gives devices leases (`docs/membership.md`).
+//!
+//! ```text
+//!     Renew ──► leases, hosts ──┐
+//!     Fence ──► fencing ────────┼──► deciding ──► record ──► Changed, to everybody
+//!     CaughtUp ─────────────────┘    (an epoch)   (durable)
+//! ```
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`monitor`] | the machine: who may speak, and where each message goes |
+//! | [`leases`] | what is known of each device, and until when it may serve |
+//! | `hosts` | which hosts are there, and what devices they can't reach |
+//! | `stripes` | which devices depend on each other |
+//! | `deciding` | what the next epoch is to be |
+//! | `fencing` | who has asked for hosts to be kept out, and when that is done |
+//! | `record` | the membership, on disk |
+//! | `counters` | what a monitor has done |
+//!
+//! * What is said is durable: a membership is told to nobody before both copies of the record have it.
+//! * A device is taken out only when its lease has run out here, and with it, since the monitor counts longer, at the device. From the
+//!   decision on it gets none, until an epoch in which it is back is durable.
+//! * Memory is lost in a restart, and with it who has which lease: so the monitor takes everybody to have one then.
+
+mod counters;
+mod deciding;
+mod fencing;
+mod hosts;
+pub mod leases;
+pub mod monitor;
+mod record;
+mod stripes;
+
+pub use counters::MonitorCounters;
+pub use leases::{DeviceLease, LEASE_MARGIN};
+pub use monitor::{Monitor, MonitorConfig, MonitorService};
+pub use record::{DISK_BYTES, MonitorError};

@@ -1,0 +1,370 @@
+//! The monitor's machine: who may speak, and where each message goes.
+
+use crate::MonitorCounters;
+use crate::fencing::{FenceName, FenceRequest, WAITING_MAX, Wanted, never_shrinks};
+use crate::hosts::Hosts;
+use crate::leases::{Device, DeviceLease, shown};
+use crate::record::{MonitorError, Recorded};
+use crate::stripes::Stripes;
+use braid_base::limits::{self, Settings};
+use braid_base::{ArrayId, DeviceId, Epoch, LockServerId, Membership, NodeId, Now, Standing, Time};
+use braid_layout::VolumeDescription;
+use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
+use braid_record::{Kept, Progress};
+use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How a monitor is to run.
+#[derive(Clone, Debug)]
+pub struct MonitorConfig {
+    /// Whose monitor it is. No two processes may be that at a time.
+    pub array: ArrayId,
+    /// All devices of the array.
+    pub devices: Vec<DeviceId>,
+    /// Waits and spans.
+    pub settings: Settings,
+}
+
+/// The array's monitor. The volumes that there are must be adopted (`HostRequest::AdoptVolume`) at once after its start: before
+/// it takes a device out, it has to know all that the device has a part in.
+pub struct Monitor {
+    pub(crate) config: MonitorConfig,
+    service: MonitorService,
+    pub(crate) record: Kept<Recorded>,
+    pub(crate) stripes: Stripes,
+    pub(crate) devices: BTreeMap<DeviceId, Device>,
+    pub(crate) hosts: Hosts,
+    /// When each was last heard.
+    lock_servers: BTreeMap<LockServerId, Time>,
+    /// Requests to keep hosts out that have not been answered.
+    pub(crate) fences: BTreeMap<FenceName, FenceRequest>,
+    /// The first epoch, as far as is known, with the present fence.
+    pub(crate) fenced_since: Epoch,
+    /// Returning devices of which it was said, since something was last decided, that they have what they missed.
+    pub(crate) caught_up: BTreeSet<DeviceId>,
+    /// There may be something to decide.
+    pub(crate) decide_now: bool,
+    /// What devices and hosts have said may not have been heard yet: nobody is taken for gone until then.
+    pub(crate) unsure_until: Time,
+    next_patrol: Option<Time>,
+    /// The time of the last step.
+    last_step: Time,
+    pub(crate) counters: MonitorCounters,
+}
+
+/// Whether the monitor serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MonitorService {
+    /// Not started.
+    Off,
+    /// It reads its record.
+    Reading,
+    /// It serves.
+    Serving,
+    /// It can't.
+    Unusable(MonitorError),
+}
+
+/// How often leases are looked at.
+const PATROLS_PER_HEARTBEAT: u32 = 4;
+/// Lock servers that have not been heard for so long are not told of changes.
+const LOCK_SERVER_SILENT_MAX: Duration = Duration::from_secs(10);
+
+impl Monitor {
+    /// A monitor that is off.
+    pub fn new(config: MonitorConfig) -> Monitor {
+        assert!(config.devices.len() <= limits::DEVICES_MAX, "an array has no more devices");
+        Monitor {
+            config,
+            service: MonitorService::Off,
+            record: Kept::default(),
+            stripes: Stripes::default(),
+            devices: BTreeMap::new(),
+            hosts: Hosts::default(),
+            lock_servers: BTreeMap::new(),
+            fences: BTreeMap::new(),
+            fenced_since: Epoch(0),
+            caught_up: BTreeSet::new(),
+            decide_now: false,
+            unsure_until: Time(0),
+            next_patrol: None,
+            last_step: Time(0),
+            counters: MonitorCounters::default(),
+        }
+    }
+
+    /// Whether it serves.
+    pub fn service(&self) -> MonitorService {
+        self.service
+    }
+
+    /// Who is in, as it is durable; of epoch zero until it has been read.
+    pub fn membership(&self) -> &Membership {
+        &self.record.durable().membership
+    }
+
+    /// Devices that are in and whose leases have run out, but that can't be taken out. As of the last step.
+    pub fn away(&self) -> Vec<DeviceId> {
+        let gone = |device: &DeviceId| self.is_in_for_good(*device) && !self.devices[device].may_serve(self.last_step);
+        self.membership().devices(|standing| standing == Standing::In).filter(gone).collect()
+    }
+
+    /// What it knows of each device of the array, ascending. As of the last step.
+    pub fn leases(&self) -> impl Iterator<Item = DeviceLease> + '_ {
+        shown(&self.devices, self.last_step)
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> &MonitorCounters {
+        &self.counters
+    }
+
+    /// True if the device is not out, and is not about to be.
+    fn is_in_for_good(&self, device: DeviceId) -> bool {
+        let not_out =
+            |membership: &Membership| membership.member(device).is_some_and(|member| member.standing != Standing::Out);
+        not_out(self.membership()) && self.record.writing().is_none_or(|next| not_out(&next.membership))
+    }
+
+    fn start(&mut self, now: Now, out: &mut Effects) {
+        assert_eq!(self.service, MonitorService::Off, "a monitor is started once");
+        self.service = MonitorService::Reading;
+        let settings = &self.config.settings;
+        self.unsure_until = now.time.after(settings.heartbeat * 4);
+        for device in &self.config.devices {
+            // What an earlier start of the monitor granted may run for so long.
+            let mut known = Device::new(now.time, settings);
+            known.grant(now.time, settings);
+            self.devices.insert(*device, known);
+        }
+        self.record.start(out);
+    }
+
+    fn on_disk_done(&mut self, now: Now, result: DiskResult, out: &mut Effects) -> Result<(), MonitorError> {
+        let before = self.membership().clone();
+        match self.record.on_disk_done(result, out)? {
+            Progress::Read => {
+                let found = self.adopt_record()?;
+                if !self.record.update(found, out) {
+                    self.serve(now);
+                }
+            }
+            Progress::Writing => {}
+            Progress::Written if self.service == MonitorService::Reading => self.serve(now),
+            Progress::Written => self.on_epoch_durable(now, &before, out),
+        }
+        Ok(())
+    }
+
+    /// What was read, or the first membership of all; if it is that of this array.
+    fn adopt_record(&mut self) -> Result<Recorded, MonitorError> {
+        let found = self.record.durable().clone();
+        if found.membership.epoch == Epoch(0) {
+            let membership = Membership::first(self.config.devices.iter().copied());
+            return Ok(Recorded { array: self.config.array, membership });
+        }
+        if found.array != self.config.array {
+            return Err(MonitorError::OtherArray { found: found.array });
+        }
+        let new = self.devices.keys().find(|device| found.membership.member(**device).is_none());
+        let gone = found.membership.members.iter().map(|member| &member.device);
+        let gone = gone.into_iter().find(|device| !self.devices.contains_key(device));
+        match new.or(gone) {
+            Some(device) => Err(MonitorError::OtherDevices { device: *device }),
+            None => Ok(found),
+        }
+    }
+
+    fn serve(&mut self, now: Now) {
+        self.service = MonitorService::Serving;
+        self.fenced_since = self.membership().epoch;
+        let out: Vec<_> = self.membership().devices(|standing| standing == Standing::Out).collect();
+        for device in out {
+            self.devices.get_mut(&device).expect("it was compared").take_out(now.time, &self.config.settings);
+        }
+        self.next_patrol = Some(now.time.after(self.patrol_interval()));
+    }
+
+    fn patrol_interval(&self) -> Duration {
+        self.config.settings.heartbeat / PATROLS_PER_HEARTBEAT
+    }
+
+    fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
+        let Message::MonitorRequest(MonitorRequest { epoch, command }) = message else {
+            return self.ignore(Ignored::NotForUs, out);
+        };
+        if self.service != MonitorService::Serving {
+            return self.ignore(Ignored::NotStarted, out);
+        }
+        match (from, command) {
+            (NodeId::Device(device), MonitorCommand::Renew { sent, .. }) => {
+                self.on_device(now, device, epoch, sent, out);
+            }
+            (NodeId::Device(_), _) => self.ignore(Ignored::NotForUs, out),
+            (_, MonitorCommand::Renew { sent, silent }) => {
+                match from {
+                    NodeId::Host(host) => self.hosts.hear(now.time, host, silent.into_iter().collect()),
+                    NodeId::LockServer(server) if usize::from(server.0) < limits::LOCK_SERVERS_MAX => {
+                        self.lock_servers.insert(server, now.time);
+                    }
+                    _ => return self.ignore(Ignored::NotForUs, out),
+                }
+                self.answer(now, from, epoch, MonitorReply::Lease { sent }, out);
+            }
+            (_, MonitorCommand::Fence { ticket, below, except, also }) => {
+                let wanted = Wanted { below, except: except.into_iter().collect(), also: also.into_iter().collect() };
+                self.on_fence((from, ticket), epoch, wanted, out);
+            }
+            (_, MonitorCommand::CaughtUp { device, since }) => {
+                if !self.on_caught_up(device, since) {
+                    self.ignore(Ignored::NotAwaited, out);
+                    if epoch != self.membership().epoch {
+                        self.answer(now, from, epoch, MonitorReply::Changed, out);
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_device(&mut self, now: Now, device: DeviceId, epoch: Epoch, sent: Time, out: &mut Effects) {
+        let ours = self.membership().epoch;
+        if !self.devices.contains_key(&device) {
+            return self.ignore(Ignored::NotForUs, out);
+        }
+        if epoch > ours {
+            return self.give_up(MonitorError::Behind { device, theirs: epoch, ours });
+        }
+        let may_have_lease = self.is_in_for_good(device);
+        let known = self.devices.get_mut(&device).expect("just seen");
+        known.heard = Some(now.time);
+        known.epoch = known.epoch.max(epoch);
+        let reply = if may_have_lease && !known.refused {
+            known.grant(now.time, &self.config.settings);
+            self.counters.leases += 1;
+            MonitorReply::Lease { sent }
+        } else {
+            MonitorReply::Changed
+        };
+        self.answer(now, NodeId::Device(device), epoch, reply, out);
+    }
+
+    /// Answers somebody who lives by `epoch`.
+    pub(crate) fn answer(&mut self, now: Now, to: NodeId, epoch: Epoch, reply: MonitorReply, out: &mut Effects) {
+        self.last_step = now.time;
+        let durable = self.membership();
+        let membership = (durable.epoch != epoch).then(|| durable.clone());
+        let answer = MonitorAnswer { membership, away: self.away(), reply };
+        self.counters.messages_sent += 1;
+        out.send(to, Message::MonitorAnswer(answer));
+    }
+
+    /// Tells everybody of a new epoch.
+    pub(crate) fn tell_all(&mut self, now: Now, out: &mut Effects) {
+        let devices = self.devices.keys().map(|device| NodeId::Device(*device));
+        let hosts = self.hosts.all().map(NodeId::Host);
+        let lately = |heard: Time| now.time.since(heard) <= LOCK_SERVER_SILENT_MAX;
+        let servers = self.lock_servers.iter().filter(|(_, heard)| lately(**heard));
+        let all: Vec<_> = devices.chain(hosts).chain(servers.map(|(server, _)| NodeId::LockServer(*server))).collect();
+        for node in all {
+            self.answer(now, node, Epoch(0), MonitorReply::Changed, out);
+        }
+    }
+
+    fn on_request(&mut self, request: HostRequest) -> HostOutcome {
+        match request {
+            HostRequest::AdoptVolume { volume } => self.adopt(volume)?,
+            HostRequest::DropVolume { volume } => self.stripes.drop(volume),
+            other => panic!("a monitor is not asked for this: {other:?}"),
+        }
+        Ok(HostSuccess::Done)
+    }
+
+    fn adopt(&mut self, volume: VolumeDescription) -> Result<(), HostError> {
+        if volume.check().is_err() {
+            return Err(HostError::NoSuchVolume);
+        }
+        if let Some(device) = volume.devices.iter().find(|device| !self.config.devices.contains(device)) {
+            return Err(HostError::NoSuchDevice { device: *device });
+        }
+        if self.stripes.adopt(volume) { Ok(()) } else { Err(HostError::Busy) }
+    }
+
+    /// Looks for leases that have run out, and what else time has brought.
+    fn patrol(&mut self, now: Now) {
+        let Some(planned) = self.next_patrol.filter(|planned| *planned <= now.time) else { return };
+        let settings = &self.config.settings;
+        if now.time.since(planned) > settings.heartbeat {
+            // This monitor stood still, and what was said meanwhile has yet to be read.
+            self.unsure_until = now.time.after(settings.heartbeat * 2);
+        }
+        self.hosts.forget_silent(now.time, settings);
+        self.suspect(now);
+        self.decide_now = true;
+        self.next_patrol = Some(now.time.after(self.patrol_interval()));
+    }
+
+    fn give_up(&mut self, error: MonitorError) {
+        self.service = MonitorService::Unusable(error);
+        self.next_patrol = None;
+    }
+
+    pub(crate) fn ignore(&mut self, why: Ignored, out: &mut Effects) {
+        self.counters.ignored += 1;
+        out.ignore(why);
+    }
+}
+
+impl Machine for Monitor {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        self.last_step = now.time;
+        match input {
+            Input::Request { op, request } => out.reply(op, self.on_request(request)),
+            _ if matches!(self.service, MonitorService::Unusable(_)) => {
+                return self.ignore(Ignored::NotStarted, out);
+            }
+            Input::Start => self.start(now, out),
+            Input::Message { from, message } => {
+                self.counters.messages_received += 1;
+                self.on_message(now, from, message, out);
+            }
+            Input::DiskDone { result, .. } => {
+                if let Err(error) = self.on_disk_done(now, result, out) {
+                    self.give_up(error);
+                }
+            }
+            Input::Wake => {}
+        }
+        if self.service == MonitorService::Serving {
+            self.patrol(now);
+            if self.decide_now {
+                self.decide(now, out);
+            }
+            self.answer_fences(now, out);
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.next_patrol
+    }
+
+    fn invariants(&self) {
+        assert!(self.fences.len() <= WAITING_MAX && self.hosts.len() <= limits::HOSTS_MAX);
+        if !matches!(self.service, MonitorService::Serving) {
+            return;
+        }
+        let durable = self.membership();
+        assert!(durable.epoch > Epoch(0) && durable.members.len() == self.devices.len());
+        for device in self.devices.keys() {
+            let may_serve = self.devices[device].has_lease();
+            assert!(
+                !may_serve || self.is_in_for_good(*device),
+                "who is out, or is going to be, has no lease: {device}"
+            );
+        }
+        if let Some(next) = self.record.writing().map(|next| &next.membership) {
+            assert_eq!(next.epoch, durable.epoch.next());
+            assert!(never_shrinks(&durable.fence, &next.fence), "whoever is kept out stays so");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Hosts that are to be kept out: answered when no device can serve them any more.
+
+use crate::bench::*;
+use braid_base::{Epoch, Generation, limits};
+use braid_wire::{MonitorCommand, MonitorReply};
+
+const ALL: [u16; 5] = [0, 1, 2, 3, 4];
+
+fn generations(hosts: impl IntoIterator<Item = u32>) -> Vec<Generation> {
+    hosts.into_iter().map(Generation).collect()
+}
+
+fn fence(ticket: u64, below: u32, except: &[u32], also: &[u32]) -> MonitorCommand {
+    let (except, also) = (generations(except.iter().copied()), generations(also.iter().copied()));
+    MonitorCommand::Fence { ticket, below: Generation(below), except, also }
+}
+
+impl Bench {
+    /// A lock server has these kept out.
+    pub fn fence(&mut self, ticket: u64, also: &[u32]) {
+        self.say(lock_server(0), fence(ticket, 0, &[], also));
+    }
+
+    /// True if the lock server is told that it is done.
+    fn is_fenced(&mut self, ticket: u64) -> bool {
+        std::iter::from_fn(|| self.hear(lock_server(0))).any(|answer| answer.reply == MonitorReply::Fenced { ticket })
+    }
+}
+
+#[test]
+fn it_is_done_when_every_device_that_may_serve_lives_by_it() {
+    let mut bench = Bench::new();
+    bench.pass_with(SECOND, &nodes(&ALL, &[7]));
+    bench.fence(5, &[7]);
+    assert!(bench.membership().fence.refuses(Generation(7)) && !bench.is_fenced(5));
+    for number in 0..4 {
+        // It is told when it renews, and lives by it when it renews the next time.
+        bench.renew(device(number));
+        bench.renew(device(number));
+    }
+    bench.renew(device(4));
+    // A late copy of what one said before.
+    bench.renew_in(Epoch(1), device(0));
+    bench.fence(5, &[7]);
+    assert!(!bench.is_fenced(5));
+    bench.renew(device(4));
+    assert!(bench.is_fenced(5));
+    bench.fence(5, &[7]);
+    assert!(bench.is_fenced(5), "the first answer was lost");
+    assert_eq!((bench.epoch(), bench.monitor.counters().fences), (2, 2));
+}
+
+#[test]
+fn a_device_without_a_lease_adopts_it_before_it_serves_again() {
+    let mut bench = Bench::new();
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    bench.renew(device(3));
+    bench.fence(5, &[7]);
+    let others = nodes(&[0, 1, 2, 4], &[]);
+    bench.pass_with(LEASE - SECOND / 10, &others);
+    assert!(!bench.is_fenced(5));
+    bench.pass_with(NOTICE, &others);
+    assert!(bench.is_fenced(5));
+    // One that is out is not waited for at all.
+    bench.fence(6, &[8]);
+    others.iter().for_each(|node| bench.renew(*node));
+    others.iter().for_each(|node| bench.renew(*node));
+    assert!(bench.is_fenced(6));
+}
+
+#[test]
+fn nor_is_one_waited_for_that_is_away() {
+    let mut bench = Bench::of(2);
+    bench.renew(device(1));
+    bench.fence(5, &[7]);
+    bench.pass_with(LEASE - SECOND / 10, &nodes(&[0], &[]));
+    assert!(!bench.is_fenced(5));
+    bench.pass_with(NOTICE, &nodes(&[0], &[]));
+    assert_eq!((bench.is_fenced(5), bench.away()), (true, vec![1]));
+}
+
+#[test]
+fn after_a_restart_of_the_monitor_devices_have_to_say_it_again() {
+    let mut bench = Bench::new();
+    bench.fence(5, &[7]);
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert!(bench.is_fenced(5));
+    bench.restart(config(5));
+    assert!(bench.membership().fence.refuses(Generation(7)));
+    bench.fence(5, &[7]);
+    bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3], &[]));
+    assert!(!bench.is_fenced(5));
+    bench.renew(device(4));
+    assert!(bench.is_fenced(5));
+}
+
+#[test]
+fn a_fence_that_changes_nothing_is_no_new_epoch_but_waits_for_the_first() {
+    let mut bench = Bench::new();
+    bench.say(host(1), fence(1, 10, &[5, 6], &[]));
+    bench.fence(2, &[3]);
+    assert_eq!((bench.epoch(), bench.is_fenced(2)), (2, false));
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert!(bench.is_fenced(2));
+    // An epoch for another reason is not waited for.
+    bench.renew(device(4));
+    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 2, 3], &[]));
+    assert_eq!(bench.epoch(), 3);
+    bench.fence(3, &[3]);
+    assert!(bench.is_fenced(3));
+}
+
+#[test]
+fn requests_that_come_while_the_disk_is_busy_make_the_next_epoch_together() {
+    let mut bench = Bench::new();
+    bench.stalled = true;
+    bench.fence(1, &[1]);
+    bench.fence(2, &[2]);
+    bench.say(host(9), fence(2, 0, &[], &[3]));
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert_eq!(bench.epoch(), 1);
+    bench.stalled = false;
+    bench.run_disk();
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert_eq!(bench.epoch(), 3);
+    assert!(bench.is_fenced(2));
+    assert_eq!(bench.monitor.counters().fences, 3);
+    assert!((1..4).all(|host| bench.membership().fence.refuses(Generation(host))));
+}
+
+#[test]
+fn what_there_is_no_room_for_is_dropped_and_room_is_made_by_a_number() {
+    let mut bench = Bench::new();
+    let most = limits::FENCED_MAX as u32;
+    let all: Vec<_> = (1..=most).collect();
+    bench.fence(1, &all);
+    bench.fence(2, &[most + 1]);
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert_eq!((bench.epoch(), bench.is_fenced(2), bench.monitor.counters().fences_refused), (2, false, 1));
+    bench.say(host(most + 2), fence(1, most, &[], &[]));
+    bench.fence(2, &[most + 1]);
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert!(bench.is_fenced(2));
+    // So many requests at a time.
+    bench.stalled = true;
+    for ticket in 100..170 {
+        bench.fence(ticket, &[most + ticket as u32]);
+    }
+    bench.stalled = false;
+    bench.run_disk();
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert_eq!(bench.monitor.counters().fences_refused, 1 + 6);
+}

@@ -1,0 +1,179 @@
+//! Devices that are silent, or that hosts can't reach: taken out if that helps.
+
+use crate::bench::*;
+use braid_base::{DeviceId, Standing};
+use braid_layout::Scheme;
+use braid_machine::HostRequest;
+use braid_wire::MonitorReply;
+
+#[test]
+fn a_silent_device_is_taken_out_when_its_lease_has_run_out() {
+    let mut bench = Bench::new();
+    bench.renew(device(2));
+    let others = nodes(&[0, 1, 3, 4], &[7]);
+    bench.pass_with(LEASE, &others);
+    assert_eq!((bench.epoch(), bench.standing(2)), (1, Standing::In), "it may still be serving");
+    bench.pass_with(NOTICE, &others);
+    assert_eq!((bench.epoch(), bench.standing(2), bench.since(2)), (2, Standing::Out, 2));
+    for node in nodes(&[0, 1, 2, 3, 4], &[7]) {
+        let told = std::iter::from_fn(|| bench.hear(node)).find(|answer| answer.reply == MonitorReply::Changed);
+        let told = told.expect("everybody is told").membership.expect("of what");
+        assert_eq!(&told, bench.membership(), "{node}");
+    }
+    assert!(bench.away().is_empty());
+    // It is told so, and does not serve.
+    let answer = bench.answer_to(device(2));
+    assert_eq!((answer.reply, answer.membership.as_ref()), (MonitorReply::Changed, Some(bench.membership())));
+    bench.epochs.insert(device(2), bench.membership().epoch);
+    assert_eq!((bench.answer_to(device(2)).membership, bench.gets_lease(device(2))), (None, false));
+}
+
+#[test]
+fn a_second_one_of_the_same_stripes_is_away_and_everybody_hears_it() {
+    let mut bench = Bench::new();
+    bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3, 4], &[7]));
+    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 4], &[7]));
+    assert_eq!((bench.epoch(), bench.standing(3), bench.away()), (2, Standing::In, vec![3]));
+    assert_eq!(bench.answer_to(host(7)).away, [DeviceId(3)]);
+    bench.renew(device(3));
+    assert!(bench.away().is_empty() && bench.answer_to(host(7)).away.is_empty());
+}
+
+#[test]
+fn of_two_that_fall_silent_together_none_is_taken_out() {
+    let mut bench = Bench::new();
+    bench.renew(device(2));
+    bench.pass_with(SECOND / 2, &nodes(&[0, 1, 3, 4], &[7]));
+    bench.pass_with(LEASE * 2, &nodes(&[0, 1, 4], &[7]));
+    assert_eq!((bench.epoch(), bench.away()), (1, vec![2, 3]), "nothing is written without them, and nothing missed");
+}
+
+#[test]
+fn groups_that_share_no_stripe_each_do_without_one() {
+    let mut bench = Bench::of(6);
+    bench.adopt(volume(1, Scheme::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]));
+    bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4, 5], &[]));
+    bench.pass_with(LEASE + NOTICE, &nodes(&[1, 2, 4, 5], &[]));
+    assert_eq!((bench.standing(0), bench.standing(3)), (Standing::Out, Standing::Out));
+    assert_eq!((bench.epoch(), bench.since(0), bench.since(3)), (2, 2, 2), "what is due together is one epoch");
+}
+
+#[test]
+fn a_device_without_redundant_volumes_is_only_away() {
+    let mut bench = Bench::of(3);
+    bench.adopt(volume(1, Scheme::Raid0 { data: 3 }, &[0, 1, 2]));
+    bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[1, 2]));
+    bench.pass_with(SECOND, &nodes(&[0, 1, 2], &[]));
+    bench.pass_with(LEASE * 2, &nodes(&[1, 2], &[]));
+    assert_eq!((bench.epoch(), bench.away()), (1, vec![0]));
+    bench.pass_with(LEASE * 2, &nodes(&[0, 1], &[]));
+    assert_eq!((bench.standing(2), bench.away()), (Standing::Out, vec![]));
+    bench.request(HostRequest::DropVolume { volume: braid_base::VolumeId(2) }).expect("it is forgotten");
+    bench.pass_with(LEASE * 2, &nodes(&[0], &[]));
+    assert_eq!((bench.standing(1), bench.away()), (Standing::In, vec![1]));
+}
+
+/// The monitor was cut off from everybody; then it hears one after the other.
+#[test]
+fn whoever_is_heard_last_after_a_long_silence_is_not_taken_out_for_it() {
+    let mut bench = Bench::new();
+    bench.pass(LEASE * 2);
+    assert_eq!(bench.away(), [0, 1, 2, 3, 4]);
+    for number in 0..5 {
+        bench.renew(device(number));
+        bench.pass(NOTICE);
+    }
+    bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[]));
+    assert_eq!((bench.epoch(), bench.away()), (1, vec![]));
+    // But one that stays silent is.
+    bench.pass(LEASE * 2);
+    bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3], &[]));
+    assert_eq!(bench.standing(4), Standing::Out);
+}
+
+/// The monitor stood still: what was said meanwhile waits to be read, and not everybody's comes first.
+#[test]
+fn a_monitor_that_stood_still_listens_before_it_takes_anybody_out() {
+    let mut bench = Bench::new();
+    bench.renew(device(0));
+    bench.pass(SECOND / 4);
+    (1..5).for_each(|number| bench.renew(device(number)));
+    bench.now.time = bench.now.time.after(LEASE - SECOND / 8);
+    (1..5).for_each(|number| bench.renew(device(number)));
+    bench.pass(SECOND / 4);
+    assert_eq!((bench.epoch(), bench.away()), (1, vec![0]));
+    bench.renew(device(0));
+    bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[]));
+    assert_eq!((bench.epoch(), bench.away()), (1, vec![]));
+}
+
+#[test]
+fn a_device_that_hosts_cannot_reach_gets_no_more_leases_and_is_taken_out() {
+    let mut bench = Bench::new();
+    let all = nodes(&[0, 1, 2, 3, 4], &[7, 8]);
+    bench.pass_with(SECOND, &all);
+    bench.silent = vec![DeviceId(3)];
+    bench.pass_with(SECOND * 4, &all);
+    assert!(bench.gets_lease(device(3)), "not yet for a lease's length");
+    bench.pass_with(SECOND, &all);
+    assert!(!bench.gets_lease(device(3)));
+    assert_eq!(bench.standing(3), Standing::In, "it may still be serving");
+    bench.pass_with(LEASE, &all);
+    assert_eq!(bench.monitor.counters().taken_out, 1);
+    // It can speak to the monitor, and so comes back; each time later.
+    let mut outs = Vec::new();
+    for _ in 0..400 {
+        bench.silent = if bench.standing(3) == Standing::Out { vec![] } else { vec![DeviceId(3)] };
+        bench.pass_with(SECOND / 2, &all);
+        outs.push(bench.standing(3) == Standing::Out);
+    }
+    let stays: Vec<_> = outs.chunk_by(|a, b| a == b).filter(|run| run[0]).map(|run| run.len() / 2).collect();
+    assert!(stays.len() > 3 && stays[1..stays.len() - 1].windows(2).all(|pair| pair[1] > pair[0]), "{stays:?}");
+    assert!(bench.away().is_empty());
+}
+
+#[test]
+fn what_few_hosts_say_for_a_while_is_not_believed() {
+    let mut bench = Bench::new();
+    let devices = nodes(&[0, 1, 2, 3, 4], &[]);
+    for round in 0..20 {
+        // One of three says so all the time, and all of them now and then.
+        bench.silent = vec![DeviceId(3)];
+        bench.renew(host(7));
+        bench.silent = if round % 4 == 0 { vec![DeviceId(3)] } else { vec![] };
+        bench.renew(host(8));
+        bench.renew(host(9));
+        bench.pass_with(SECOND, &devices);
+    }
+    assert!(bench.gets_lease(device(3)));
+    assert_eq!(bench.epoch(), 1);
+}
+
+#[test]
+fn hosts_that_are_gone_or_kept_out_accuse_nobody() {
+    let mut bench = Bench::new();
+    let devices = nodes(&[0, 1, 2, 3, 4], &[]);
+    bench.silent = vec![DeviceId(3)];
+    bench.renew(host(7));
+    bench.pass_with(SECOND * 12, &devices);
+    assert_eq!(bench.epoch(), 1, "it said so once, and was not heard of again");
+    bench.fence(9, &[7]);
+    bench.pass_with(SECOND * 12, &[devices, vec![host(7)]].concat());
+    assert_eq!((bench.epoch(), bench.away()), (2, vec![]), "of the fence");
+}
+
+/// The hosts' side of the network is cut in half.
+#[test]
+fn two_devices_that_hosts_cannot_reach_keep_their_leases() {
+    let mut bench = Bench::new();
+    bench.silent = vec![DeviceId(1), DeviceId(3)];
+    bench.pass_with(SECOND * 20, &nodes(&[0, 1, 2, 3, 4], &[7]));
+    assert!(bench.gets_lease(device(1)) && bench.gets_lease(device(3)));
+    assert_eq!((bench.epoch(), bench.away()), (1, vec![]));
+    // Nor is one refused that can't be missed, since another is gone.
+    bench.silent = vec![];
+    bench.pass_with(SECOND * 20, &nodes(&[0, 2, 3, 4], &[7]));
+    bench.silent = vec![DeviceId(3)];
+    bench.pass_with(SECOND * 20, &nodes(&[0, 2, 3, 4], &[7]));
+    assert!(bench.gets_lease(device(3)));
+}

@@ -1,0 +1,149 @@
+//! A monitor that starts: what it takes from its disk, and what it takes devices to have.
+
+use crate::bench::*;
+use braid_base::{ArrayId, DeviceId, Epoch, Generation, Standing, VolumeId};
+use braid_layout::Scheme;
+use braid_machine::{DiskError, DiskResult, DiskTag, Effects, HostError, HostRequest, Input, Machine};
+use braid_membership::{DISK_BYTES, MonitorConfig, MonitorError, MonitorService};
+
+/// Device 2 is out, as of epoch 2; then the monitor is off.
+fn one_out() -> Bench {
+    let mut bench = Bench::new();
+    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[]));
+    assert_eq!(bench.standing(2), Standing::Out);
+    bench
+}
+
+fn five() -> braid_layout::VolumeDescription {
+    volume(1, Scheme::Raid5 { data: 4 }, &[0, 1, 2, 3, 4])
+}
+
+#[test]
+fn the_first_membership_is_durable_before_anybody_is_answered() {
+    let mut bench = Bench::off(config(3));
+    bench.stalled = true;
+    bench.take(Input::Start);
+    for _ in 0..2 {
+        assert!(bench.run_command());
+        assert_eq!(bench.monitor.service(), MonitorService::Reading);
+        bench.renew_in(Epoch(0), device(1));
+        assert_eq!(bench.hear(device(1)), None);
+    }
+    assert!(bench.run_command());
+    assert_eq!(bench.monitor.service(), MonitorService::Serving);
+    assert_eq!(bench.answer_to(device(1)).membership.as_ref(), Some(bench.membership()));
+    assert_eq!((bench.epoch(), bench.membership().members.len()), (1, 3));
+}
+
+#[test]
+fn every_device_is_taken_to_have_a_lease_after_a_restart() {
+    let mut bench = one_out();
+    bench.pass_with(SECOND, &nodes(&[0, 1, 3, 4], &[]));
+    bench.restart(config(5));
+    bench.adopt(five());
+    let leases: Vec<_> = bench.monitor.leases().map(|lease| lease.runs_until.is_some()).collect();
+    assert_eq!((bench.epoch(), leases), (2, vec![true, true, false, true, true]));
+    assert!(bench.away().is_empty());
+    bench.pass_with(LEASE * 2, &nodes(&[0, 1, 4], &[]));
+    assert_eq!((bench.epoch(), bench.away()), (2, vec![3]), "another is out");
+    let mut bench = Bench::new();
+    bench.restart(config(5));
+    bench.adopt(five());
+    bench.pass_with(LEASE - SECOND / 10, &nodes(&[0, 1, 3, 4], &[]));
+    assert_eq!(bench.standing(2), Standing::In);
+    bench.pass_with(NOTICE, &nodes(&[0, 1, 3, 4], &[]));
+    assert_eq!(bench.standing(2), Standing::Out);
+}
+
+#[test]
+fn a_helper_has_time_to_be_heard_after_a_restart() {
+    let mut bench = one_out();
+    bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[8]));
+    let helped = Standing::Returning { helper: Some(Generation(8)) };
+    assert_eq!(bench.standing(2), helped);
+    bench.restart(config(5));
+    bench.adopt(five());
+    bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[7]));
+    assert_eq!((bench.epoch(), bench.standing(2)), (3, helped));
+    bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[7, 8]));
+    assert_eq!((bench.epoch(), bench.standing(2)), (3, helped));
+}
+
+#[test]
+fn one_copy_of_the_record_is_enough_and_is_written_twice_again() {
+    let mut bench = one_out();
+    bench.damage(100);
+    bench.stalled = true;
+    bench.restart(config(5));
+    bench.damage(DISK_BYTES as usize / 2 + 100);
+    bench.restart(config(5));
+    assert_eq!((bench.epoch(), bench.standing(2)), (2, Standing::Out));
+    for slot in [100, DISK_BYTES as usize / 2 + 100] {
+        bench.damage(slot);
+    }
+    bench.restart(config(5));
+    assert_eq!(bench.monitor.service(), MonitorService::Unusable(MonitorError::Damaged));
+    assert_eq!(bench.monitor.deadline(), None);
+}
+
+#[test]
+fn the_record_of_another_array_or_of_other_devices_is_refused() {
+    let mut bench = one_out();
+    let mut refused = |config: MonitorConfig| {
+        bench.restart(config);
+        match bench.monitor.service() {
+            MonitorService::Unusable(error) => error,
+            other => panic!("{other:?}"),
+        }
+    };
+    let other = MonitorConfig { array: ArrayId([2; 16]), ..config(5) };
+    assert_eq!(refused(other), MonitorError::OtherArray { found: ArrayId([1; 16]) });
+    assert_eq!(refused(config(6)), MonitorError::OtherDevices { device: DeviceId(5) });
+    assert_eq!(refused(config(4)), MonitorError::OtherDevices { device: DeviceId(4) });
+}
+
+/// The disk was lost, or is an old copy.
+#[test]
+fn a_monitor_that_is_behind_a_device_stops() {
+    let mut bench = Bench::new();
+    bench.renew_in(Epoch(2), host(7));
+    bench.renew_in(Epoch(2), device(9));
+    assert_eq!(bench.monitor.service(), MonitorService::Serving, "those are not its devices");
+    bench.hear(device(3));
+    bench.renew_in(Epoch(2), device(3));
+    let behind = MonitorError::Behind { device: DeviceId(3), theirs: Epoch(2), ours: Epoch(1) };
+    assert_eq!(bench.monitor.service(), MonitorService::Unusable(behind));
+    assert!(behind.to_string().contains("d3 lives by epoch e2"), "{behind}");
+    assert_eq!((bench.hear(device(3)), bench.monitor.deadline()), (None, None));
+}
+
+#[test]
+fn a_monitor_whose_disk_fails_stops() {
+    let mut bench = Bench::new();
+    bench.stalled = true;
+    bench.fence(1, &[1]);
+    bench.take(Input::DiskDone { tag: DiskTag(1), result: DiskResult::Done(Err(DiskError::Failed)) });
+    assert_eq!(bench.monitor.service(), MonitorService::Unusable(MonitorError::Disk(DiskError::Failed)));
+    let mut effects = Effects::new();
+    bench.monitor.step(bench.now, Input::Wake, &mut effects);
+    assert!(effects.is_empty() && bench.monitor.deadline().is_none());
+}
+
+#[test]
+fn volumes_that_make_no_sense_are_not_adopted() {
+    let mut bench = Bench::of(3);
+    let mut ask = |volume| bench.request(HostRequest::AdoptVolume { volume });
+    let one = volume(1, Scheme::Raid1 { copies: 2 }, &[0, 7]);
+    assert_eq!(ask(one), Err(HostError::NoSuchDevice { device: DeviceId(7) }));
+    let twice = volume(1, Scheme::Raid1 { copies: 2 }, &[1, 1]);
+    assert_eq!(ask(twice), Err(HostError::NoSuchVolume));
+    for id in 0..braid_base::limits::OBJECTS_MAX as u64 {
+        bench.adopt(volume(id, Scheme::Raid1 { copies: 2 }, &[0, 1]));
+    }
+    bench.adopt(volume(0, Scheme::Raid1 { copies: 2 }, &[0, 2]));
+    let mut ask = |volume| bench.request(HostRequest::AdoptVolume { volume });
+    let more = volume(5_000, Scheme::Raid1 { copies: 2 }, &[0, 1]);
+    assert_eq!(ask(more.clone()), Err(HostError::Busy));
+    bench.request(HostRequest::DropVolume { volume: VolumeId(0) }).expect("it is forgotten");
+    bench.adopt(more);
+}

@@ -1,0 +1,47 @@
+//! What networks and strangers bring: ignored, never believed.
+
+use crate::bench::*;
+use braid_base::{DeviceId, Epoch, Generation, LockServerId, NodeId, Time};
+use braid_machine::Input;
+use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply};
+
+#[test]
+fn devices_only_renew_and_nobody_else_is_one() {
+    let mut bench = Bench::new();
+    let fence = MonitorCommand::Fence { ticket: 1, below: Generation(9), except: vec![], also: vec![] };
+    let caught_up = MonitorCommand::CaughtUp { device: DeviceId(1), since: Epoch(1) };
+    let renew = || MonitorCommand::Renew { sent: Time(7), silent: vec![] };
+    let before = bench.monitor.counters().ignored;
+    for (node, command) in [
+        (device(1), fence),
+        (device(1), caught_up),
+        (device(9), renew()),
+        (NodeId::Monitor, renew()),
+        (NodeId::LockServer(LockServerId(99)), renew()),
+    ] {
+        while bench.hear(node).is_some() {}
+        bench.say(node, command);
+        assert_eq!(bench.hear(node), None);
+    }
+    let answer = MonitorAnswer { membership: None, away: vec![], reply: MonitorReply::Changed };
+    bench.take(Input::Message { from: device(1), message: Message::MonitorAnswer(answer) });
+    assert_eq!((bench.monitor.counters().ignored - before, bench.epoch()), (6, 1));
+}
+
+#[test]
+fn lock_servers_are_told_of_changes_while_they_are_heard() {
+    let mut bench = Bench::new();
+    for (server, renews) in [(0, true), (1, false)] {
+        bench.renew(lock_server(server));
+        bench.epochs.insert(lock_server(server), Epoch(u32::from(renews)));
+    }
+    bench.pass_with(SECOND * 9, &nodes(&[0, 1, 2, 3, 4], &[]));
+    bench.renew(lock_server(0));
+    bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[]));
+    bench.say(
+        host(3),
+        MonitorCommand::Fence { ticket: 1, below: Generation(0), except: vec![], also: vec![Generation(1)] },
+    );
+    assert_eq!(bench.hear(lock_server(0)).map(|answer| answer.reply), Some(MonitorReply::Changed));
+    assert_eq!((bench.hear(lock_server(1)), bench.hear(host(3))), (None, None), "it has never renewed");
+}

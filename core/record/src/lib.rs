@@ -1,0 +1,328 @@
+//! One small record that a machine keeps on its disk: written as a whole, in two copies, so that neither a crash nor rot loses it.
+//!
+//! ```text
+//!   0                slot 0: magic, format, length, sequence, the record …, checksum in the slot's last four bytes
+//!   R::SLOT_BYTES    slot 1: likewise
+//! ```
+//!
+//! The slot with the higher sequence counts; the other one is written next. A record is written to one slot after the other, and is
+//! the one that holds only when both have it: so a slot may be torn by a crash, or rot, and the other says what counts. A disk of
+//! zeros was never written: it holds the default.
+
+use braid_base::AlignedBuffer;
+use braid_base::checksum::crc32c;
+use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
+use bytes::{Buf, BufMut, Bytes};
+
+/// Bytes of a slot before the record.
+const HEADER_BYTES: usize = 24;
+/// Bytes of a slot behind the record.
+const CHECKSUM_BYTES: usize = 4;
+/// Lengths are counted in words of so many bytes.
+const WORD_BYTES: usize = 4;
+const READ: DiskTag = DiskTag(0);
+
+/// What can be kept so.
+pub trait Record: Clone + Default + PartialEq {
+    /// What its slots begin with.
+    const MAGIC: [u8; 8];
+    /// The format that this release writes.
+    const FORMAT: u32;
+    /// Bytes of a slot: a multiple of 512, with room for the largest record beside [`Record::EXTRA_BYTES`].
+    const SLOT_BYTES: usize;
+    /// Bytes of a slot that the record can't have.
+    const EXTRA_BYTES: usize = HEADER_BYTES + CHECKSUM_BYTES;
+    /// Bytes of the disk.
+    const DISK_BYTES: u64 = 2 * Self::SLOT_BYTES as u64;
+
+    /// Writes it out, in words of four bytes.
+    fn put(&self, to: &mut Vec<u8>);
+
+    /// Reads it; none if it makes no sense.
+    fn take(from: &mut &[u8]) -> Option<Self>;
+}
+
+/// Why a record can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Both slots hold something else than a record.
+    #[error("both copies are damaged")]
+    Damaged,
+    /// A newer release wrote it.
+    #[error("it has format {found}, which this release does not know")]
+    NewerFormat {
+        /// Its format.
+        found: u32,
+    },
+    /// The disk can't be read or written.
+    #[error(transparent)]
+    Disk(DiskError),
+}
+
+/// What the end of a disk command brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The record has been read.
+    Read,
+    /// It is being written still.
+    Writing,
+    /// It has been written.
+    Written,
+}
+
+/// A record, in memory and on disk.
+#[derive(Debug, Default)]
+pub struct Kept<R> {
+    durable: R,
+    /// Both slots have it.
+    twice: bool,
+    writing: Option<Writing<R>>,
+    sequence: u64,
+}
+
+#[derive(Debug)]
+struct Writing<R> {
+    record: R,
+    /// One slot has it.
+    once: bool,
+}
+
+impl<R: Record> Kept<R> {
+    /// Begins to read it.
+    pub fn start(&self, out: &mut Effects) {
+        out.disk(READ, DiskCommand::Read { offset: 0, length: R::DISK_BYTES as usize });
+    }
+
+    /// Hears of the end of a disk command.
+    pub fn on_disk_done(&mut self, result: DiskResult, out: &mut Effects) -> Result<Progress, RecordError> {
+        match result {
+            DiskResult::Read(bytes) => {
+                let (sequence, record, twice) = newest(&bytes.map_err(RecordError::Disk)?)?;
+                *self = Kept { durable: record, twice, writing: None, sequence };
+                Ok(Progress::Read)
+            }
+            DiskResult::Done(done) => {
+                done.map_err(RecordError::Disk)?;
+                let writing = self.writing.as_mut().expect("only this record is written");
+                if !std::mem::replace(&mut writing.once, true) {
+                    self.write_slot(out);
+                    return Ok(Progress::Writing);
+                }
+                self.durable = self.writing.take().expect("just seen").record;
+                self.twice = true;
+                Ok(Progress::Written)
+            }
+        }
+    }
+
+    /// The one that holds.
+    pub fn durable(&self) -> &R {
+        &self.durable
+    }
+
+    /// The one that is being written, if one is.
+    pub fn writing(&self) -> Option<&R> {
+        self.writing.as_ref().map(|writing| &writing.record)
+    }
+
+    /// Writes it anew if this one is another, or only one slot has it; and none is being written. True if it does.
+    pub fn update(&mut self, record: R, out: &mut Effects) -> bool {
+        if self.writing.is_some() || (self.twice && self.durable == record) {
+            return false;
+        }
+        self.writing = Some(Writing { record, once: false });
+        self.write_slot(out);
+        true
+    }
+
+    fn write_slot(&mut self, out: &mut Effects) {
+        let writing = self.writing.as_ref().expect("there is something to write");
+        self.sequence += 1;
+        let offset = self.sequence % 2 * R::SLOT_BYTES as u64;
+        let data = vec![encode(self.sequence, &writing.record)];
+        out.disk(DiskTag(self.sequence), DiskCommand::Write { offset, data, durable: true });
+    }
+}
+
+/// The newest whole slot, and whether the other says the same. A slot of zeros was never written.
+fn newest<R: Record>(disk: &[u8]) -> Result<(u64, R, bool), RecordError> {
+    let mut slots = Vec::new();
+    let mut unwritten = false;
+    for slot in disk.chunks(R::SLOT_BYTES) {
+        unwritten |= slot.iter().all(|byte| *byte == 0);
+        match decode(slot) {
+            Err(RecordError::Damaged) => {}
+            other => slots.push(other?),
+        }
+    }
+    slots.sort_by_key(|(sequence, _)| *sequence);
+    match slots.pop() {
+        Some((sequence, record)) => {
+            let twice = slots.pop().is_some_and(|(_, older)| older == record);
+            Ok((sequence, record, twice))
+        }
+        // One that is torn beside one that was never written: the first write of all, before which nothing was on record.
+        None if unwritten => Ok((0, R::default(), true)),
+        None => Err(RecordError::Damaged),
+    }
+}
+
+fn decode<R: Record>(slot: &[u8]) -> Result<(u64, R), RecordError> {
+    let checksum_at = R::SLOT_BYTES - CHECKSUM_BYTES;
+    let whole = slot.len() == R::SLOT_BYTES && slot[..8] == R::MAGIC;
+    if !whole || slot[checksum_at..] != crc32c(&slot[..checksum_at]).to_le_bytes() {
+        return Err(RecordError::Damaged);
+    }
+    let mut from = &slot[8..checksum_at];
+    let found = from.get_u32_le();
+    if found > R::FORMAT {
+        return Err(RecordError::NewerFormat { found });
+    }
+    let length = from.get_u32_le() as usize * WORD_BYTES;
+    let sequence = from.get_u64_le();
+    let mut body = from.get(..length).ok_or(RecordError::Damaged)?;
+    let record = R::take(&mut body).filter(|_| body.is_empty());
+    Ok((sequence, record.ok_or(RecordError::Damaged)?))
+}
+
+fn encode<R: Record>(sequence: u64, record: &R) -> Bytes {
+    let mut body = Vec::new();
+    record.put(&mut body);
+    assert!(body.len().is_multiple_of(WORD_BYTES), "a record is written in words");
+    assert!(body.len() + R::EXTRA_BYTES <= R::SLOT_BYTES, "the record is larger than a slot");
+    let mut slot = AlignedBuffer::zeroed(R::SLOT_BYTES);
+    let mut to = &mut slot[..];
+    to.put_slice(&R::MAGIC);
+    to.put_u32_le(R::FORMAT);
+    to.put_u32_le((body.len() / WORD_BYTES) as u32);
+    to.put_u64_le(sequence);
+    to.put_slice(&body);
+    let checksum_at = R::SLOT_BYTES - CHECKSUM_BYTES;
+    let checksum = crc32c(&slot[..checksum_at]);
+    slot[checksum_at..].copy_from_slice(&checksum.to_le_bytes());
+    slot.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_machine::Effect;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug, Default, PartialEq)]
+    struct Numbers(Vec<u32>);
+
+    impl Record for Numbers {
+        const MAGIC: [u8; 8] = *b"BraidTst";
+        const FORMAT: u32 = 1;
+        const SLOT_BYTES: usize = 512;
+
+        fn put(&self, to: &mut Vec<u8>) {
+            to.put_u32_le(self.0.len() as u32);
+            self.0.iter().for_each(|number| to.put_u32_le(*number));
+        }
+
+        fn take(from: &mut &[u8]) -> Option<Numbers> {
+            let count = from.try_get_u32_le().ok()?;
+            let number = |_| from.try_get_u32_le().ok();
+            (0..count).map(number).collect::<Option<_>>().map(Numbers)
+        }
+    }
+
+    const SLOT: usize = Numbers::SLOT_BYTES;
+
+    fn numbers(numbers: &[u32]) -> Numbers {
+        Numbers(numbers.to_vec())
+    }
+
+    fn read(disk: &[u8]) -> Result<(u64, Numbers, bool), RecordError> {
+        newest(disk)
+    }
+
+    #[test]
+    fn the_newest_whole_slot_counts() {
+        let mut disk = [encode(8, &numbers(&[1])), encode(9, &numbers(&[1, 2]))].concat();
+        assert_eq!(read(&disk), Ok((9, numbers(&[1, 2]), false)));
+        disk[SLOT + 20] ^= 1;
+        assert_eq!(read(&disk), Ok((8, numbers(&[1]), false)));
+        disk[20] ^= 1;
+        assert_eq!(read(&disk), Err(RecordError::Damaged), "nobody knows what was in them");
+    }
+
+    #[test]
+    fn a_disk_of_zeros_is_the_default_even_if_its_first_write_was_torn() {
+        let mut disk = vec![0; Numbers::DISK_BYTES as usize];
+        assert_eq!(read(&disk), Ok((0, numbers(&[]), true)));
+        disk[SLOT..][..100].copy_from_slice(&encode(1, &numbers(&[1]))[..100]);
+        assert_eq!(read(&disk), Ok((0, numbers(&[]), true)));
+    }
+
+    #[test]
+    fn no_record_that_was_written_is_lost_with_a_slot() {
+        let mut disk = vec![0; Numbers::DISK_BYTES as usize];
+        let mut kept = Kept::default();
+        for round in 1..5 {
+            let written = numbers(&[round]);
+            let mut out = Effects::new();
+            assert!(kept.update(written.clone(), &mut out));
+            for progress in [Progress::Writing, Progress::Written] {
+                assert_eq!((kept.writing(), kept.durable() == &written), (Some(&written), false));
+                let write = out.drain().next();
+                let Some(Effect::Disk { command: DiskCommand::Write { offset, data, .. }, .. }) = write else {
+                    panic!("each slot is written");
+                };
+                disk[offset as usize..][..SLOT].copy_from_slice(&data[0]);
+                assert_eq!(kept.on_disk_done(DiskResult::Done(Ok(())), &mut out), Ok(progress));
+            }
+            assert_eq!((kept.writing(), kept.durable()), (None, &written));
+            assert_eq!(read(&disk).map(|(_, found, twice)| (found, twice)), Ok((written.clone(), true)));
+            for slot in [0, SLOT] {
+                disk[slot + 28] ^= 1;
+                assert_eq!(read(&disk).map(|(_, found, _)| found), Ok(written.clone()));
+                disk[slot + 28] ^= 1;
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_that_only_one_slot_has_is_written_again() {
+        let disk = [encode(8, &numbers(&[1])), vec![1; SLOT].into()].concat();
+        let mut kept = Kept::default();
+        let mut out = Effects::new();
+        assert_eq!(kept.on_disk_done(DiskResult::Read(Ok(disk.into())), &mut out), Ok(Progress::Read));
+        assert!(kept.update(numbers(&[1]), &mut out));
+        let mut commands = out.drain();
+        let Some(Effect::Disk { command: DiskCommand::Write { offset, .. }, .. }) = commands.next() else {
+            panic!("it is written");
+        };
+        assert_eq!(offset, SLOT as u64, "to the slot that has it not");
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_name() {
+        let mut slot = encode(1, &numbers(&[])).to_vec();
+        slot[8] = 9;
+        seal(&mut slot);
+        assert_eq!(read(&[slot, vec![0; SLOT]].concat()), Err(RecordError::NewerFormat { found: 9 }));
+    }
+
+    fn seal(slot: &mut [u8]) {
+        let at = SLOT - CHECKSUM_BYTES;
+        let checksum = crc32c(&slot[..at]).to_le_bytes();
+        slot[at..].copy_from_slice(&checksum);
+    }
+
+    proptest! {
+        /// A checksum keeps out what rots, not what was written wrong.
+        #[test]
+        fn what_makes_no_sense_is_damaged(words in prop::collection::vec(0u32..200, 4..8)) {
+            let mut slot = encode(1, &numbers(&[7; 5])).to_vec();
+            for (index, word) in words.iter().enumerate().filter(|(index, _)| !matches!(index, 1 | 2)) {
+                slot[12 + 4 * index..][..4].copy_from_slice(&word.to_le_bytes());
+            }
+            seal(&mut slot);
+            let sound = words[0] == words[3] + 1 && words[3] < 120;
+            prop_assert_eq!(decode::<Numbers>(&slot).is_ok(), sound);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What other devices have missed: while one is out, the hostwrites that take effect here, by device and object, in blocks of the
+//! volume. Why, and what becomes of it: `docs/membership.md`.
+//!
+//! It follows from the journal's records alone, live and in replay, and takes none of its own but in a snapshot. There its room is
+//! bounded: where too many extents come together, close neighbours become one. So more may be brought to a device than it
+//! missed, and never less.
+
+use crate::record::{MISSED_PER_RECORD, Record, missed_len};
+use braid_base::{BlockRange, DeviceId, Epoch, Member, Membership, ObjectId, Standing};
+use braid_wire::Linkage;
+use std::collections::BTreeMap;
+
+/// The most extents for one device and object.
+const EXTENTS_MAX: usize = 16_384;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Missed {
+    /// All members that are not in, but for the device itself. Nobody, as a rule: then commits cost nothing here.
+    absent: Vec<Member>,
+    extents: BTreeMap<(DeviceId, ObjectId), Extents>,
+    /// What they take in a snapshot, and about the most that they may.
+    bytes: u64,
+    budget: u64,
+}
+
+/// The blocks of a hostwrite.
+pub(crate) fn extent_of(linkage: Linkage) -> BlockRange {
+    BlockRange::between(linkage.first, linkage.last.saturating_add(1))
+}
+
+/// True if what was written in `epoch` did not reach `member`.
+fn misses(member: &Member, epoch: Epoch) -> bool {
+    match member.standing {
+        Standing::In => false,
+        Standing::Returning { .. } => member.since > epoch,
+        Standing::Out => true,
+    }
+}
+
+impl Missed {
+    /// Nobody is out. Extents may take about `budget` bytes of a snapshot.
+    pub fn new(budget: u64) -> Missed {
+        Missed { absent: Vec::new(), extents: BTreeMap::new(), bytes: 0, budget }
+    }
+
+    /// Goes by another membership, in which the device itself is `own`.
+    pub fn go_by(&mut self, membership: &Membership, own: DeviceId) {
+        let is_absent = |member: &&Member| member.standing != Standing::In && member.device != own;
+        self.absent = membership.members.iter().filter(is_absent).copied().collect();
+    }
+
+    /// Drops what devices have missed that are whole again, or are no members any more.
+    pub fn drop_of_present(&mut self) {
+        let absent = &self.absent;
+        self.extents.retain(|(device, _), _| absent.iter().any(|member| member.device == *device));
+        self.count();
+    }
+
+    /// Drops what anybody has missed of an object that is removed.
+    pub fn drop_of_object(&mut self, object: ObjectId) {
+        self.extents.retain(|(_, of), _| *of != object);
+        self.count();
+    }
+
+    fn count(&mut self) {
+        self.bytes = self.extents.values().map(Extents::journal_len).sum();
+    }
+
+    /// True if nobody misses anything that takes effect.
+    pub fn is_nobody_absent(&self) -> bool {
+        self.absent.is_empty()
+    }
+
+    /// A hostwrite of `epoch` has taken effect, or may yet: all who are absent miss it, or those of them that `concerns` picks.
+    pub fn add(&mut self, object: ObjectId, linkage: Linkage, epoch: Epoch, concerns: impl Fn(DeviceId) -> bool) {
+        for index in 0..self.absent.len() {
+            let member = self.absent[index];
+            if misses(&member, epoch) && concerns(member.device) {
+                self.insert(member.device, object, extent_of(linkage));
+            }
+        }
+    }
+
+    /// Takes in some blocks.
+    pub fn insert(&mut self, device: DeviceId, object: ObjectId, blocks: BlockRange) {
+        if blocks.is_empty() {
+            return;
+        }
+        let extents = self.extents.entry((device, object)).or_default();
+        // A new one counts nothing yet: `journal_len` of no extents is zero.
+        let before = extents.journal_len();
+        extents.insert(blocks);
+        if extents.len() > EXTENTS_MAX {
+            extents.coarsen(EXTENTS_MAX / 4 * 3);
+        }
+        self.bytes = self.bytes - before + extents.journal_len();
+        while self.bytes > self.budget {
+            let largest = self.extents.values_mut().max_by_key(|extents| extents.len());
+            let Some(largest) = largest.filter(|extents| extents.len() > 1) else { return };
+            let before = largest.journal_len();
+            largest.coarsen(largest.len() / 2);
+            self.bytes = self.bytes - before + largest.journal_len();
+        }
+    }
+
+    /// What a device has missed of an object from block `from` on; ascending and apart.
+    pub fn of(&self, device: DeviceId, object: ObjectId, from: u64) -> impl Iterator<Item = BlockRange> {
+        self.extents.get(&(device, object)).into_iter().flat_map(move |extents| extents.from(from))
+    }
+
+    /// How many extents there are.
+    pub fn len(&self) -> usize {
+        self.extents.values().map(Extents::len).sum()
+    }
+
+    /// The room to be kept for them in a snapshot. It does not depend on who is out: when somebody goes, the journal may be as full
+    /// as it ever is.
+    pub fn journal_room(&self) -> u64 {
+        self.bytes.max(self.budget)
+    }
+
+    /// What a snapshot says of them.
+    pub fn records(&self) -> impl Iterator<Item = Record> {
+        self.extents.iter().flat_map(|((device, object), extents)| {
+            let all: Vec<BlockRange> = extents.from(0).collect();
+            let record =
+                |part: &[BlockRange]| Record::Missed { device: *device, object: *object, extents: part.to_vec() };
+            all.chunks(MISSED_PER_RECORD).map(record).collect::<Vec<_>>()
+        })
+    }
+}
+
+/// Runs of blocks, no two of which touch: the first block, and the one behind the last.
+#[derive(Debug, Default)]
+struct Extents {
+    runs: BTreeMap<u64, u64>,
+}
+
+impl Extents {
+    fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    fn journal_len(&self) -> u64 {
+        missed_len(self.len())
+    }
+
+    fn insert(&mut self, blocks: BlockRange) {
+        let (mut start, mut end) = (blocks.start, blocks.end());
+        while let Some((first, behind)) = self.runs.range(..=end).next_back().map(|(first, behind)| (*first, *behind)) {
+            if behind < start {
+                break;
+            }
+            self.runs.remove(&first);
+            (start, end) = (start.min(first), end.max(behind));
+        }
+        self.runs.insert(start, end);
+    }
+
+    /// Joins the closest neighbours, until `count` runs are left.
+    fn coarsen(&mut self, count: usize) {
+        let excess = self.len().saturating_sub(count.max(1));
+        let pairs = self.runs.iter().zip(self.runs.keys().skip(1));
+        let mut gaps: Vec<(u64, u64)> = pairs.map(|((_, behind), next)| (next - behind, *next)).collect();
+        if excess == 0 || gaps.is_empty() {
+            return;
+        }
+        gaps.select_nth_unstable(excess - 1);
+        for (gap, next) in &gaps[..excess] {
+            self.insert(BlockRange::new(next - gap, *gap));
+        }
+    }
+
+    fn from(&self, from: u64) -> impl Iterator<Item = BlockRange> {
+        let before = self.runs.range(..from).next_back().filter(|(_, behind)| **behind > from);
+        let cut = before.map(|(_, behind)| BlockRange::between(from, *behind));
+        let rest = self.runs.range(from..).map(|(first, behind)| BlockRange::between(*first, *behind));
+        cut.into_iter().chain(rest)
+    }
+}
+
+/// Sorts ranges, and joins those that touch or share blocks.
+pub(crate) fn merged(mut ranges: Vec<BlockRange>) -> Vec<BlockRange> {
+    ranges.sort_unstable();
+    let mut merged: Vec<BlockRange> = Vec::with_capacity(ranges.len());
+    for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+        match merged.last_mut() {
+            Some(last) if last.end() >= range.start => {
+                *last = BlockRange::between(last.start, last.end().max(range.end()))
+            }
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    const DEVICE: DeviceId = DeviceId(4);
+    const OBJECT: ObjectId = ObjectId(6);
+
+    fn found(missed: &Missed, object: ObjectId) -> Vec<BlockRange> {
+        missed.of(DEVICE, object, 0).collect()
+    }
+
+    fn starts(extents: &[BlockRange]) -> Vec<u64> {
+        extents.iter().map(|extent| extent.start).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn runs_are_the_blocks_that_were_put_in(
+            ranges in prop::collection::vec((0u64..300, 0u64..12), 0..40), from in 0u64..320,
+        ) {
+            let (mut missed, mut naive) = (Missed::new(1 << 20), BTreeSet::new());
+            for (start, count) in ranges {
+                missed.insert(DEVICE, OBJECT, BlockRange::new(start, count));
+                naive.extend(start..start + count);
+            }
+            let runs: Vec<_> = missed.of(DEVICE, OBJECT, from).collect();
+            let blocks: Vec<u64> = runs.iter().flat_map(|run| run.blocks()).collect();
+            prop_assert_eq!(blocks, naive.range(from..).copied().collect::<Vec<_>>());
+            prop_assert!(runs.windows(2).all(|pair| pair[0].end() < pair[1].start), "{:?}", runs);
+            let all = found(&missed, OBJECT);
+            prop_assert_eq!(merged(all.iter().rev().copied().chain(all.clone()).collect()), all);
+        }
+    }
+
+    #[test]
+    fn beyond_the_bound_the_closest_neighbours_are_joined() {
+        let mut missed = Missed::new(1 << 20);
+        // Pairs whose halves are a block apart, each pair far from the next.
+        let pairs = EXTENTS_MAX as u64 / 2;
+        for pair in 0..pairs {
+            missed.insert(DEVICE, OBJECT, BlockRange::new(pair * 100, 1));
+            missed.insert(DEVICE, OBJECT, BlockRange::new(pair * 100 + 2, 1));
+        }
+        assert_eq!(found(&missed, OBJECT).len(), EXTENTS_MAX);
+        missed.insert(DEVICE, OBJECT, BlockRange::new(1 << 40, 1));
+        let extents = found(&missed, OBJECT);
+        assert_eq!(extents.len(), EXTENTS_MAX / 4 * 3);
+        let joined = extents.iter().filter(|extent| extent.count == 3).count();
+        assert_eq!(joined, EXTENTS_MAX / 4 + 1);
+        assert!(extents.iter().all(|extent| extent.count <= 3), "no pair is joined with another");
+        assert_eq!(extents.last(), Some(&BlockRange::new(1 << 40, 1)));
+    }
+
+    #[test]
+    fn beyond_the_budget_the_largest_gives_way() {
+        let budget = missed_len(100) + 2 * missed_len(1);
+        let mut missed = Missed::new(budget);
+        for at in 0..100 {
+            missed.insert(DEVICE, OBJECT, BlockRange::new(at * 10, 1));
+        }
+        for object in 7..9 {
+            missed.insert(DEVICE, ObjectId(object), BlockRange::new(50, 1));
+        }
+        assert_eq!((missed.len(), missed.bytes), (102, budget));
+        missed.insert(DEVICE, ObjectId(7), BlockRange::new(70, 1));
+        assert_eq!(found(&missed, OBJECT).len(), 50);
+        assert_eq!(starts(&found(&missed, ObjectId(7))), [50, 70]);
+        assert_eq!(starts(&found(&missed, ObjectId(8))), [50]);
+        assert_eq!(missed.journal_room(), budget);
+    }
+
+    #[test]
+    fn where_nothing_can_be_joined_all_is_kept() {
+        let mut missed = Missed::new(missed_len(1));
+        for object in 1..9 {
+            missed.insert(DEVICE, ObjectId(object), BlockRange::new(object, 1));
+        }
+        assert_eq!(missed.len(), 8);
+        assert_eq!(missed.journal_room(), 8 * missed_len(1));
+    }
+
+    #[test]
+    fn what_is_counted_is_what_the_records_take() {
+        let mut missed = Missed::new(1 << 20);
+        for at in 0..MISSED_PER_RECORD as u64 * 2 + 3 {
+            missed.insert(DEVICE, OBJECT, BlockRange::new(at * 10, 1));
+        }
+        missed.insert(DEVICE, ObjectId(9), BlockRange::new(5, 5));
+        let mut bytes = Vec::new();
+        let records: Vec<_> = missed.records().collect();
+        records.iter().for_each(|record| record.encode(&mut bytes));
+        assert_eq!((records.len(), bytes.len() as u64), (4, missed.bytes));
+        missed.drop_of_object(OBJECT);
+        assert_eq!(missed.bytes, missed_len(1));
+        missed.drop_of_present();
+        assert_eq!((missed.len(), missed.bytes), (0, 0));
+    }
+}

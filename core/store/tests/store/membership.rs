@@ -1,0 +1,304 @@
+//! What follows from a membership, case by case: what others have missed, and what goes when this device has been out itself.
+
+use crate::disk::TestDisk;
+use crate::protocol::{Bench, OBJECT, config, data, intent, pattern, transaction};
+use braid_base::{BlockRange, DeviceId, Epoch, Member, Membership, ObjectId, Standing, limits};
+use braid_store::{Intent, Storage, Store, StoreEvent};
+use braid_wire::{Failure, Linkage, ObjectDescription, Ordering};
+use std::collections::BTreeSet;
+
+/// Whose store it is, and two others of whom intents are made.
+const OWN: DeviceId = DeviceId(2);
+const OTHER: DeviceId = DeviceId(1);
+const THIRD: DeviceId = DeviceId(3);
+const NOT_REDUNDANT: ObjectId = ObjectId(8);
+const RETURNING: Standing = Standing::Returning { helper: None };
+
+/// All are in since the first epoch, but for these.
+fn membership(epoch: u32, others: &[(DeviceId, Standing, u32)]) -> Membership {
+    let mut membership = Membership::first([OTHER, OWN, THIRD, DeviceId(4)]);
+    membership.epoch = Epoch(epoch);
+    for (device, standing, since) in others {
+        let member = Member { device: *device, standing: *standing, since: Epoch(*since) };
+        *membership.member_mut(*device).expect("it is a member") = member;
+    }
+    membership
+}
+
+impl Bench {
+    /// One object that is redundant and one that is not, and everybody in.
+    fn with_members(mut self) -> Bench {
+        let bench = &mut self;
+        for (object, redundant) in [(OBJECT, true), (NOT_REDUNDANT, false)] {
+            let description = ObjectDescription { object, blocks: 100, ordering: Ordering::Timestamp, redundant };
+            bench.store.create_object(1, description, &mut bench.out);
+        }
+        bench.settle();
+        bench.events.clear();
+        assert_eq!(bench.adopt(membership(1, &[])), []);
+        self
+    }
+
+    fn adopt(&mut self, membership: Membership) -> Vec<u64> {
+        self.store.adopt(9, membership, &mut self.out);
+        self.run();
+        match self.events.pop_front() {
+            Some(StoreEvent::Adopted { ticket: 9, dropped }) => dropped.iter().map(|id| id.sequence).collect(),
+            event => panic!("adopted a membership, heard {event:?}"),
+        }
+    }
+
+    fn missed(&self, device: DeviceId, object: ObjectId) -> Vec<(u64, u64)> {
+        let (extents, next) = self.store.missed(device, object, 0);
+        assert_eq!(next, None);
+        extents.iter().map(|extent| (extent.start, extent.count)).collect()
+    }
+
+    fn prepare_at(&mut self, sequence: u64, epoch: u32, first: u64, last: u64) {
+        assert_eq!(self.prepare(written(sequence, epoch, first, last)), Ok(()));
+    }
+
+    fn write_at(&mut self, sequence: u64, epoch: u32, first: u64, last: u64) {
+        self.prepare_at(sequence, epoch, first, last);
+        self.commit(sequence);
+    }
+}
+
+/// A write to block `sequence` in an epoch, part of a hostwrite from `first` to `last`; this device and another take part.
+fn written(sequence: u64, epoch: u32, first: u64, last: u64) -> Intent {
+    Intent {
+        epoch: Epoch(epoch),
+        linkage: Linkage { first, last },
+        ..intent(sequence, vec![data(sequence % 100, 1, sequence)])
+    }
+}
+
+fn elsewhere(intent: Intent) -> Intent {
+    Intent { object: NOT_REDUNDANT, ..intent }
+}
+
+#[test]
+fn who_is_out_misses_what_takes_effect_meanwhile() {
+    let mut bench = Bench::new(1).with_members();
+    bench.write_at(1, 1, 10, 12);
+    bench.store.settle(transaction(2).host, 2);
+    assert_eq!(bench.adopt(membership(2, &[(THIRD, Standing::Out, 2)])), []);
+    assert_eq!(bench.missed(THIRD, OBJECT), []);
+    bench.write_at(2, 2, 20, 22);
+    bench.prepare_at(3, 2, 23, 25);
+    bench.prepare_at(4, 2, 40, 45);
+    bench.abort(4);
+    let other = elsewhere(written(5, 2, 50, 51));
+    assert_eq!(bench.prepare(other), Ok(()));
+    bench.commit(5);
+    bench.store.apply(bench.now, written(6, 2, 60, 60), &mut bench.out);
+    bench.settle();
+    assert_eq!(bench.events.pop_front(), Some(StoreEvent::Applied { transaction: transaction(6), result: Ok(()) }));
+    // What is undecided may be missed yet, and counts; what was aborted does not.
+    assert_eq!(bench.missed(THIRD, OBJECT), [(20, 6), (60, 1)]);
+    assert_eq!(bench.missed(THIRD, NOT_REDUNDANT), []);
+    assert_eq!(bench.missed(OTHER, OBJECT), []);
+    assert_eq!(bench.counter("extents_missed"), 2);
+}
+
+#[test]
+fn who_returns_misses_what_was_written_before() {
+    let mut bench = Bench::new(1).with_members();
+    bench.adopt(membership(2, &[(THIRD, Standing::Out, 2)]));
+    bench.prepare_at(1, 2, 10, 10);
+    bench.adopt(membership(3, &[(THIRD, RETURNING, 3)]));
+    bench.prepare_at(2, 3, 20, 20);
+    assert_eq!(bench.missed(THIRD, OBJECT), [(10, 1)]);
+    bench.commit(1);
+    bench.commit(2);
+    assert_eq!(bench.missed(THIRD, OBJECT), [(10, 1)], "it takes part in what is written in its presence");
+    // Another epoch with the same devices changes nothing; its being whole does.
+    bench.adopt(membership(4, &[(THIRD, RETURNING, 3)]));
+    assert_eq!(bench.missed(THIRD, OBJECT), [(10, 1)]);
+    bench.adopt(membership(5, &[(THIRD, Standing::In, 3)]));
+    assert_eq!(bench.missed(THIRD, OBJECT), []);
+    assert_eq!(bench.counter("extents_missed"), 0);
+}
+
+#[test]
+fn who_goes_out_has_missed_what_is_undecided_or_unconfirmed() {
+    let mut bench = Bench::new(1).with_members();
+    bench.write_at(1, 1, 10, 10);
+    bench.write_at(2, 1, 20, 20);
+    bench.store.forget(transaction(2));
+    bench.prepare_at(3, 1, 30, 30);
+    assert_eq!(bench.prepare(elsewhere(written(4, 1, 40, 40))), Ok(()));
+    assert_eq!(bench.prepare(Intent { participants: vec![OWN, THIRD], ..written(5, 1, 50, 50) }), Ok(()));
+    bench.adopt(membership(2, &[(OTHER, Standing::Out, 2)]));
+    // In the last one it had no part: it misses it only if it is committed.
+    assert_eq!(bench.counter("extents_missed"), 2);
+    assert_eq!(bench.missed(OTHER, OBJECT), [(10, 1), (30, 1), (50, 1)]);
+    bench.abort(3);
+    bench.abort(5);
+    assert_eq!(bench.missed(OTHER, OBJECT), [(10, 1), (30, 1)], "once on record it stays");
+}
+
+#[test]
+fn what_was_missed_outlives_checkpoints_and_restarts_until_the_object_goes() {
+    let mut bench = Bench::new(1).with_members();
+    bench.prepare_at(1, 1, 500, 500);
+    bench.adopt(membership(2, &[(OTHER, Standing::Out, 2)]));
+    // More than one record holds.
+    let mut expected: Vec<(u64, u64)> = vec![(500, 1)];
+    for sequence in 2..700 {
+        bench.write_at(sequence, 2, sequence * 1000, sequence * 1000);
+        expected.push((sequence * 1000, 1));
+    }
+    assert!(bench.counter("checkpoints") > 0);
+    for _ in 0..2 {
+        assert_eq!(bench.missed(OTHER, OBJECT), expected);
+        let (again, recovered) = bench.restart().expect("nothing is wrong");
+        bench = again;
+        assert_eq!(recovered.membership.as_ref(), bench.store.membership());
+        assert_eq!(recovered.membership.map(|membership| membership.epoch), Some(Epoch(2)));
+        assert_eq!(recovered.intents[0].epoch, Epoch(1));
+        assert_eq!(recovered.intents[0].linkage, Linkage { first: 500, last: 500 });
+    }
+    bench.store.remove_object(5, OBJECT, &mut bench.out);
+    bench.settle();
+    bench.events.clear();
+    assert_eq!(bench.counter("extents_missed"), 0);
+    let (bench, _) = bench.restart().expect("nothing is wrong");
+    assert_eq!(bench.counter("extents_missed"), 0);
+}
+
+#[test]
+fn a_long_answer_comes_in_parts() {
+    let disk = TestDisk::formatted(Store::format_with(&config(), 77, Some(4 << 20)).expect("it is large enough"));
+    let mut bench = Bench::start(disk, 1).expect("it was just made").0.with_members();
+    bench.adopt(membership(2, &[(OTHER, Standing::Out, 2)]));
+    let count = limits::EXTENTS_MAX as u64 + 60;
+    for sequence in 1..=count {
+        bench.write_at(sequence, 2, sequence * 10, sequence * 10);
+    }
+    let mut expected: BTreeSet<u64> = (1..=count).map(|sequence| sequence * 10).collect();
+    let parts = |bench: &Bench, expected: &BTreeSet<u64>| {
+        let (mut found, mut parts, mut from) = (Vec::new(), Vec::new(), Some(0));
+        while let Some(at) = from {
+            let (extents, next) = bench.store.missed(OTHER, OBJECT, at);
+            assert!(extents.windows(2).all(|pair| pair[0].end() < pair[1].start));
+            found.extend(extents.iter().flat_map(|extent| extent.blocks()));
+            parts.push(extents.len());
+            from = next;
+        }
+        assert_eq!(found, expected.iter().copied().collect::<Vec<_>>());
+        parts
+    };
+    assert_eq!(parts(&bench, &expected), [limits::EXTENTS_MAX, 60]);
+    // Undecided ones behind, between, and over many others.
+    let undecided = [(0, 3), (93, 95), (15_000, 16_000), (20_473, 20_478), (20_495, 20_505), (90_000, 90_100)];
+    for (sequence, (first, last)) in (count + 1..).zip(undecided) {
+        let intent = Intent { participants: vec![OWN, THIRD], ..written(sequence, 2, first, last) };
+        assert_eq!(bench.prepare(intent), Ok(()));
+        expected.extend(first..=last);
+    }
+    assert_eq!(parts(&bench, &expected), [limits::EXTENTS_MAX - 100 + 3, 60 + 1]);
+    let (extents, next) = bench.store.missed(OTHER, OBJECT, 15_500);
+    assert_eq!((extents[0], next), (BlockRange::new(15_500, 501), None));
+}
+
+#[test]
+fn a_device_that_was_out_drops_what_the_others_have_decided_without_it() {
+    let mut bench = Bench::new(1).with_members();
+    bench.write_at(1, 1, 10, 10);
+    bench.prepare_at(2, 1, 20, 20);
+    assert_eq!(bench.prepare(elsewhere(written(3, 1, 30, 30))), Ok(()));
+    assert_eq!(bench.prepare(elsewhere(written(4, 1, 40, 40))), Ok(()));
+    bench.commit(4);
+    let free = bench.counter("slots_free");
+    assert_eq!(bench.prepare(Intent { epoch: Epoch(1), ..intent(5, vec![data(48, 16, 5)]) }), Ok(()));
+    assert_eq!(bench.counter("slots_free"), free - 1);
+    assert_eq!(bench.adopt(membership(4, &[(OWN, RETURNING, 3)])), [2, 5]);
+    assert_eq!(bench.counter("slots_free"), free);
+    bench.prepare_at(6, 4, 60, 60);
+    for round in 0..2 {
+        let (again, recovered) = bench.restart().expect("nothing is wrong");
+        bench = again;
+        let intents: Vec<u64> = recovered.intents.iter().map(|intent| intent.transaction.sequence).collect();
+        let commits: Vec<u64> = recovered.commits.iter().map(|commit| commit.transaction.sequence).collect();
+        assert_eq!((intents, commits), (vec![3, 6], vec![4]), "round {round}");
+    }
+    assert_eq!(bench.read(1, 1), Ok(pattern(1)), "what was committed is there");
+    // In the same presence nothing more is dropped.
+    assert_eq!(bench.adopt(membership(5, &[(OWN, Standing::In, 3)])), []);
+}
+
+#[test]
+fn an_intent_that_is_late_for_a_membership_is_refused() {
+    let mut bench = Bench::new(1).with_members();
+    for sequence in 1..4 {
+        bench.store.prepare(bench.now, written(sequence, 1, 10, 10), &mut bench.out);
+        bench.perform();
+    }
+    let elsewhere = elsewhere(written(9, 1, 10, 10));
+    bench.store.prepare(bench.now, elsewhere, &mut bench.out);
+    bench.store.adopt(9, membership(3, &[(OWN, RETURNING, 3)]), &mut bench.out);
+    bench.store.prepare(bench.now, written(4, 2, 10, 10), &mut bench.out);
+    bench.store.prepare(bench.now, written(5, 3, 10, 10), &mut bench.out);
+    bench.settle();
+    for (sequence, expected) in
+        [(1, Err(Failure::Absent)), (2, Err(Failure::Absent)), (4, Err(Failure::Absent)), (5, Ok(())), (9, Ok(()))]
+    {
+        let expected = StoreEvent::Prepared { transaction: transaction(sequence), result: expected };
+        assert!(bench.events.contains(&expected), "{expected:?} of {:?}", bench.events);
+    }
+    assert!(bench.events.contains(&StoreEvent::Adopted { ticket: 9, dropped: Vec::new() }));
+    let (_, recovered) = bench.restart().expect("nothing is wrong");
+    let intents: Vec<u64> = recovered.intents.iter().map(|intent| intent.transaction.sequence).collect();
+    assert_eq!(intents, [5, 9]);
+}
+
+#[test]
+fn the_first_membership_drops_nothing_and_an_old_one_changes_nothing() {
+    let mut bench = Bench::with_object(100);
+    bench.prepare_at(1, 1, 10, 10);
+    assert_eq!(bench.adopt(membership(7, &[(OWN, Standing::In, 5)])), []);
+    bench.prepare_at(2, 1, 10, 10);
+    for epoch in [7, 6] {
+        assert_eq!(bench.adopt(membership(epoch, &[(OWN, Standing::In, 6), (OTHER, Standing::Out, 6)])), []);
+        assert_eq!(bench.missed(OTHER, OBJECT), []);
+    }
+    let (bench, recovered) = bench.restart().expect("nothing is wrong");
+    assert_eq!(recovered.intents.len(), 2);
+    assert_eq!(bench.store.membership(), Some(&membership(7, &[(OWN, Standing::In, 5)])));
+}
+
+#[test]
+fn the_journal_does_not_fill_with_what_is_missed() {
+    let mut bench = Bench::new(1).with_members();
+    bench.adopt(membership(2, &[(OTHER, Standing::Out, 2), (THIRD, Standing::Out, 2)]));
+    let count = 12_000;
+    for sequence in 1..=count {
+        assert_eq!(bench.prepare(written(sequence, 2, sequence * 10, sequence * 10)), Ok(()));
+        bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
+        bench.run();
+        bench.events.clear();
+        bench.store.forget(transaction(sequence));
+    }
+    let kept = bench.counter("extents_missed") * 16;
+    assert!((crate::protocol::JOURNAL / 64..crate::protocol::JOURNAL / 32).contains(&kept), "{kept} bytes");
+    for device in [OTHER, THIRD] {
+        let (extents, _) = bench.store.missed(device, OBJECT, 0);
+        let held = |block| extents.iter().any(|extent| extent.contains(BlockRange::new(block, 1)));
+        assert!((1..=count).all(|sequence| held(sequence * 10)));
+    }
+    assert!(bench.counter("journal_bytes_used") < crate::protocol::JOURNAL * 3 / 4);
+}
+
+#[test]
+fn who_is_in_costs_a_commit_nothing() {
+    let cost = |out: &[(DeviceId, Standing, u32)]| {
+        let mut bench = Bench::new(1).with_members();
+        bench.adopt(membership(2, out));
+        bench.settle();
+        let before = bench.counter("disk_write_bytes");
+        bench.write_at(1, 2, 10, 10);
+        bench.counter("disk_write_bytes") - before
+    };
+    assert_eq!(cost(&[]), cost(&[(OTHER, Standing::Out, 2)]), "and who is out no more");
+}

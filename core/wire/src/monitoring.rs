@@ -1,0 +1,84 @@
+//! What devices, hosts and lock servers say to the array's monitor, which decides who is in (`docs/membership.md`).
+//!
+//! ```text
+//!   device or host                              monitor
+//!    │ Renew (epoch it lives by, when sent)        │   every 500 ms
+//!    │────────────────────────────────────────────►│
+//!    │◄──────────────── Lease (when it was sent)   │   and the membership, where the asker has an older one
+//!    │                                             │
+//!    │◄──────────────────────── Changed (unasked)  │   a new membership, at once, to all it knows
+//!    │ Renew (the new epoch)                       │   once the device has it durably
+//!    │────────────────────────────────────────────►│
+//! ```
+//!
+//! A device serves until a lease's length after it *sent* what was answered, by its own clock. The monitor counts from when it
+//! answered, and longer; so a device that is taken out serves no more.
+
+use braid_base::{DeviceId, Epoch, Generation, Membership, Time};
+
+/// To the monitor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MonitorRequest {
+    /// The epoch that the sender lives by; zero if it knows none. A device has it durably.
+    pub epoch: Epoch,
+    /// What it wants.
+    pub command: MonitorCommand,
+}
+
+/// What somebody wants of the monitor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MonitorCommand {
+    /// A device, host or lock server is there. Answered by [`MonitorReply::Lease`].
+    Renew {
+        /// When it sent this, by its own clock: the answer says it again.
+        sent: Time,
+        /// Of a host: devices that do not answer it.
+        silent: Vec<DeviceId>,
+    },
+    /// Hosts are to be kept out: answered by [`MonitorReply::Fenced`], once no device serves them any more.
+    Fence {
+        /// Names the request; the answer carries it.
+        ticket: u64,
+        /// Every generation below this one…
+        below: Generation,
+        /// …except these, which still live…
+        except: Vec<Generation>,
+        /// …and these besides.
+        also: Vec<Generation>,
+    },
+    /// A returning device has all that it missed: its helper says so, again until the membership does, too.
+    CaughtUp {
+        /// Which device.
+        device: DeviceId,
+        /// The epoch in which it came back.
+        since: Epoch,
+    },
+}
+
+/// From the monitor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MonitorAnswer {
+    /// Who is in; none if the asker has that already.
+    pub membership: Option<Membership>,
+    /// Devices that are in and whose leases have run out, but that can't be taken out, since too many are.
+    pub away: Vec<DeviceId>,
+    /// The reply.
+    pub reply: MonitorReply,
+}
+
+/// What the monitor says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MonitorReply {
+    /// To a renewal: to a device, a lease.
+    Lease {
+        /// When the asker sent its request, by its own clock.
+        sent: Time,
+    },
+    /// Hosts are kept out: no device serves them any more, and none ever will.
+    Fenced {
+        /// Which request.
+        ticket: u64,
+    },
+    /// Unasked: something has changed.
+    Changed,
+}
