@@ -260,7 +260,7 @@ impl fmt::Display for Case {
     /// As on the command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (a, b) = self.writes;
-        write!(f, "--array {} --ordering {} --writes {}+{}", self.array, self.ordering, a.name(), b.name())?;
+        write!(f, "--on {} --ordering {} --writes {}+{}", self.array, self.ordering, a.name(), b.name())?;
         self.without.map_or(Ok(()), |device| write!(f, " --without {}", device.0))
     }
 }

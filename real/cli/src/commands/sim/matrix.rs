@@ -26,13 +26,13 @@ use std::str::FromStr;
 /// Examples:
 ///   braid sim matrix --every 50                        a look, a minute
 ///   braid sim matrix --into docs/reliability.md        all of it, and into the page
-///   braid sim matrix --array 0 --ordering timestamp --writes small+full --crash d1:12:nothing
+///   braid sim matrix --on 0 --ordering timestamp --writes small+full --crash d1:12:nothing
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
     /// Only this array, by its number: see --list
     #[arg(long, value_name = "N")]
-    array: Option<usize>,
+    on: Option<usize>,
     /// List the arrays
     #[arg(long)]
     list: bool,
@@ -48,8 +48,8 @@ pub struct Arguments {
     /// Try only every so-many-th crash
     #[arg(long, value_name = "N", default_value_t = 1)]
     every: usize,
-    /// One crash, as in A:7, d1:12:nothing or d2:9:long, and the events before its end; takes --array, --ordering and --writes
-    #[arg(long, value_name = "POINT", value_parser = Point::from_str, requires_all = ["array", "ordering", "writes"])]
+    /// One crash, as in A:7, d1:12:nothing or d2:9:long, and the events before its end; takes --on, --ordering and --writes
+    #[arg(long, value_name = "POINT", value_parser = Point::from_str, requires_all = ["on", "ordering", "writes"])]
     crash: Option<Point>,
     /// With --crash: how many of the last lines of the trace to show
     #[arg(long, value_name = "LINES", default_value_t = 100)]
@@ -103,7 +103,7 @@ fn array_row(number: usize, (scheme, devices, unit_blocks): &(&str, usize, u64))
 }
 
 fn cases(arguments: &Arguments) -> Result<Vec<Case>, Failure> {
-    if let Some(array) = arguments.array.filter(|array| *array >= ARRAYS.len()) {
+    if let Some(array) = arguments.on.filter(|array| *array >= ARRAYS.len()) {
         return Err(Failure::usage("no-such-array", format!("there is no array {array}"))
             .hint("`braid sim matrix --list` shows what there is"));
     }
@@ -112,7 +112,7 @@ fn cases(arguments: &Arguments) -> Result<Vec<Case>, Failure> {
         Some(ordering) => vec![ordering],
         None => Ordering::ALL.into_iter().filter(|ordering| *ordering != Ordering::None).collect(),
     };
-    let arrays: Vec<usize> = arguments.array.map_or_else(|| (0..ARRAYS.len()).collect(), |array| vec![array]);
+    let arrays: Vec<usize> = arguments.on.map_or_else(|| (0..ARRAYS.len()).collect(), |array| vec![array]);
     let has_it = |array: &usize| without.is_none_or(|device| usize::from(device.0) < ARRAYS[*array].1);
     let all = arrays.into_iter().filter(has_it).flat_map(|array| {
         orderings.iter().flat_map(move |ordering| Case::all(array, *ordering, without)).collect::<Vec<_>>()
