@@ -9,6 +9,8 @@
 //! It asks for nothing that a front end could not ask for; its requests are numbered apart from those of front ends.
 
 use crate::host::{Host, Timer};
+use crate::operation::Work;
+use crate::transaction::Transaction;
 use braid_base::{BlockRange, DeviceId, Epoch, Now, Standing};
 use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostOutcome, HostRequest, HostSuccess, OpId};
@@ -67,7 +69,17 @@ impl Host {
     pub(crate) fn has_caught_up(&self) -> Option<(DeviceId, Epoch)> {
         let helped = self.catch_up.as_ref()?;
         let done = helped.listed && helped.errands.is_empty() && helped.asked.is_empty();
-        done.then_some((helped.device, helped.since))
+        // A block that is brought is on nobody else's record: it counts when the device knows that it stands. Were the device to go
+        // before, it would drop it on its next return.
+        let brings = |transaction: &Transaction| matches!(*transaction.work, Work::Restore(_));
+        (done && !self.transactions.values().any(brings)).then_some((helped.device, helped.since))
+    }
+
+    /// A transaction is over: if it has brought something, that may have been the last.
+    pub(crate) fn on_brought(&mut self, now: Now) {
+        if self.catch_up.is_some() && self.timers.deadline_of(Timer::Help).is_none() {
+            self.timers.set(Timer::Help, now.time);
+        }
     }
 
     /// A membership has come: is there a device that this host is to help?
@@ -128,7 +140,7 @@ impl Host {
                 return;
             }
             let Some(errand) = helped.errands.pop_front() else {
-                if helped.asked.is_empty() {
+                if self.has_caught_up().is_some() {
                     // The monitor hears of it at once, and again until it has taken note.
                     self.on_monitor_timer(now, out);
                 }

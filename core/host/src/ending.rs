@@ -2,6 +2,7 @@
 
 use crate::host::{Host, Timer};
 use crate::link::Link;
+use crate::operation::Work;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Now, TransactionId};
 use braid_machine::{Effects, HostError, Ignored, OpId};
@@ -273,6 +274,9 @@ impl Host {
         let transaction = self.transactions.remove(&sequence).expect("a transaction ends once");
         self.timers.cancel(Timer::Resend(sequence));
         settle(&transaction, transaction.asked.iter(), sequence, &mut self.links);
+        if matches!(*transaction.work, Work::Restore(_)) {
+            self.on_brought(now);
+        }
     }
 
     /// An operation's time is up. What it began is undone if it can be; a write that was sent may or may not take effect.
