@@ -159,7 +159,7 @@ impl Device {
         self.resume_waiting(now, out);
     }
 
-    /// Forgets all transactions on redundant objects: while this device was out, the others have decided them.
+    /// Forgets all transactions on redundant objects that it shares with others: while this device was out, they have decided them.
     fn drop_undecided(&mut self, dropped: Vec<TransactionId>, out: &mut Effects) {
         for id in dropped {
             if self.transactions.get(id).is_some_and(|held| held.state == State::Prepared) {
@@ -168,9 +168,9 @@ impl Device {
         }
         let decided = |state| matches!(state, State::Committed | State::Aborted | State::Applied);
         for id in self.transactions_that(decided) {
-            let object = self.transactions.get(id).map(|held| held.object);
-            let kept = object.and_then(|object| self.store.object(object)).is_some_and(|object| !object.redundant);
-            if !kept {
+            let held = self.transactions.get(id).expect("just listed");
+            let redundant = self.store.object(held.object).is_none_or(|object| object.redundant);
+            if redundant && held.participants.len() != 1 {
                 self.drop_decided(id);
             }
         }
@@ -207,7 +207,7 @@ impl Device {
         let Some(membership) = self.place.adopted.as_ref().filter(|_| redundant) else {
             return held.participants.clone();
         };
-        let counts = |device: &_| membership.has_been_in_since(*device, held.epoch);
+        let counts = |device: &_| membership.has_a_say(*device, &held.participants, held.epoch);
         held.participants.iter().copied().filter(counts).collect()
     }
 }

@@ -128,7 +128,9 @@ impl Host {
 
     /// Whether anything is to be expected of a device about a transaction.
     pub(crate) fn counts(&self, transaction: &Transaction, device: DeviceId) -> bool {
+        let alone = transaction.participants.len() == 1 && transaction.participants.contains(&device);
         transaction.volume.layout.redundancy_units() == 0
+            || alone
             || self.membership().is_none_or(|membership| membership.has_been_in_since(device, transaction.epoch))
     }
 

@@ -50,9 +50,9 @@ impl Monitor {
 
     /// Devices that have what they missed.
     fn decide_caught_up(&mut self, next: &mut Membership) {
-        for (device, since) in std::mem::take(&mut self.caught_up) {
+        for device in std::mem::take(&mut self.caught_up) {
             let member = next.member_mut(device).expect("only devices of the array are noted");
-            if member.since == since && matches!(member.standing, Standing::Returning { .. }) {
+            if matches!(member.standing, Standing::Returning { .. }) {
                 member.standing = Standing::In;
                 self.counters.caught_up += 1;
             }
@@ -161,7 +161,7 @@ impl Monitor {
         let is_news =
             member.is_some_and(|member| member.since == since && matches!(member.standing, Standing::Returning { .. }));
         if is_news {
-            self.caught_up.insert(device, since);
+            self.caught_up.insert(device);
             self.decide_now = true;
         }
         is_news

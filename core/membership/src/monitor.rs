@@ -12,7 +12,7 @@ use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
 use braid_record::{Kept, Progress};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How a monitor is to run.
@@ -41,8 +41,8 @@ pub struct Monitor {
     pub(crate) fences: BTreeMap<FenceName, FenceRequest>,
     /// The first epoch, as far as is known, with the present fence.
     pub(crate) fenced_since: Epoch,
-    /// Returning devices that have what they missed, and the epoch in which they came back.
-    pub(crate) caught_up: BTreeMap<DeviceId, Epoch>,
+    /// Returning devices of which it was said, since something was last decided, that they have what they missed.
+    pub(crate) caught_up: BTreeSet<DeviceId>,
     /// There may be something to decide.
     pub(crate) decide_now: bool,
     /// What devices and hosts have said may not have been heard yet: nobody is taken for gone until then.
@@ -85,7 +85,7 @@ impl Monitor {
             lock_servers: BTreeMap::new(),
             fences: BTreeMap::new(),
             fenced_since: Epoch(0),
-            caught_up: BTreeMap::new(),
+            caught_up: BTreeSet::new(),
             decide_now: false,
             unsure_until: Time(0),
             next_patrol: None,

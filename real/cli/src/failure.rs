@@ -173,6 +173,9 @@ impl From<HostError> for Failure {
                 Failure::failed("wrong-ordering", message)
                     .hint("the volume's ordering was changed: try again; `braid volume info` shows what it is")
             }
+            HostError::Unavailable { .. } => Failure::unreachable("volume-unavailable", message)
+                .hint("`braid status` shows which devices are out, and why; nothing is lost"),
+            HostError::Fenced => Failure::failed("fenced", message),
             HostError::Rejected { .. } => Failure::failed("rejected", message),
             HostError::ClockApart { .. } => Failure::failed("clock-apart", message),
             _ => Failure::failed("host", message),

@@ -64,6 +64,16 @@ impl<M: Machine> Driver<M> {
         Driver::new(machine, transport, Some(disk), None, counters)
     }
 
+    pub fn server(
+        machine: M,
+        transport: Transport,
+        disk: Engine,
+        calls: mpsc::Receiver<Call>,
+        counters: Arc<Counters>,
+    ) -> Driver<M> {
+        Driver::new(machine, transport, Some(disk), Some(calls), counters)
+    }
+
     pub fn host(machine: M, transport: Transport, calls: mpsc::Receiver<Call>, counters: Arc<Counters>) -> Driver<M> {
         Driver::new(machine, transport, None, Some(calls), counters)
     }

@@ -525,25 +525,24 @@ impl Cluster {
 
     /// Every block of every component, read device by device.
     fn survey(&mut self) -> Result<BTreeMap<(DeviceId, u64), Vec<u8>>, Failed> {
-        let generation = self.fresh_generation();
-        let node = NodeId::Host(generation);
-        let blocks = self.volume.component_blocks();
-        let object = (VOLUME.object(), self.options.ordering);
-        let epoch = self.membership().expect("the monitor is up").epoch;
-        let surveyor = Surveyor::new(generation, epoch, object, blocks, &self.devices());
-        self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
-        let mut found = None;
-        // A device may still be in its last stall.
-        for _ in 0..100 {
-            self.run_for(Duration::from_millis(200));
+        // A device may still be in its last stall, or the epoch may change.
+        for _ in 0..20 {
+            let generation = self.fresh_generation();
+            let node = NodeId::Host(generation);
+            let blocks = self.volume.component_blocks();
+            let object = (VOLUME.object(), self.options.ordering);
+            let epoch = self.membership().expect("the monitor is up").epoch;
+            let surveyor = Surveyor::new(generation, epoch, object, blocks, &self.devices());
+            self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
+            self.run_for(Duration::from_secs(1));
             let Some(Role::Surveyor(surveyor)) = self.world.machine(node) else { unreachable!("it was just added") };
-            found = surveyor.blocks().cloned();
-            if found.is_some() {
-                break;
+            let found = surveyor.blocks().cloned();
+            self.world.crash(node);
+            if let Some(found) = found {
+                return Ok(found);
             }
         }
-        self.world.crash(node);
-        found.ok_or_else(|| Failed { check: "survey", details: "a device does not answer plain reads".into() })
+        Err(Failed { check: "survey", details: "a device does not answer plain reads".into() })
     }
 
     fn answer(&mut self, op: OpId, otherwise: &str) -> Result<HostSuccess, Failed> {

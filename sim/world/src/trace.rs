@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Write};
 
 /// Characters of an event's text that are kept.
-const TEXT_MAX: usize = 300;
+const TEXT_MAX: usize = 1200;
 
 /// The events of a run.
 #[derive(Clone, Debug, Default)]
