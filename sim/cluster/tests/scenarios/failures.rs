@@ -22,11 +22,11 @@ fn two_failures_in_a_group_leave_what_can_be_read_and_the_other_group() {
         let there = content(&mut array, a, BLOCK, BLOCK);
         array.crash(device(0));
         array.crash(device(2));
-        let asked = [array.read(a, 0, BLOCK), array.write(b, BLOCK, BLOCK), array.write(a, 0, 2 * BLOCK)];
+        let asked = [array.read(a, 0, BLOCK), array.write(b, BLOCK, BLOCK)];
         let begun = array.world.now();
         for op in asked {
             let outcome = array.finish(op);
-            assert!(lacks(&outcome, &[0]) || lacks(&outcome, &[2]) || lacks(&outcome, &[0, 2]), "{ordering}: {outcome:?}");
+            assert!(lacks(&outcome, &[0, 2]), "{ordering}: {outcome:?}");
         }
         let took = array.world.now().since(begun);
         assert!(took > Duration::from_secs(3) && took <= A_LEASE, "{ordering}: {took:?}");
