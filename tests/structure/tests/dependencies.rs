@@ -47,6 +47,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "nbd",
             "measure",
             "experiments",
+            "world",
+            "cluster",
         ],
     ),
     // Measured: the pure, and nothing else, so that what is counted is the same on every machine.
