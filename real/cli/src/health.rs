@@ -40,6 +40,8 @@ pub enum VolumeHealth {
     Healthy,
     /// All is there, but one failure more would stop some of it: these devices are out, or have yet to catch up.
     Degraded(Vec<DeviceId>),
+    /// Nobody can tell: the monitor has ended. Devices serve for the rest of their leases.
+    Unknown,
     /// Requests that need these devices wait: they come back in a moment, or are taken out.
     Waiting(Vec<DeviceId>),
     /// Requests that need these devices end in errors until some of them come back.
@@ -89,7 +91,7 @@ impl DeviceHealth {
 }
 
 impl VolumeHealth {
-    /// From how the monitor sees its devices, and which of them serve. Without a word of the monitor, all count as in.
+    /// From how the monitor sees its devices, and which of them serve.
     pub fn of(
         volume: &VolumeDescription,
         monitor: Option<&MonitorEntry>,
@@ -121,6 +123,7 @@ impl VolumeHealth {
         });
         match (silent.is_empty(), incomplete.is_empty() || !redundant) {
             (false, _) => VolumeHealth::Waiting(silent),
+            (true, _) if monitor.is_none() => VolumeHealth::Unknown,
             (true, false) => VolumeHealth::Degraded(incomplete),
             (true, true) => VolumeHealth::Healthy,
         }
@@ -131,6 +134,7 @@ impl VolumeHealth {
         match self {
             VolumeHealth::Healthy => "healthy",
             VolumeHealth::Degraded(_) => "degraded",
+            VolumeHealth::Unknown => "unknown",
             VolumeHealth::Waiting(_) => "waiting",
             VolumeHealth::Unavailable(_) => "unavailable",
         }
@@ -139,7 +143,7 @@ impl VolumeHealth {
     /// The devices that it lacks.
     pub fn lacks(&self) -> &[DeviceId] {
         match self {
-            VolumeHealth::Healthy => &[],
+            VolumeHealth::Healthy | VolumeHealth::Unknown => &[],
             VolumeHealth::Degraded(devices) | VolumeHealth::Waiting(devices) | VolumeHealth::Unavailable(devices) => {
                 devices
             }
@@ -152,6 +156,7 @@ impl VolumeHealth {
         let devices = devices.join(", ");
         match self {
             VolumeHealth::Healthy => self.name().to_string(),
+            VolumeHealth::Unknown => "unknown: no monitor runs".to_string(),
             VolumeHealth::Degraded(_) => format!("degraded: without {devices}"),
             VolumeHealth::Waiting(_) => format!("waiting for {devices}"),
             VolumeHealth::Unavailable(_) => format!("unavailable: needs {devices}"),
@@ -234,6 +239,7 @@ mod tests {
         assert_eq!(health(&stripes, &[(0, Away)], &[]), "unavailable: needs d0");
         assert_eq!(health(&stripes, &[(0, Out)], &[]), "unavailable: needs d0");
         assert_eq!(health(&stripes, &[(0, Returning)], &[]), "healthy");
-        assert_eq!(VolumeHealth::of(&five, None, |_| true), VolumeHealth::Healthy);
+        assert_eq!(VolumeHealth::of(&five, None, |_| true), VolumeHealth::Unknown, "nobody says that nobody is out");
+        assert_eq!(VolumeHealth::of(&five, None, |device| device.0 != 2).words(), "waiting for d2");
     }
 }

@@ -42,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "device",
             "host",
             "locks",
+            "membership",
             "shell",
             "control",
             "nbd",

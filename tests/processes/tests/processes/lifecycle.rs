@@ -177,7 +177,19 @@ fn every_layout_keeps_its_parity() {
 
 #[test]
 fn help_and_completions_come_without_an_array() {
-    for command in ["up", "down", "status", "volume", "volume create", "volume check", "device serve", "nbd", "bench"] {
+    for command in [
+        "up",
+        "down",
+        "status",
+        "volume",
+        "volume create",
+        "volume check",
+        "device serve",
+        "nbd",
+        "lockd",
+        "monitord",
+        "bench",
+    ] {
         let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         let said = braid(&arguments).done().stdout;
         assert!(said.contains("Usage: braid") && said.lines().count() > 8, "{command}: {said}");
