@@ -104,10 +104,18 @@ impl Monitor {
         &self.record.durable().membership
     }
 
-    /// Devices that are in and whose leases have run out, but that can't be taken out. As of the last step.
+    /// Devices that are in and whose leases have run out, but that can't be taken out. As of the last step. One that is just going to be
+    /// taken out is not named: whoever waits for it need wait no longer than that takes.
     pub fn away(&self) -> Vec<DeviceId> {
-        let gone = |device: &DeviceId| self.is_in_for_good(*device) && !self.devices[device].may_serve(self.last_step);
-        self.membership().devices(|standing| standing == Standing::In).filter(gone).collect()
+        let (now, membership) = (self.last_step, self.membership());
+        if now < self.unsure_until {
+            return Vec::new();
+        }
+        let gone = |device: &DeviceId| {
+            let has_left = self.is_in_for_good(*device) && !self.devices[device].may_serve(now);
+            has_left && !self.can_do_without(now, *device, membership)
+        };
+        membership.devices(|standing| standing == Standing::In).filter(gone).collect()
     }
 
     /// What it knows of each device of the array, ascending. As of the last step.

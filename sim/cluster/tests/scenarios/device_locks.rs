@@ -1,7 +1,6 @@
 //! Locks of devices: deadlocks over several of them, and what becomes of locks in a restart.
 
 use crate::story::*;
-use braid_base::{DeviceId, NodeId};
 use braid_cluster::{Cluster, HostSlot};
 use braid_wire::{Command, Message, Ordering};
 use braid_world::Verdict;
@@ -16,10 +15,6 @@ fn is_lock(message: &Message) -> bool {
     matches!(request.command, Command::Prewrite { .. } | Command::Read { .. })
 }
 
-fn restart(array: &mut Cluster, number: u16) {
-    array.crash(NodeId::Device(DeviceId(number)));
-    array.restart_device(DeviceId(number));
-}
 
 #[test]
 fn two_hosts_that_lock_two_devices_in_crossing_order_end_by_time_out() {

@@ -1,7 +1,12 @@
 //! Scripted scenarios, each a story with its outcome in the name.
 
 mod changes;
+mod degraded;
 mod device_locks;
+mod epochs;
+mod failures;
 mod lock_servers;
+mod monitor;
+mod recovery;
 mod story;
 mod timestamps;
