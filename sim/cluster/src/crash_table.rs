@@ -76,46 +76,45 @@ fn in_parallel<T: Send>(count: usize, threads: Option<NonZero<usize>>, task: imp
     done.into_inner().expect("tasks catch their panics").into_values().collect()
 }
 
-/// Tables in Markdown, one for each array and ordering.
+/// Tables in Markdown, one for each array, with or without all of its devices; what was tried under all orderings together.
 pub fn tables(results: &[CaseResult]) -> String {
-    let mut text = String::new();
-    let mut rest = results;
-    while let Some(first) = rest.first() {
-        let key = |result: &CaseResult| (result.case.array, result.case.ordering, result.case.without);
-        let count = rest.iter().take_while(|result| key(result) == key(first)).count();
-        let (group, others) = rest.split_at(count);
-        rest = others;
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(&table(group));
-    }
-    text
+    let key = |result: &CaseResult| (result.case.without.is_some(), result.case.array);
+    let groups: BTreeSet<_> = results.iter().map(key).collect();
+    let of = |group| results.iter().filter(|result| key(result) == group).collect::<Vec<_>>();
+    groups.into_iter().map(|group| table(&of(group))).collect::<Vec<_>>().join("\n")
 }
 
 /// One table, of cases of the same array.
-fn table(results: &[CaseResult]) -> String {
-    let case = &results[0].case;
-    let (scheme, devices, unit_blocks) = ARRAYS[case.array];
-    let without = case.without.map_or_else(String::new, |device| format!(", {device} gone before"));
+fn table(results: &[&CaseResult]) -> String {
+    let (scheme, devices, unit_blocks) = ARRAYS[results[0].case.array];
+    let names = |all: BTreeSet<&'static str>| all.into_iter().collect::<Vec<_>>().join(", ");
+    let orderings = names(results.iter().map(|result| result.case.ordering.name()).collect());
+    let without: BTreeSet<String> =
+        results.iter().filter_map(|result| Some(result.case.without?.to_string())).collect();
+    let without = match without.len() {
+        0 => String::new(),
+        _ => format!(", without {} from the start", without.into_iter().collect::<Vec<_>>().join(" or ")),
+    };
     let who: BTreeSet<Who> = results.iter().flat_map(|result| result.tried.keys().copied()).collect();
-    let names: Vec<String> = who.iter().map(Who::to_string).collect();
     let blocks = if unit_blocks == 1 { "1 block".to_string() } else { format!("{unit_blocks} blocks") };
-    let mut text =
-        format!("{scheme} on {devices} devices in units of {blocks}, {}{without}:\n\n", case.ordering.name());
-    text.push_str(&format!("| writes of A + B | {} |\n", names.join(" | ")));
-    text.push_str(&format!("| --- |{}\n", " ---: |".repeat(names.len())));
-    for result in results {
-        let cells: Vec<String> = who.iter().map(|who| cell(result.tried.get(who))).collect();
-        let (a, b) = result.case.writes;
-        text.push_str(&format!("| {} + {} | {} |\n", a.name(), b.name(), cells.join(" | ")));
+    let mut text = format!("{scheme} on {devices} devices in units of {blocks}{without} ({orderings}):\n\n");
+    let headings: Vec<String> = who.iter().map(Who::to_string).collect();
+    text.push_str(&format!("| A + B | {} |\n| --- |{}\n", headings.join(" | "), " ---: |".repeat(who.len())));
+    for writes in results.iter().map(|result| result.case.writes).collect::<BTreeSet<_>>() {
+        let row = || results.iter().filter(|result| result.case.writes == writes);
+        let sum = |who: &Who| {
+            let tried = row().filter_map(|result| result.tried.get(who));
+            tried.copied().reduce(|(tried, failed), (more, worse)| (tried + more, failed + worse))
+        };
+        let cells: Vec<String> = who.iter().map(|who| cell(sum(who))).collect();
+        text.push_str(&format!("| {} + {} | {} |\n", writes.0.name(), writes.1.name(), cells.join(" | ")));
     }
     text
 }
 
-fn cell(tried: Option<&(u64, u64)>) -> String {
+fn cell(tried: Option<(u64, u64)>) -> String {
     match tried {
-        None => "".to_string(),
+        None => String::new(),
         Some((tried, 0)) => tried.to_string(),
         Some((tried, failed)) => format!("{tried}, **{failed} failed**"),
     }
@@ -128,23 +127,27 @@ mod tests {
 
     #[test]
     fn a_table_has_a_row_for_each_pair_and_says_what_failed() {
-        let case = Case {
-            array: 0,
-            ordering: braid_wire::Ordering::Timestamp,
-            writes: (Shape::Small, Shape::Full),
-            without: None,
+        let ordering = braid_wire::Ordering::Timestamp;
+        let case = Case { array: 0, ordering, writes: (Shape::Small, Shape::Full), without: None };
+        let ordering = braid_wire::Ordering::DeviceLock;
+        let other = Case { ordering, ..case.clone() };
+        let third = Case { writes: (Shape::Full, Shape::Full), ..case.clone() };
+        let result = |case, tried: &[(Who, (u64, u64))]| CaseResult {
+            case,
+            tried: tried.iter().copied().collect(),
+            broken: Vec::new(),
         };
-        let other = Case { writes: (Shape::Full, Shape::Full), ..case.clone() };
         let results = [
-            CaseResult { case, tried: [(Who::A, (12, 0)), (Who::B, (9, 2))].into(), broken: Vec::new() },
-            CaseResult { case: other, tried: [(Who::A, (7, 0))].into(), broken: Vec::new() },
+            result(case, &[(Who::A, (12, 0)), (Who::B, (9, 2))]),
+            result(other, &[(Who::A, (3, 0)), (Who::B, (1, 0))]),
+            result(third, &[(Who::A, (7, 0))]),
         ];
         let expected = "\
-raid5:2+1 on 3 devices in units of 1 block, timestamp:
+raid5:2+1 on 3 devices in units of 1 block (device-lock, timestamp):
 
-| writes of A + B | A | B |
+| A + B | A | B |
 | --- | ---: | ---: |
-| small + full | 12 | 9, **2 failed** |
+| small + full | 15 | 10, **2 failed** |
 | full + full | 7 |  |
 ";
         assert_eq!(tables(&results), expected);

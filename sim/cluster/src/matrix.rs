@@ -244,7 +244,6 @@ impl Case {
             lock_servers: u16::from(self.ordering.needs_lock_server()),
             hosts: 2,
             journal_bytes: Some(1 << 20),
-            device_bytes: 4 << 20,
             settings,
             ..Options::calm(scheme, devices, unit_blocks, 2)
         }
@@ -310,11 +309,13 @@ struct Play {
     down: Option<(NodeId, Time)>,
     /// How long whoever loses power is away.
     away: Duration,
+    /// Writes that were refused, or ended in another error.
+    refused: Vec<String>,
 }
 
 impl Play {
     fn new(options: Options, lines: usize) -> Play {
-        Play { cluster: Cluster::new(options, Trace::keeping(lines)), down: None, away: AWAY }
+        Play { cluster: Cluster::new(options, Trace::keeping(lines)), down: None, away: AWAY, refused: Vec::new() }
     }
 
     fn go(&mut self, case: &Case, crash: Option<Point>) -> Result<BTreeMap<Who, u64>, Failed> {
@@ -339,6 +340,10 @@ impl Play {
         self.cluster.wish(a, 0, case.writes.0.wish(&layout));
         self.cluster.wish(b, 0, case.writes.1.wish(&layout));
         self.come_to_rest_without(case.without)?;
+        // The array does without any one of them.
+        if !self.refused.is_empty() && (case.without.is_none() || crash.is_none()) {
+            return Err(Failed { check: "refused", details: self.refused.join("\n") });
+        }
         let taken = everybody.into_iter().map(|who| (who, self.inputs(who) - before[&who])).collect();
         if let Some(device) = case.without {
             self.cluster.restart_device(device);
@@ -399,7 +404,10 @@ impl Play {
         while let Some(happening) = self.cluster.world.next(until) {
             self.cluster.check_exclusion()?;
             match happening {
-                Happening::Reply { op, outcome, .. } => drop(self.cluster.on_reply(op, &outcome)?),
+                Happening::Reply { node, op, outcome } => {
+                    self.cluster.on_reply(op, &outcome)?;
+                    self.refused.extend(outcome.err().map(|error| format!("{node}: {error}")));
+                }
                 Happening::PowerFailed(node) => {
                     self.cluster.forget_asked(node);
                     self.down = Some((node, self.cluster.world.now().after(self.away)));

@@ -1,29 +1,37 @@
 //! Some of the crash matrix; `braid sim matrix` tries all of it.
 
-use braid_cluster::crash_table::{CaseResult, run_matrix, tables};
+use braid_base::DeviceId;
+use braid_cluster::crash_table::{run_matrix, tables};
 use braid_cluster::matrix::{ARRAYS, Case, Point, Shape, Who};
 use braid_wire::Ordering;
 
-/// Every 40th point of every case: about a minute on one core.
-const EVERY: usize = 40;
+/// Every 41st point of every case, so that it is in turn each of the ways to lose power: about a minute on one core.
+const EVERY: usize = 41;
 
-fn try_all(orderings: &[Ordering]) -> Vec<CaseResult> {
-    let arrays = orderings.iter().flat_map(|ordering| (0..ARRAYS.len()).map(move |array| (array, *ordering)));
-    let cases = arrays.flat_map(|(array, ordering)| Case::all(array, ordering, None)).collect();
+fn try_all(cases: Vec<Case>) -> u64 {
     let results = run_matrix(cases, EVERY, None, |_| (), || ());
     if let Some(broken) = results.iter().flat_map(|result| &result.broken).next() {
         panic!("{broken}\n{}", broken.command());
     }
     println!("{}", tables(&results));
-    results
+    results.iter().flat_map(|result| result.tried.values()).map(|(tried, _)| tried).sum()
+}
+
+fn cases(array: usize, without: Option<DeviceId>) -> impl Iterator<Item = Case> {
+    let keep_apart = Ordering::ALL.into_iter().filter(|ordering| *ordering != Ordering::None);
+    keep_apart.flat_map(move |ordering| Case::all(array, ordering, without))
 }
 
 #[test]
 fn a_crash_at_any_step_of_two_writes_leaves_everything_right() {
-    let keep_apart: Vec<Ordering> = Ordering::ALL.into_iter().filter(|ordering| *ordering != Ordering::None).collect();
-    let results = try_all(&keep_apart);
-    let tried: u64 = results.iter().flat_map(|result| result.tried.values()).map(|(tried, _)| tried).sum();
-    assert!(tried > 500, "{tried} points are few");
+    let tried = try_all((0..ARRAYS.len()).flat_map(|array| cases(array, None)).collect());
+    assert!(tried > 1_000, "{tried} points are few");
+}
+
+#[test]
+fn so_it_does_while_a_device_is_gone() {
+    let tried = try_all((0..3).flat_map(|device| cases(0, Some(DeviceId(device)))).collect());
+    assert!(tried > 300, "{tried} points are few");
 }
 
 #[test]

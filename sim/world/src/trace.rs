@@ -1,8 +1,8 @@
 //! What happened, one line per event in fixed columns, and a running digest for "same seed, same trace".
 //!
 //! ```text
-//!      event         time  node  what
-//!        412   0.003117402  d3    message from h1: Request(Request { host: Generation(1), …
+//!      event         time  node    what
+//!        412   0.003117402  d3      message from h1: Request(Request { host: Generation(1), …
 //! ```
 //!
 //! The digest is taken of numbers that determine the event, so that runs which keep no lines need not write any.
@@ -55,7 +55,7 @@ impl Trace {
         }
         let name = node.map_or_else(String::new, |node| node.to_string());
         let mut line = Shortened(format!(
-            "{:>9} {:>5}.{:09}  {name:<5} ",
+            "{:>9} {:>5}.{:09}  {name:<7} ",
             self.events,
             now.0 / 1_000_000_000,
             now.0 % 1_000_000_000

@@ -20,7 +20,7 @@ use std::str::FromStr;
 /// everything, nothing or some of what was not synced on the disk, back at once or only after the array does without it. Then everything must be as after
 /// any run of the attack: writes whole or not there, those that were answered there, parity right, nothing left undecided.
 ///
-/// It prints a table for each array and ordering: how many crashes of which node were tried, and how many left something wrong.
+/// It prints a table for each array: how many crashes of which node were tried, and how many left something wrong.
 /// Writes: part (half a block), small (one unit), large (all other units), full (a stripe), across (from one stripe to the next).
 ///
 /// Examples:
@@ -77,7 +77,7 @@ pub fn execute(arguments: &Arguments, common: &Common) -> Result<ExitCode, Failu
         return show(&cases[0], point, arguments.trace, common);
     }
     // Said before hours of work, not after.
-    let page = arguments.into.as_ref().map(|path| Page::read(path)).transpose()?;
+    let page = arguments.into.as_ref().map(Page::read).transpose()?;
     let bar = output::progress(0, "crashes");
     let results = run_matrix(cases, arguments.every, arguments.threads, |points| bar.set_length(points), || bar.inc(1));
     bar.finish_and_clear();
