@@ -72,7 +72,8 @@ impl Bench {
         };
         bench.store.start(&mut bench.out);
         assert!(matches!(bench.event(), StoreEvent::Ready(_)), "the store was just made");
-        let description = ObjectDescription { object: OBJECT, blocks: BLOCKS, ordering: Ordering::Timestamp, redundant: true };
+        let description =
+            ObjectDescription { object: OBJECT, blocks: BLOCKS, ordering: Ordering::Timestamp, redundant: true };
         bench.store.create_object(1, description, &mut bench.out);
         assert_eq!(bench.event(), StoreEvent::Done { ticket: 1, result: Ok(()) });
         bench

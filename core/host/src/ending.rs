@@ -2,7 +2,6 @@
 
 use crate::host::{Host, Timer};
 use crate::link::Link;
-use crate::operation::Work;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Now, TransactionId};
 use braid_machine::{Effects, HostError, Ignored, OpId};
@@ -232,10 +231,15 @@ impl Host {
     }
 
     /// Ends an attempt that will not commit: nobody has all intents, and whoever refused its write for good has promised never to
-    /// have one. Participants are told until all know; the one that refused knows.
+    /// have one. Participants are told until all know; the one that refused knows. If writes are out and nobody has promised, a late
+    /// copy may yet be taken, and somebody else find the transaction committed: so that is asked first.
     pub(crate) fn abort(&mut self, now: Now, sequence: u64, knows: Option<DeviceId>, out: &mut Effects) {
         let transaction = self.transactions.get_mut(&sequence).expect("only what is under way is aborted");
         transaction.op = None;
+        if transaction.wrote && knows.is_none() && transaction.mode() == WriteMode::Intent {
+            self.counters.aborted += 1;
+            return self.resolve_own(now, sequence, out);
+        }
         let mut unconfirmed = match transaction.volume.ordering {
             Ordering::None => BTreeSet::new(),
             // They know nothing of it before it writes.
@@ -274,9 +278,6 @@ impl Host {
         let transaction = self.transactions.remove(&sequence).expect("a transaction ends once");
         self.timers.cancel(Timer::Resend(sequence));
         settle(&transaction, transaction.asked.iter(), sequence, &mut self.links);
-        if matches!(*transaction.work, Work::Restore(_)) {
-            self.on_brought(now);
-        }
     }
 
     /// An operation's time is up. What it began is undone if it can be; a write that was sent may or may not take effect.

@@ -126,12 +126,26 @@ impl Host {
         transaction.participants.iter().copied().filter(counts).collect()
     }
 
+    /// True if a device has been in since a transaction began, or all wait for it whatever happens.
+    fn is_still_there(&self, transaction: &Transaction, device: DeviceId) -> bool {
+        transaction.volume.layout.redundancy_units() == 0
+            || self.membership().is_none_or(|membership| membership.has_been_in_since(device, transaction.epoch))
+    }
+
+    fn give_up_restore(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let op = self.transactions.get_mut(&sequence).expect("just seen").op.take();
+        self.end_resolution(self.id(sequence));
+        self.end(now, sequence, out);
+        if let Some(op) = op {
+            let device = HostError::Unavailable { devices: Vec::new() };
+            self.finish(op, Err(device), out);
+        }
+    }
+
     /// Whether anything is to be expected of a device about a transaction.
     pub(crate) fn counts(&self, transaction: &Transaction, device: DeviceId) -> bool {
         let alone = transaction.participants.len() == 1 && transaction.participants.contains(&device);
-        transaction.volume.layout.redundancy_units() == 0
-            || alone
-            || self.membership().is_none_or(|membership| membership.has_been_in_since(device, transaction.epoch))
+        alone || self.is_still_there(transaction, device)
     }
 
     /// Says to the monitor that this host is there, and which devices are not.
@@ -257,15 +271,18 @@ impl Host {
         // One that ended another has perhaps ended it, too.
         let Some(transaction) = self.transactions.get(&sequence) else { return };
         let gone: Vec<_> =
-            transaction.asked.iter().copied().filter(|device| !self.counts(transaction, *device)).collect();
+            transaction.asked.iter().copied().filter(|device| !self.is_still_there(transaction, *device)).collect();
         for device in &gone {
             self.links.get_mut(device).expect("links stay").forget(sequence);
         }
         let in_intents = transaction.mode() == WriteMode::Intent;
+        let is_restore = matches!(*transaction.work, Work::Restore(_));
         let transaction = self.transactions.get_mut(&sequence).expect("just seen");
         match &mut transaction.phase {
             Phase::Locking(_) | Phase::Reading { .. } => self.begin_anew(now, sequence, out),
             Phase::Writing { .. } if !in_intents => self.begin_anew(now, sequence, out),
+            // What a device was being brought it may yet take; if it was out again, it is brought it once more.
+            _ if is_restore && !gone.is_empty() => self.give_up_restore(now, sequence, out),
             Phase::Writing { .. } | Phase::Resolving => self.resolve_own(now, sequence, out),
             Phase::Aborting { .. } if transaction.wrote && in_intents => self.resolve_own(now, sequence, out),
             Phase::Aborting { unconfirmed, .. } | Phase::Committed { unconfirmed } => {

@@ -120,7 +120,6 @@ impl Monitor {
             self.devices.get_mut(&device).expect("it is known").come_back(now.time, &self.config.settings);
         }
         self.tell_all(now, out);
-        self.decide_now = true;
     }
 
     /// Sees which devices hosts can't reach. Of one that nobody has reached for a lease, and that all can do without, the lease is

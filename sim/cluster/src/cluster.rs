@@ -3,6 +3,7 @@
 //! Whatever clients ask goes through here, so that all of it is in the history; and every scenario can end with
 //! [`Cluster::check_all`], which is what a storm ends with too.
 
+use crate::damage;
 use crate::options::Options;
 use crate::role::Role;
 use crate::surveyor::Surveyor;
@@ -14,7 +15,7 @@ use braid_base::{
 use braid_check::{Cells, Client, History, OperationId, Run, Tag, Verdict, check_stripe, reconstruct};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_host::{Host, HostConfig};
-use braid_layout::{Atomicity, Place, VolumeDescription};
+use braid_layout::{Place, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_membership::{Monitor, MonitorConfig};
@@ -96,7 +97,7 @@ impl Cluster {
             layout,
             devices: (0..layout.devices() as u16).map(DeviceId).collect(),
             ordering: options.ordering,
-            atomicity: Atomicity::Implied,
+            atomicity: options.atomicity,
         };
         let mut cluster = Cluster {
             world,
@@ -145,6 +146,12 @@ impl Cluster {
     /// All lock servers.
     pub fn lock_servers(&self) -> Vec<LockServerId> {
         (0..self.options.lock_servers).map(LockServerId).collect()
+    }
+
+    /// All nodes that keep something on a disk.
+    pub fn nodes_with_disks(&self) -> impl Iterator<Item = NodeId> + use<> {
+        let devices = self.devices().into_iter().map(NodeId::Device);
+        devices.chain(self.lock_servers().into_iter().map(NodeId::LockServer)).chain([NodeId::Monitor])
     }
 
     /// The volume.
@@ -351,10 +358,7 @@ impl Cluster {
                 self.history.saw(id, now, holes);
             }
             (Record::Nothing, _) => {}
-            (_, Err(HostError::TimedOut { .. } | HostError::Contended { .. } | HostError::Unavailable { .. })) => {}
-            // A host that was silent for too long is fenced by lock servers.
-            (_, Err(HostError::LockServerSilent { .. } | HostError::Fenced))
-                if self.options.ordering.needs_lock_server() => {}
+            (_, Err(error)) if self.options.excuses(error) => {}
             (record, outcome) => return failed("unexpected-answer", format!("{record:?}: {outcome:?}")),
         }
         Ok(Some(asked))
@@ -418,11 +422,19 @@ impl Cluster {
 
     /// No transaction undecided, no lock held, nobody waiting, no host with anything under way.
     pub(crate) fn check_nothing_is_left(&self) -> Result<(), Failed> {
+        self.check_rest(None)
+    }
+
+    /// The same, while one device is away.
+    pub(crate) fn check_rest(&self, without: Option<DeviceId>) -> Result<(), Failed> {
         let standing = self.membership().map(|membership| membership.members.clone()).unwrap_or_default();
-        if standing.is_empty() || standing.iter().any(|member| member.standing != Standing::In) {
+        let expected = |device| without == Some(device);
+        if standing.is_empty()
+            || standing.iter().any(|member| member.standing != Standing::In && !expected(member.device))
+        {
             return Err(Failed { check: "device-not-in", details: format!("{standing:?}") });
         }
-        for device in self.devices() {
+        for device in self.devices().into_iter().filter(|device| !expected(*device)) {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {
                 return Err(Failed { check: "device-down", details: format!("{device} is not up") });
             };
@@ -561,12 +573,11 @@ impl Cluster {
 
     fn add_device(&mut self, device: DeviceId) {
         let config = self.store_config(device);
-        let mut disk = Disk::new(DiskOptions::default(), self.rng.fork());
-        for (offset, bytes) in
-            Store::format_with(&config, 77, self.options.journal_bytes).expect("simulated devices are large enough")
-        {
-            disk.preload(offset, &bytes);
-        }
+        let fresh = Store::format_with(&config, 77, self.options.journal_bytes).expect("devices are large enough");
+        let superblock = fresh.iter().find(|(offset, _)| *offset == 0).expect("a device begins with its superblock");
+        let space = self.options.chunks.map(|chunks| damage::space_for(&superblock.1, chunks));
+        let mut disk = Disk::new(DiskOptions { space, ..DiskOptions::default() }, self.rng.fork());
+        fresh.iter().for_each(|(offset, bytes)| disk.preload(*offset, bytes));
         let machine = self.new_device(device);
         let clock = self.clock();
         self.world.add(NodeId::Device(device), machine, Some(disk), clock);

@@ -196,7 +196,11 @@ impl Default for Bench {
 
 fn device() -> Device {
     let store = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
-    Device::new(DeviceConfig { store, membership: Some(Membership::first((0..4).map(DeviceId))), settings: Settings::default() })
+    Device::new(DeviceConfig {
+        store,
+        membership: Some(Membership::first((0..4).map(DeviceId))),
+        settings: Settings::default(),
+    })
 }
 
 /// A transaction under test: what it would say.

@@ -1,0 +1,51 @@
+//! Some of the crash matrix; `braid sim matrix` tries all of it.
+
+use braid_cluster::crash_table::{CaseResult, run_matrix, tables};
+use braid_cluster::matrix::{ARRAYS, Case, Point, Shape, Who};
+use braid_wire::Ordering;
+
+/// Every 40th point of every case: about a minute on one core.
+const EVERY: usize = 40;
+
+fn try_all(orderings: &[Ordering]) -> Vec<CaseResult> {
+    let arrays = orderings.iter().flat_map(|ordering| (0..ARRAYS.len()).map(move |array| (array, *ordering)));
+    let cases = arrays.flat_map(|(array, ordering)| Case::all(array, ordering, None)).collect();
+    let results = run_matrix(cases, EVERY, None, |_| (), || ());
+    if let Some(broken) = results.iter().flat_map(|result| &result.broken).next() {
+        panic!("{broken}\n{}", broken.command());
+    }
+    println!("{}", tables(&results));
+    results
+}
+
+#[test]
+fn a_crash_at_any_step_of_two_writes_leaves_everything_right() {
+    let keep_apart: Vec<Ordering> = Ordering::ALL.into_iter().filter(|ordering| *ordering != Ordering::None).collect();
+    let results = try_all(&keep_apart);
+    let tried: u64 = results.iter().flat_map(|result| result.tried.values()).map(|(tried, _)| tried).sum();
+    assert!(tried > 500, "{tried} points are few");
+}
+
+#[test]
+fn a_case_is_one_run_and_a_point_is_one_moment_of_it() {
+    let case = Case { array: 0, ordering: Ordering::Timestamp, writes: (Shape::Small, Shape::Full), without: None };
+    let quiet = case.run(None, 0).unwrap();
+    assert_eq!(quiet, case.run(None, 0).unwrap());
+    assert!(quiet[&Who::A] >= 8 && quiet.values().all(|count| *count >= 4), "{quiet:?}");
+    let points = case.points().unwrap();
+    assert_eq!(points.iter().filter(|point| point.who == Who::A).count() as u64, quiet[&Who::A]);
+    for text in ["A:3", "B:1", "d2:14:nothing", "l0:5:everything", "d0:2:long", "monitor:1:nothing:long"] {
+        assert_eq!(text.parse::<Point>().unwrap().to_string(), text);
+    }
+    for wrong in ["", "A", "C:1", "d:1", "A:x", "d1:2:some"] {
+        assert!(wrong.parse::<Point>().is_err(), "{wrong}");
+    }
+}
+
+/// Without anything that keeps hosts apart two writes break parity: the matrix must see it.
+#[test]
+fn the_matrix_sees_what_unprotected_writes_break() {
+    let cases = Case::all(1, Ordering::None, None);
+    let results = run_matrix(cases, EVERY, None, |_| (), || ());
+    assert!(results.iter().any(|result| !result.broken.is_empty()));
+}
