@@ -312,15 +312,17 @@ impl Host {
     fn on_away(&mut self, now: Now, away: BTreeSet<DeviceId>, out: &mut Effects) {
         self.place.away = away;
         self.place.view += 1;
-        let waits = |transaction: &Transaction| {
-            transaction.silent().is_some_and(|silent| !silent.is_disjoint(&self.place.away))
+        // One that has yet to get its locks goes to the devices later, by a plan that was made before.
+        let waits = |transaction: &Transaction| match &transaction.phase {
+            Phase::Locking(_) => !transaction.asked.is_disjoint(&self.place.away),
+            _ => transaction.silent().is_some_and(|silent| !silent.is_disjoint(&self.place.away)),
         };
         let stuck: Vec<_> =
             self.transactions.iter().filter(|(_, held)| waits(held)).map(|(sequence, _)| *sequence).collect();
         for sequence in stuck {
-            let transaction = &self.transactions[&sequence];
+            let Some(transaction) = self.transactions.get(&sequence) else { continue };
             let Some(op) = transaction.op else { continue };
-            if matches!(transaction.phase, Phase::Reading { .. }) {
+            if matches!(transaction.phase, Phase::Locking(_) | Phase::Reading { .. }) {
                 self.begin_anew(now, sequence, out);
             } else {
                 let devices = self.place.away.iter().copied().filter(|device| transaction.awaits(*device)).collect();

@@ -8,5 +8,6 @@ mod failures;
 mod lock_servers;
 mod monitor;
 mod recovery;
+mod sleepers;
 mod story;
 mod timestamps;

@@ -181,6 +181,23 @@ fn a_device_that_no_host_reaches_is_taken_out_though_the_monitor_does() {
 }
 
 #[test]
+fn a_device_that_the_monitor_hears_and_does_not_reach_is_taken_out_since_it_serves_nobody() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    array.world.network.cut(NodeId::Monitor, device(4));
+    let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK)];
+    array.run_for(A_LEASE);
+    let late = [array.write(b, BLOCK, BLOCK), array.read(a, 9 * BLOCK, BLOCK)];
+    for op in asked.into_iter().chain(late) {
+        assert!(array.finish(op).is_ok());
+    }
+    assert_eq!(standing(&array, 4), Some(Standing::Out));
+    array.world.network.heal();
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+#[test]
 fn one_host_of_three_that_reaches_no_device_has_nobody_taken_out() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     let c = array.add_host();
