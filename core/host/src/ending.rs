@@ -4,7 +4,7 @@ use crate::host::{Host, Timer};
 use crate::link::Link;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Now, TransactionId};
-use braid_machine::{Effects, HostError, Ignored, OpId};
+use braid_machine::{Effects, HostError, HostRequest, Ignored, OpId};
 use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Step, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -182,10 +182,36 @@ impl Host {
             // It is just coming back, and lacks something yet.
             return self.lose(now, id.sequence, None, out);
         }
+        if let Some(op) = op
+            && matches!(failure, Failure::Lost { .. })
+            && self.can_do_without(op, device)
+        {
+            self.counters.damaged += 1;
+            return self.lose(now, id.sequence, None, out);
+        }
         self.abort(now, id.sequence, None, out);
         if let Some(op) = op {
             self.finish(op, Err(HostError::Device { device, failure }), out);
         }
+    }
+
+    /// A device has lost blocks that an operation asked for: true if it can be planned so that they are worked out from the rest of their
+    /// stripes, as it then is. What it writes there is written as always, which mends it.
+    fn can_do_without(&mut self, op: OpId, device: DeviceId) -> bool {
+        let operation = &self.operations[&op];
+        let replaces = match operation.request {
+            HostRequest::Check { .. } | HostRequest::Restore { .. } | HostRequest::Reconstruct { .. } => false,
+            _ => operation.volume.layout.redundancy_units() > 0 && !operation.damaged.contains(&device),
+        };
+        let mut damaged = operation.damaged.clone();
+        damaged.insert(device);
+        if !replaces || self.plan(&operation.volume, &operation.request, &damaged).is_err() {
+            return false;
+        }
+        let operation = self.operations.get_mut(&op).expect("just seen");
+        // To be planned anew.
+        (operation.damaged, operation.view) = (damaged, 0);
+        true
     }
 
     /// Locks could not be had in time, perhaps since two wait for each other: who tries again at once would meet the same one.

@@ -87,9 +87,18 @@ impl Host {
     }
 
     /// The plan for a request, as things stand.
-    pub(crate) fn plan(&self, volume: &VolumeDescription, request: &HostRequest) -> Result<Work, HostError> {
-        let plan = |absence: &Absence| Work::plan(volume, absence, request).expect("it is a storage transaction");
-        let work = plan(&self.absence(volume, false))?;
+    pub(crate) fn plan(
+        &self,
+        volume: &VolumeDescription,
+        request: &HostRequest,
+        damaged: &BTreeSet<DeviceId>,
+    ) -> Result<Work, HostError> {
+        let plan = |mut absence: Absence| {
+            let position = |device: &DeviceId| volume.devices.iter().position(|held| held == device);
+            damaged.iter().filter_map(position).for_each(|position| absence.stale(position));
+            Work::plan(volume, &absence, request).expect("it is a storage transaction")
+        };
+        let work = plan(self.absence(volume, false))?;
         if self.place.away.is_empty() {
             return Ok(work);
         }
@@ -100,7 +109,7 @@ impl Host {
         } else if work.writes() {
             Err(HostError::Unavailable { devices })
         } else {
-            plan(&self.absence(volume, true))
+            plan(self.absence(volume, true))
         }
     }
 
