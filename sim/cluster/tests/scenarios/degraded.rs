@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// Layouts, the rings that they lie on, and units.
-const LAYOUTS: [(&str, usize, u64); 4] = [("raid5:4+1", 5, 1), ("raid5:2+1", 4, 4), ("raid1:2", 2, 1), ("raid1:3", 4, 2)];
+const LAYOUTS: [(&str, usize, u64); 4] =
+    [("raid5:4+1", 5, 1), ("raid5:2+1", 4, 4), ("raid1:2", 2, 1), ("raid1:3", 4, 2)];
 
 fn array_laid(ordering: Ordering, layout: &str, devices: usize, unit: u64) -> (Cluster, HostSlot, HostSlot) {
     let lock_servers = ordering.needs_lock_server().into();
@@ -100,7 +101,11 @@ fn a_device_is_brought_what_it_missed_and_no_more() {
     });
     welcome(&mut array, 4);
     wait_in(&mut array, 4);
-    assert_eq!(brought.take(), BTreeSet::from([0, 1, 3]), "what was written elsewhere in stripe 2 is nothing to device 4");
+    assert_eq!(
+        brought.take(),
+        BTreeSet::from([0, 1, 3]),
+        "what was written elsewhere in stripe 2 is nothing to device 4"
+    );
     // What it missed is on record no more.
     lose(&mut array, 4);
     write(&mut array, a, 20 * BLOCK, BLOCK);

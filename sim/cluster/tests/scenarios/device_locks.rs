@@ -15,7 +15,6 @@ fn is_lock(message: &Message) -> bool {
     matches!(request.command, Command::Prewrite { .. } | Command::Read { .. })
 }
 
-
 #[test]
 fn two_hosts_that_lock_two_devices_in_crossing_order_end_by_time_out() {
     let (mut array, a, b) = array();

@@ -48,7 +48,10 @@ fn survivors_decide_what_a_dead_host_wrote_when_a_device_is_out_too() {
     // Blocks 0 and 1 are on devices 0 and 1, their parity is on device 4.
     for ordering in KEPT_APART {
         for gone in [0, 1, 4] {
-            assert!(survives(ordering, (0, 2 * BLOCK), &[], gone), "{ordering}: all had it, so it stands without {gone}");
+            assert!(
+                survives(ordering, (0, 2 * BLOCK), &[], gone),
+                "{ordering}: all had it, so it stands without {gone}"
+            );
         }
         assert!(survives(ordering, (0, 2 * BLOCK), &[4], 4), "{ordering}: all that are left have it");
         assert!(survives(ordering, (0, 2 * BLOCK), &[1], 1), "{ordering}: all that are left have it");
@@ -172,11 +175,9 @@ fn what_was_committed_and_forgotten_while_a_device_was_away_is_brought_to_it() {
         let (mut array, a, b) = array_by(ordering);
         fill(&mut array, a);
         // It has its part, durably, and says so, and never hears that this is committed.
-        array.world.network.set_rule(
-            |_, to, message| {
-                if to == device(4) && carries_commits(message) { Verdict::Drop } else { Verdict::Pass }
-            },
-        );
+        array.world.network.set_rule(|_, to, message| {
+            if to == device(4) && carries_commits(message) { Verdict::Drop } else { Verdict::Pass }
+        });
         write(&mut array, a, offset, BLOCK);
         array.run_for(Duration::from_millis(100));
         lose(&mut array, 4);
@@ -197,9 +198,9 @@ fn what_was_committed_and_forgotten_while_a_device_was_away_is_brought_to_it() {
 fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
-    array.world.network.set_rule(
-        |_, to, message| if to == device(4) && carries_commits(message) { Verdict::Drop } else { Verdict::Pass },
-    );
+    array.world.network.set_rule(|_, to, message| {
+        if to == device(4) && carries_commits(message) { Verdict::Drop } else { Verdict::Pass }
+    });
     write(&mut array, a, 0, BLOCK);
     array.crash(device(4));
     wait_until(&mut array, "it is out", |array| standing(array, 4) == Some(Standing::Out));

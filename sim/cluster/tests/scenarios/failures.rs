@@ -115,7 +115,8 @@ fn on_a_longer_ring_stripes_that_have_lost_one_device_are_read_though_not_all_ca
     let layout = array.volume().layout;
     for stripe in 0..8 {
         let data = (0..2).map(|unit| layout.data_unit(stripe, unit).position);
-        let mut gone: Vec<_> = data.chain([layout.redundancy_unit(stripe, 0).position]).filter(|place| *place < 2).collect();
+        let mut gone: Vec<_> =
+            data.chain([layout.redundancy_unit(stripe, 0).position]).filter(|place| *place < 2).collect();
         gone.sort_unstable();
         let offset = stripe * 2 * BLOCK;
         let (read, write) = (array.read(b, offset, 2 * BLOCK), array.write(a, offset, 2 * BLOCK));

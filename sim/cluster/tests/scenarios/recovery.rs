@@ -16,8 +16,7 @@ const STRIPES: u64 = 24;
 /// Device 4 is out, and has missed something of every stripe.
 fn long_list(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     let lock_servers = ordering.needs_lock_server().into();
-    let (mut array, a, b) =
-        array_of(Options { ordering, lock_servers, ..Options::calm("raid5:4+1", 5, 1, STRIPES) });
+    let (mut array, a, b) = array_of(Options { ordering, lock_servers, ..Options::calm("raid5:4+1", 5, 1, STRIPES) });
     fill(&mut array, a);
     lose(&mut array, 4);
     // Not one run, so that there is much to do.
@@ -133,7 +132,11 @@ fn what_was_brought_last_is_there_when_the_device_goes_the_moment_it_is_in() {
         let (mut array, a, b) = long_list(Ordering::Timestamp);
         // It hears of no commit, until all think that it is in.
         array.world.network.set_rule(move |_, to, message| {
-            if to == device(4) && carries_commits(message) { Verdict::Delay(Duration::from_millis(20)) } else { Verdict::Pass }
+            if to == device(4) && carries_commits(message) {
+                Verdict::Delay(Duration::from_millis(20))
+            } else {
+                Verdict::Pass
+            }
         });
         array.restart_device(DeviceId(4));
         wait_until(&mut array, "it is in", |array| standing(array, 4) == Some(Standing::In));
