@@ -6,6 +6,7 @@
 use crate::damage;
 use crate::options::Options;
 use crate::role::Role;
+use crate::standing::Seen;
 use crate::surveyor::Surveyor;
 use crate::workload::Wish;
 use braid_base::{
@@ -83,6 +84,8 @@ pub struct Cluster {
     next_op: u64,
     next_tag: u64,
     rng: Rng,
+    /// What the checks remember of who was in.
+    pub(crate) seen: Seen,
 }
 
 impl Cluster {
@@ -111,7 +114,9 @@ impl Cluster {
             next_op: 1,
             next_tag: 1,
             rng,
+            seen: Seen::default(),
         };
+        cluster.world.watch(NodeId::Monitor);
         cluster.add_monitor();
         for device in cluster.devices() {
             cluster.add_device(device);
@@ -381,12 +386,18 @@ impl Cluster {
     /// Lets one thing happen in a scenario; false if nothing more does until then.
     fn pass(&mut self, until: Time) -> bool {
         let happening = self.world.next(until);
-        self.check_exclusion().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
+        self.check_moment().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
         if let Some(Happening::Reply { op, outcome, .. }) = &happening {
             self.on_reply(*op, outcome).unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
             self.answered.insert(*op, outcome.clone());
         }
         happening.is_some()
+    }
+
+    /// What must be true at any moment of any run, as far as it is seen from outside.
+    pub(crate) fn check_moment(&mut self) -> Result<(), Failed> {
+        self.check_exclusion()?;
+        self.check_membership()
     }
 
     /// After everything has healed: what must be true of an array at rest.

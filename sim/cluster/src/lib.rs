@@ -19,6 +19,7 @@ pub mod matrix;
 pub mod options;
 pub mod report;
 mod role;
+mod standing;
 pub mod storm;
 mod surveyor;
 mod weather;

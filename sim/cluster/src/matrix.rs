@@ -402,7 +402,7 @@ impl Play {
 
     fn pass(&mut self, until: Time) -> Result<(), Failed> {
         while let Some(happening) = self.cluster.world.next(until) {
-            self.cluster.check_exclusion()?;
+            self.cluster.check_moment()?;
             match happening {
                 Happening::Reply { node, op, outcome } => {
                     self.cluster.on_reply(op, &outcome)?;
@@ -412,7 +412,7 @@ impl Play {
                     self.cluster.forget_asked(node);
                     self.down = Some((node, self.cluster.world.now().after(self.away)));
                 }
-                Happening::Alarm(_) => {}
+                Happening::Alarm(_) | Happening::Stepped(_) => {}
             }
         }
         match self.down {

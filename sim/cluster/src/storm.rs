@@ -161,7 +161,7 @@ impl Run {
     }
 
     fn on_happening(&mut self, happening: Happening) -> Result<(), Failed> {
-        self.cluster.check_exclusion()?;
+        self.cluster.check_moment()?;
         match happening {
             Happening::Reply { op, outcome, .. } => {
                 if let Some(asked) = self.cluster.on_reply(op, &outcome)? {
@@ -179,6 +179,7 @@ impl Run {
                 self.count_fault(Fault::Crash { node, at: Some(CrashPoint::Write(1)), away, reboot }.name());
                 self.plan(away, Agenda::Weather(Weather::Return { node, reboot }));
             }
+            Happening::Stepped(_) => {}
             Happening::Alarm(token) => {
                 let agenda = self.agenda.remove(&token).expect("alarms have their reasons");
                 if self.storming {

@@ -30,6 +30,8 @@ pub enum Happening {
     Alarm(u64),
     /// A node's power failed at the crash point of its disk, or before an input ([`World::crash_before`]).
     PowerFailed(NodeId),
+    /// A node that is watched has taken a step ([`World::watch`]).
+    Stepped(NodeId),
 }
 
 /// Nodes, the network between them, and what is going to happen.
@@ -48,6 +50,7 @@ pub struct World<M> {
     rng: Rng,
     effects: Effects,
     happenings: std::collections::VecDeque<Happening>,
+    watched: Option<NodeId>,
 }
 
 struct Node<M> {
@@ -107,6 +110,7 @@ impl<M: Machine> World<M> {
             rng,
             effects: Effects::new(),
             happenings: Default::default(),
+            watched: None,
         }
     }
 
@@ -247,6 +251,11 @@ impl<M: Machine> World<M> {
         self.schedule(at.max(self.now), Event::Alarm(token));
     }
 
+    /// Tells of each step that this node takes, by [`Happening::Stepped`].
+    pub fn watch(&mut self, node: NodeId) {
+        self.watched = Some(node);
+    }
+
     /// The machine of a node, if it is up.
     pub fn machine(&self, node: NodeId) -> Option<&M> {
         self.nodes.get(&node)?.machine.as_ref()
@@ -380,6 +389,9 @@ impl<M: Machine> World<M> {
         }
         self.effects = effects;
         self.arm(node);
+        if self.watched == Some(node) {
+            self.happenings.push_back(Happening::Stepped(node));
+        }
     }
 
     fn perform(&mut self, node: NodeId, effect: Effect) {
