@@ -344,7 +344,9 @@ impl Play {
         if !self.refused.is_empty() && (case.without.is_none() || crash.is_none()) {
             return Err(Failed { check: "refused", details: self.refused.join("\n") });
         }
-        let taken = everybody.into_iter().map(|who| (who, self.inputs(who) - before[&who])).collect();
+        // (Another one may stand in a crashed host's place by now, and count from its own start.)
+        let taken = |who| self.inputs(who).saturating_sub(before[&who]);
+        let taken = everybody.into_iter().map(|who| (who, taken(who))).collect();
         if let Some(device) = case.without {
             self.cluster.restart_device(device);
         }
