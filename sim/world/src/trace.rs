@@ -109,7 +109,7 @@ mod tests {
         }
         let lines: Vec<_> = trace.lines().collect();
         assert_eq!(lines.len(), 2);
-        assert!(lines[0].contains(" 1 xxx") && lines[0].len() < 400 && lines[0].ends_with('…'));
+        assert!(lines[0].contains(" 1 xxx") && lines[0].len() < TEXT_MAX + 100 && lines[0].ends_with('…'));
     }
 
     #[test]
