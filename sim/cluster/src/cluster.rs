@@ -453,6 +453,10 @@ impl Cluster {
                 let details = format!("{device} does not serve: {:?}", machine.service());
                 return Err(Failed { check: "device-unusable", details });
             }
+            let now = self.world.local(NodeId::Device(device)).expect("it is a node").time;
+            if !machine.has_lease(now) {
+                return Err(Failed { check: "device-without-lease", details: format!("{device} may not serve") });
+            }
             let undecided = machine.transactions().iter().find(|(_, transaction)| transaction.state.undecided());
             if let Some((id, transaction)) = undecided {
                 let details = format!("{device} still holds {id}: {transaction:?}");
