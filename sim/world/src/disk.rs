@@ -7,7 +7,7 @@
 //! * Commands in flight at a crash may have been done, not done, or done in part.
 //! * Two overlapping commands in flight, one of them a write, are a bug of the machine, and end the run.
 //!
-//! What goes wrong beyond that, sectors that rot and writes that go astray, is in [`damage`].
+//! What goes wrong beyond that, sectors that rot and writes that go astray, is in `disk/damage.rs`.
 
 mod damage;
 
