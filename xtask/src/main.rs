@@ -61,8 +61,11 @@ fn build_braid() -> Result<()> {
 }
 
 fn planted(names: &[String]) -> Result<()> {
-    let program = ["run", "--profile", "simulation", "--locked", "--package", "braid-cluster", "--bin", "planted", "--"];
-    run(cargo(&program).args(names))
+    let program =
+        ["run", "--profile", "simulation", "--locked", "--package", "braid-cluster", "--bin", "planted", "--"];
+    let mut command = cargo(&program);
+    command.args(names);
+    run(command)
 }
 
 fn cargo(arguments: &[&str]) -> Command {
