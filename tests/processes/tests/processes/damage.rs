@@ -172,9 +172,10 @@ fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
     array.await_volume(0, "degraded");
     assert!(matches!(client.read(begin, 4096), Err(Refusal::Said(EIO))), "rot is never served");
     assert!(client.read(begin - 4096, 4096).expect("its neighbours can be read") == content[UNIT..][..4096]);
+    // Nor could the other be brought what it missed there, and it would not be whole again.
+    client.write(begin, &content[UNIT + 4096..][..4096]).expect("it can be written over, which mends it");
     signal(array.device_pid(parity), Signal::CONT);
     array.await_volume(0, "healthy");
-    client.write(begin, &content[UNIT + 4096..][..4096]).expect("it can be written over, which mends it");
     assert_there(&array, &content);
     array.assert_sound("vol0");
 }
