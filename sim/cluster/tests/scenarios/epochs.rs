@@ -62,6 +62,40 @@ fn survivors_decide_what_a_dead_host_wrote_when_a_device_is_out_too() {
 }
 
 #[test]
+fn a_device_that_was_out_has_no_say_in_what_was_written_before() {
+    for ordering in KEPT_APART {
+        for gone in [0, 1, 4] {
+            let (mut array, a, b) = array_by(ordering);
+            fill(&mut array, b);
+            let before = content(&mut array, b, 0, 2 * BLOCK);
+            // Unlocks ride like commits.
+            array.run_for(Duration::from_millis(100));
+            array
+                .world
+                .network
+                .set_rule(|_, _, message| if carries_commits(message) { Verdict::Drop } else { Verdict::Pass });
+            write(&mut array, a, 0, 2 * BLOCK);
+            array.crash(array.node(a));
+            // Nobody finds out how it ended before the device has gone, has come, and has dropped its part.
+            array.world.network.set_rule(|_, _, message| {
+                let Message::Request(request) = message else { return Verdict::Pass };
+                if matches!(request.command, Command::Resolve { .. }) { Verdict::Drop } else { Verdict::Pass }
+            });
+            lose(&mut array, gone);
+            welcome(&mut array, gone);
+            array.world.network.heal();
+            assert_ne!(
+                content(&mut array, b, 0, 2 * BLOCK),
+                before,
+                "{ordering}: its user was told that it is written"
+            );
+            wait_in(&mut array, gone);
+            all_is_well(array);
+        }
+    }
+}
+
+#[test]
 fn answers_of_two_epochs_do_not_add_up_to_a_commit() {
     for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
         let (mut array, a, b) = array_by(ordering);
@@ -166,6 +200,36 @@ fn a_write_of_unknown_outcome_is_not_written_again_over_what_came_after_it() {
         assert_eq!(content(&mut array, a, 0, BLOCK), second);
         all_is_well(array);
     }
+}
+
+#[test]
+fn a_write_that_was_refused_is_not_tried_again_while_others_could_find_it_committed() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, b);
+    let before = content(&mut array, b, 0, 2 * BLOCK);
+    // Device 0 restarts between pre-write and write, and so refuses this; the others have their parts, and hear of no abort.
+    array.world.network.set_rule(|_, to, message| match message {
+        _ if is_write(message) && to == device(0) => Verdict::Delay(Duration::from_millis(20)),
+        _ if is_abort(message) => Verdict::Drop,
+        _ => Verdict::Pass,
+    });
+    let first = array.write(a, 0, 2 * BLOCK);
+    array.run_for(Duration::from_millis(10));
+    restart(&mut array, 0);
+    array.run_for(Duration::from_millis(200));
+    // Its host sleeps, and device 0 is out: all that are left have it.
+    array.world.stall(array.node(a), Duration::from_secs(14));
+    lose(&mut array, 0);
+    array.world.network.heal();
+    let seen = content(&mut array, b, 0, 2 * BLOCK);
+    assert_ne!(seen, before, "the survivors find it committed");
+    write(&mut array, b, 0, 2 * BLOCK);
+    let second = content(&mut array, b, 0, 2 * BLOCK);
+    assert_eq!(array.finish(first), DONE);
+    assert_eq!(content(&mut array, a, 0, 2 * BLOCK), second, "it is not written over what came after it");
+    welcome(&mut array, 0);
+    wait_in(&mut array, 0);
+    all_is_well(array);
 }
 
 #[test]

@@ -163,6 +163,31 @@ fn a_device_that_can_not_reach_the_monitor_serves_no_more_when_it_is_out() {
 }
 
 #[test]
+fn a_lease_that_was_long_on_its_way_ends_no_later_for_that() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    // What the monitor says to device 0 comes late, so that each lease has a second left; and one host hears nothing of it at all.
+    array.world.network.set_rule(|from, to, _| {
+        let late = from == NodeId::Monitor && to == device(0);
+        if late { Verdict::Delay(Duration::from_secs(3)) } else { Verdict::Pass }
+    });
+    let deaf = [array.node(b)];
+    cut_off(&mut array, NodeId::Monitor, &deaf);
+    array.run_for(Duration::from_secs(6));
+    assert!(content(&mut array, b, 0, BLOCK) == content(&mut array, a, 0, BLOCK) && epoch(&array) == 1);
+    array.world.network.cut(device(0), NodeId::Monitor);
+    wait_until(&mut array, "it is out", |array| standing(array, 0) == Some(Standing::Out));
+    write(&mut array, a, 0, BLOCK);
+    // In its old epoch, the host reads from device 0 what others have written without that.
+    let read = array.read(b, 0, BLOCK);
+    array.run_for(Duration::from_secs(1));
+    array.world.network.heal();
+    assert!(array.finish(read).is_ok());
+    wait_in(&mut array, 0);
+    all_is_well(array);
+}
+
+#[test]
 fn a_device_that_no_host_reaches_is_taken_out_though_the_monitor_does() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
