@@ -135,14 +135,14 @@ impl Host {
                 return;
             };
             let (device, since) = (helped.device, helped.since);
-            let op = OpId(OWN_OPERATIONS | self.next_sequence);
-            self.next_sequence += 1;
+            let op = self.own_operation();
+            let helped = self.catch_up.as_mut().expect("just seen");
             helped.asked.insert(op, errand.clone());
             let request = match errand {
                 Errand::Create(volume) => {
                     let (object, blocks) = (volume.id.object(), volume.component_blocks());
-                    let (ordering, redundant) = (volume.ordering, true);
-                    let task = Task::CreateObject { object, blocks, ordering, redundant };
+                    let (ordering, redundant, atomicity) = (volume.ordering, true, volume.atomicity);
+                    let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity };
                     HostRequest::Manage { device, task }
                 }
                 Errand::List { volume, of, from } => {
@@ -183,6 +183,12 @@ impl Host {
         if self.timers.deadline_of(Timer::Help).is_none() {
             self.timers.set(Timer::Help, now.time);
         }
+    }
+
+    /// Names a request of this host's own.
+    pub(crate) fn own_operation(&mut self) -> OpId {
+        self.next_sequence += 1;
+        OpId(OWN_OPERATIONS | (self.next_sequence - 1))
     }
 
     /// Whether a request is this host's own.

@@ -5,7 +5,7 @@ use crate::link::Link;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Now, TransactionId};
 use braid_machine::{Effects, HostError, Ignored, OpId};
-use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Step, WriteMode};
+use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Step};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -112,9 +112,20 @@ impl Host {
     /// Nobody has anything of a transaction, or ever will; if its operation waits for that, it tries again.
     pub(crate) fn end_aborted(&mut self, now: Now, sequence: u64, out: &mut Effects) {
         let op = self.transactions.get_mut(&sequence).expect("it is being aborted").op.take();
+        self.mend_if_torn(now, sequence, out);
         self.end(now, sequence, out);
         if let Some(op) = op {
             self.try_again(now, op);
+            self.await_mend(op, self.id(sequence));
+        }
+    }
+
+    /// What was written of it stays, and parity may not match that.
+    fn mend_if_torn(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let transaction = &self.transactions[&sequence];
+        if transaction.may_be_torn() && transaction.volume.layout.redundancy_units() > 0 {
+            let (volume, linkage) = (transaction.volume.clone(), transaction.work.linkage());
+            self.mend_own(now, self.id(sequence), volume, linkage, out);
         }
     }
 
@@ -139,6 +150,10 @@ impl Host {
             // Others may have written already, and nothing undoes that: the same write is sent again, in its time. To begin anew
             // would take the new data for the old.
             return out.ignore(Ignored::InProgress);
+        }
+        if refusal == Refusal::Suspect {
+            // What of it is suspect, the device says in answer to a heartbeat.
+            self.send(now, device, Command::Heartbeat, out);
         }
         if refusal == Refusal::LockTimeout {
             self.count_restart(id.sequence);
@@ -201,13 +216,16 @@ impl Host {
     pub(crate) fn lose(&mut self, now: Now, sequence: u64, refused_by: Option<DeviceId>, out: &mut Effects) {
         let transaction = &self.transactions[&sequence];
         let op = transaction.op;
-        let waits = transaction.wrote && transaction.mode() == WriteMode::Intent;
+        let waits = transaction.wrote && transaction.volume.ordering != Ordering::None;
         self.abort(now, sequence, refused_by, out);
         let Some(op) = op else { return };
         match self.transactions.get_mut(&sequence) {
             // Not before all know that this one is over (see `Phase::Aborting`).
             Some(transaction) if waits => transaction.op = Some(op),
-            _ => self.try_again(now, op),
+            _ => {
+                self.try_again(now, op);
+                self.await_mend(op, self.id(sequence));
+            }
         }
     }
 
@@ -251,6 +269,7 @@ impl Host {
         unconfirmed = counting;
         let transaction = self.transactions.get_mut(&sequence).expect("just seen");
         if unconfirmed.is_empty() {
+            self.mend_if_torn(now, sequence, out);
             return self.end(now, sequence, out);
         }
         for device in transaction.asked.difference(&unconfirmed) {

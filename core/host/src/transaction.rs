@@ -8,7 +8,7 @@ use crate::host::{Host, Timer};
 use crate::operation::{Work, devices_of};
 use braid_base::limits;
 use braid_base::{BlockRange, DeviceId, Epoch, Now, Stamp, Time, TransactionId, VolumeId};
-use braid_layout::{Atomicity, Old, Share, VolumeDescription};
+use braid_layout::{Old, Share, VolumeDescription};
 use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Ignored, OpId};
 use braid_wire::{Command, Failure, Ordering, Outcome, Piece, Step, Want, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,10 +76,12 @@ impl Transaction {
 
     /// Whether its writes wait for a decision.
     pub(crate) fn mode(&self) -> WriteMode {
-        match (self.volume.ordering, self.volume.atomicity) {
-            (Ordering::None, _) | (_, Atomicity::Consistent) => WriteMode::Immediate,
-            (_, Atomicity::Implied) => WriteMode::Intent,
-        }
+        self.volume.mode()
+    }
+
+    /// True if some of its writes may have taken effect, and nothing undoes them: given up, it leaves its stripes suspect.
+    pub(crate) fn may_be_torn(&self) -> bool {
+        self.wrote && self.mode() == WriteMode::Immediate && self.volume.ordering != Ordering::None
     }
 
     /// The devices that keep something of it until they hear that it is over, though they wrote nothing.
@@ -89,7 +91,7 @@ impl Transaction {
 
     /// True if devices lock for it what they are only asked to read.
     pub(crate) fn locks_what_it_reads(&self) -> bool {
-        self.volume.ordering == Ordering::DeviceLock && self.work.want() == Want::Data
+        self.volume.ordering == Ordering::DeviceLock && self.work.want() != Want::Allocation
     }
 
     /// The devices that it reads from.
@@ -130,6 +132,9 @@ impl Host {
             // Nobody has told yet who is in.
             return self.timers.set(Timer::Retry(op), now.time.after(self.config.settings.heartbeat));
         };
+        if self.awaits_mend(op) {
+            return self.timers.set(Timer::Retry(op), now.time.after(self.config.settings.heartbeat));
+        }
         let operation = &self.operations[&op];
         if operation.view != view {
             match self.plan(&operation.volume, &operation.request) {
@@ -165,7 +170,7 @@ impl Host {
             self.links.get_mut(device).expect("volumes lie on known devices").begin(sequence);
         }
         // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
-        let locks = volume.ordering.needs_lock_server() && work.want() == Want::Data;
+        let locks = volume.ordering.needs_lock_server() && work.want() != Want::Allocation;
         let transaction = Transaction {
             op: Some(op),
             stamp: Stamp::ZERO,
@@ -248,7 +253,10 @@ impl Host {
                 mode: transaction.mode(),
                 pieces: pieces[&device].clone(),
             },
-            Phase::Aborting { .. } => Command::Decide { transaction: id, stamp, outcome: Outcome::Abort },
+            Phase::Aborting { .. } => {
+                let outcome = if transaction.may_be_torn() { Outcome::Torn } else { Outcome::Abort };
+                Command::Decide { transaction: id, stamp, outcome }
+            }
             Phase::Committed { .. } | Phase::Locking(_) | Phase::Resolving => {
                 unreachable!("commits ride, devices know of no lock server, and a resolution asks by itself")
             }
@@ -309,7 +317,7 @@ impl Host {
         let transaction = self.transactions.get_mut(&sequence).expect("it was just answered");
         let Phase::Reading { old, .. } = &transaction.phase else { unreachable!("only reading ends so") };
         match &*transaction.work {
-            work @ (Work::Write(..) | Work::Restore(_)) => {
+            work @ (Work::Write(..) | Work::Restore(_) | Work::Recompute(_)) => {
                 if let Work::Write(plan, _) = work {
                     let methods = plan.methods();
                     self.counters.full_bands += methods.full;
@@ -347,17 +355,24 @@ impl Host {
         if !silent.remove(&device) {
             return out.ignore(Ignored::NotAwaited);
         }
-        if !silent.is_empty() {
-            return;
+        if silent.is_empty() {
+            self.on_all_written(now, id.sequence, out);
         }
-        // All prepared: it is committed, whatever happens now.
+    }
+
+    /// All prepared, or written where that takes effect on arrival: it is committed, whatever happens now.
+    pub(crate) fn on_all_written(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let transaction = self.transactions.get_mut(&sequence).expect("it was writing");
         let op = transaction.op.take();
         let told = match transaction.mode() {
             WriteMode::Intent => &transaction.participants | &transaction.lock_only(),
-            WriteMode::Immediate => transaction.lock_only(),
+            WriteMode::Immediate => {
+                let transaction = &self.transactions[&sequence];
+                transaction.lock_only().into_iter().filter(|device| self.counts(transaction, *device)).collect()
+            }
         };
         self.counters.committed += 1;
-        self.tell_end(now, id.sequence, told, out);
+        self.tell_end(now, sequence, told, out);
         if let Some(op) = op {
             self.finish(op, Ok(HostSuccess::Done), out);
         }

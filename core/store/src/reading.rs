@@ -2,7 +2,7 @@
 //! hole; what lies side by side at home is one command.
 
 use crate::StoreEvent;
-use crate::block::{CHUNK_BLOCKS, STRIDE, chunks, holds};
+use crate::block::{CHUNK_BLOCKS, STRIDE, chunks, holds, source};
 use crate::serving::{Io, Serving};
 use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
 use braid_machine::{DiskCommand, Effects};
@@ -12,11 +12,20 @@ use bytes::Bytes;
 /// The most blocks that one command reads.
 const RUN_MAX: u64 = 256;
 
+/// What of the blocks a read is to bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Data,
+    /// Who wrote them.
+    Header,
+}
+
 /// A read that waits for the disk.
 #[derive(Debug)]
 pub(crate) struct ReadOperation {
     ticket: u64,
     object: ObjectId,
+    of: Of,
     parts: Vec<ReadPart>,
     outstanding: usize,
 }
@@ -35,11 +44,11 @@ enum ReadPart {
 }
 
 impl Serving {
-    /// See [`Store::read`](crate::Store::read).
-    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+    /// See [`Store::read`](crate::Store::read) and [`Store::linkage`](crate::Store::linkage).
+    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], of: Of, out: &mut Effects) {
         let parts = self.check(object, extents).and_then(|()| {
             let mut parts = Vec::with_capacity(extents.len());
-            extents.iter().try_for_each(|extent| self.locate(object, *extent, &mut parts))?;
+            extents.iter().try_for_each(|extent| self.locate(object, *extent, of, &mut parts))?;
             Ok(parts)
         });
         let parts = match parts {
@@ -48,7 +57,7 @@ impl Serving {
         };
         let homes = |part: &(usize, &ReadPart)| matches!(part.1, ReadPart::Home { .. });
         let outstanding = parts.iter().enumerate().filter(homes).count();
-        let operation = ReadOperation { ticket, object, parts, outstanding };
+        let operation = ReadOperation { ticket, object, of, parts, outstanding };
         if outstanding == 0 {
             return self.events.push_back(operation.finish());
         }
@@ -102,7 +111,7 @@ impl Serving {
     }
 
     /// Adds where the blocks of `extent` are to `parts`.
-    fn locate(&self, object: ObjectId, extent: BlockRange, parts: &mut Vec<ReadPart>) -> Result<(), Failure> {
+    fn locate(&self, object: ObjectId, extent: BlockRange, of: Of, parts: &mut Vec<ReadPart>) -> Result<(), Failure> {
         if extent.is_empty() {
             return Ok(());
         }
@@ -117,8 +126,12 @@ impl Serving {
             let last = parts[own..].last_mut();
             if let Some(resident) = resident {
                 let data = resident.data.clone().ok_or(Failure::Lost { block })?;
-                let range = BlockRange::new(block, 1);
-                parts.push(ReadPart::Ready(Piece { range, content: Content::Data(data) }));
+                let by = &resident.by;
+                let content = match of {
+                    Of::Data => Content::Data(data),
+                    Of::Header => Content::Header { transaction: by.transaction, linkage: by.linkage },
+                };
+                parts.push(ReadPart::Ready(Piece { range: BlockRange::new(block, 1), content }));
             } else if entry.blocks >> (block % CHUNK_BLOCKS) & 1 == 0 {
                 match last {
                     Some(ReadPart::Ready(Piece { range, content: Content::Hole })) => range.count += 1,
@@ -148,7 +161,7 @@ impl Serving {
         let reading = self.reads.get_mut(&operation).expect("a read lasts until its last part has come");
         let ReadPart::Home { blocks, .. } = &reading.parts[part] else { panic!("a part comes once") };
         let arrived = Self::expect_len(bytes, blocks.count as usize * STRIDE)
-            .and_then(|bytes| strip(&bytes, reading.object, *blocks));
+            .and_then(|bytes| strip(&bytes, reading.object, *blocks, reading.of));
         reading.parts[part] = match arrived {
             Ok(pieces) => ReadPart::Arrived(pieces),
             Err(failure) => ReadPart::Failed(failure),
@@ -178,13 +191,19 @@ impl ReadOperation {
     }
 }
 
-/// The data of `blocks` without their headers, each verified.
-fn strip(bytes: &Bytes, object: ObjectId, blocks: BlockRange) -> Result<Vec<Piece>, Failure> {
+/// The data of `blocks` without their headers, or the headers' linkage without the data; each verified.
+fn strip(bytes: &Bytes, object: ObjectId, blocks: BlockRange, of: Of) -> Result<Vec<Piece>, Failure> {
     let one = |(block, at): (u64, usize)| {
         if !holds(&bytes[at..at + STRIDE], object, block) {
             return Err(Failure::Lost { block });
         }
-        let content = Content::Data(bytes.slice(at..at + BLOCK_BYTES));
+        let content = match of {
+            Of::Data => Content::Data(bytes.slice(at..at + BLOCK_BYTES)),
+            Of::Header => {
+                let (transaction, linkage) = source(&bytes[at..at + STRIDE]);
+                Content::Header { transaction, linkage }
+            }
+        };
         Ok(Piece { range: BlockRange::new(block, 1), content })
     };
     blocks.blocks().zip((0..).step_by(STRIDE)).map(one).collect()

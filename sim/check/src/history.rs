@@ -7,6 +7,7 @@
 use braid_base::{BLOCK_BYTES, Time};
 use bytes::Bytes;
 use std::fmt;
+use std::time::Duration;
 
 /// Bytes of a cell. Reads and writes begin and end at multiples.
 pub const CELL_BYTES: usize = 16;
@@ -106,6 +107,19 @@ pub struct Run {
     pub tag: Tag,
 }
 
+impl Run {
+    /// It, block by block.
+    fn blocks(self) -> impl Iterator<Item = Run> {
+        let Run { cells, tag } = self;
+        let blocks = cells.start / CELLS_PER_BLOCK..cells.end.div_ceil(CELLS_PER_BLOCK);
+        blocks.map(move |block| {
+            let start = cells.start.max(block * CELLS_PER_BLOCK);
+            let end = cells.end.min((block + 1) * CELLS_PER_BLOCK);
+            Run { cells: Cells { start, end }, tag }
+        })
+    }
+}
+
 /// What an operation does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
@@ -185,6 +199,34 @@ impl History {
     /// All of them, in the order in which they were asked for.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
+    }
+
+    /// The same, where hostwrites that were cut short may be seen in part. Of each that did not complete, the blocks may have been
+    /// written one by one, each once, at any later time, or never. So may those of one that took so long that an attempt at it
+    /// may have been cut short, besides what it did in the end.
+    pub fn in_parts(&self, long: Duration) -> History {
+        let seen = self.operations.iter().filter(|operation| operation.action == Action::Read);
+        let mut seen: Vec<Run> = seen.flat_map(|operation| operation.runs.iter().copied()).collect();
+        seen.sort_unstable_by_key(|run| run.tag);
+        // What nobody saw may as well not have happened.
+        let is_seen = |part: &Run| {
+            let first = seen.partition_point(|run| run.tag < part.tag);
+            seen[first..].iter().take_while(|run| run.tag == part.tag).any(|run| run.cells.overlap(part.cells))
+        };
+        let mut history = History { operations: Vec::new(), moments: self.moments };
+        for operation in &self.operations {
+            let took = operation.completed.map(|end| end.time.since(operation.invoked.time));
+            let whole = operation.action == Action::Read || took.is_some();
+            if whole {
+                history.operations.push(operation.clone());
+            }
+            if operation.action == Action::Write && took.is_none_or(|took| took >= long) {
+                let parts = operation.runs.iter().flat_map(|run| run.blocks()).filter(is_seen);
+                let part = |run| Operation { runs: vec![run], completed: None, ..operation.clone() };
+                history.operations.extend(parts.map(part));
+            }
+        }
+        history
     }
 
     fn invoke(&mut self, client: Client, now: Time, action: Action, runs: Vec<Run>) -> OperationId {

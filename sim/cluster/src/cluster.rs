@@ -14,12 +14,12 @@ use braid_base::{
 use braid_check::{Cells, Client, History, OperationId, Run, Tag, Verdict, check_stripe, reconstruct};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_host::{Host, HostConfig};
-use braid_layout::{Atomicity, Place, VolumeDescription};
+use braid_layout::{Place, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_membership::{Monitor, MonitorConfig};
 use braid_store::{Store, StoreConfig};
-use braid_wire::{Ordering, Task};
+use braid_wire::{Atomicity, Ordering, Task};
 use braid_world::{Disk, DiskOptions, Happening, LocalClock, Trace, World};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl Cluster {
             layout,
             devices: (0..layout.devices() as u16).map(DeviceId).collect(),
             ordering: options.ordering,
-            atomicity: Atomicity::Implied,
+            atomicity: options.atomicity,
         };
         let mut cluster = Cluster {
             world,
@@ -122,7 +122,8 @@ impl Cluster {
         for device in cluster.devices() {
             let (object, blocks) = (VOLUME.object(), cluster.volume.component_blocks());
             let (ordering, redundant) = (cluster.options.ordering, layout.redundancy_units() > 0);
-            let task = Task::CreateObject { object, blocks, ordering, redundant };
+            let atomicity = cluster.options.atomicity;
+            let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity };
             let asked = cluster.ask(first, HostRequest::Manage { device, task });
             cluster.finish(asked).expect("an empty device takes an object");
         }
@@ -435,6 +436,10 @@ impl Cluster {
                 let details = format!("{device} still holds {id}: {transaction:?}");
                 return Err(Failed { check: "left-undecided", details });
             }
+            if machine.suspects() > 0 {
+                let details = format!("{} transactions are still suspect in {device}", machine.suspects());
+                return Err(Failed { check: "left-suspect", details });
+            }
             if machine.locks() > 0 {
                 let details = format!("{} transactions still hold locks in {device}", machine.locks());
                 return Err(Failed { check: "left-locked", details });
@@ -513,7 +518,11 @@ impl Cluster {
     }
 
     fn check_history(&self) -> Result<u64, Failed> {
-        match braid_check::check(&self.history, self.options.promise()) {
+        let history = match self.options.atomicity {
+            Atomicity::Implied => &self.history,
+            Atomicity::Consistent => &self.history.in_parts(self.options.settings.host_lease / 4),
+        };
+        match braid_check::check(history, self.options.promise()) {
             Verdict::Serializable { steps } => Ok(steps),
             Verdict::Not(violation) => Err(Failed { check: "serializable", details: violation.to_string() }),
             Verdict::Undecided => {

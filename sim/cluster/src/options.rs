@@ -5,7 +5,7 @@ use braid_base::limits::Settings;
 use braid_check::Promise;
 use braid_host::Acquisition;
 use braid_layout::{Layout, Scheme};
-use braid_wire::Ordering;
+use braid_wire::{Atomicity, Ordering};
 use braid_world::FaultOptions;
 use std::fmt;
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub struct Options {
     pub layout: Layout,
     /// What keeps hosts apart.
     pub ordering: Ordering,
+    /// What becomes of hostwrites that are cut short.
+    pub atomicity: Atomicity,
     /// Lock servers; none unless the ordering needs them.
     pub lock_servers: u16,
     /// How hosts get locks of several lock servers.
@@ -53,6 +55,7 @@ impl Options {
             seed: 1,
             layout: Layout::new(scheme, devices, unit_blocks).expect("scenarios choose layouts that fit"),
             ordering: Ordering::Timestamp,
+            atomicity: Atomicity::Implied,
             lock_servers: 0,
             acquisition: Acquisition::Ordered,
             stripes,
@@ -68,13 +71,18 @@ impl Options {
         }
     }
 
-    /// What a seed stands for. Half of the seeds are ordered by timestamps, the others by the three kinds of locks.
+    /// What a seed stands for. Half of the seeds are ordered by timestamps, the others by the three kinds of locks; one in eight
+    /// has its writes take effect on arrival.
     pub fn of_seed(seed: u64) -> Options {
         let options = Options::by_timestamps(seed);
-        match Rng::new(seed ^ 0x0de2).below(6) {
+        let options = match Rng::new(seed ^ 0x0de2).below(6) {
             0 => options.ordered_by(Ordering::DeviceLock),
             1 => options.ordered_by(Ordering::ServerLock),
             2 => options.ordered_by(Ordering::CallbackLock),
+            _ => options,
+        };
+        match Rng::new(seed ^ 0xa70).below(8) {
+            0 => options.with_atomicity(Atomicity::Consistent),
             _ => options,
         }
     }
@@ -93,6 +101,22 @@ impl Options {
         let acquisition = [Acquisition::Ordered, Acquisition::Timeout][rng.below(2) as usize];
         let lock_servers = if ordering.needs_lock_server() { lock_servers } else { 0 };
         Options { ordering, lock_servers, acquisition, settings, ..self }
+    }
+
+    /// The same with another atomicity. Where writes take effect on arrival, what a host that dies has left behind is lost together
+    /// with a device, by design: so devices stay up, and are not cut off for as long as their leases run.
+    pub fn with_atomicity(self, atomicity: Atomicity) -> Options {
+        if atomicity == Atomicity::Implied {
+            return Options { atomicity, ..self };
+        }
+        let faults = FaultOptions { device_crash: 0, stall_devices: false, cut: 0, ..self.faults };
+        // Without redundancy there would be nothing to keep consistent.
+        let scheme: Scheme = "raid5:2+1".parse().expect("it exists");
+        let layout = match self.layout.redundancy_units() {
+            0 => Layout::new(scheme, 3, self.layout.unit_blocks()).expect("it fits"),
+            _ => self.layout,
+        };
+        Options { atomicity, layout, faults, ..self }
     }
 
     fn by_timestamps(seed: u64) -> Options {
@@ -119,6 +143,7 @@ impl Options {
             seed,
             layout: Layout::new(scheme, devices, unit_blocks).expect("a layout of the list fits"),
             ordering: Ordering::Timestamp,
+            atomicity: Atomicity::Implied,
             lock_servers: 0,
             acquisition: Acquisition::Ordered,
             stripes: rng.between(1, if unit_blocks > 4 { 2 } else { 6 }),
@@ -180,11 +205,12 @@ impl fmt::Display for Options {
         let Options { layout, settings, faults, .. } = self;
         writeln!(
             f,
-            "seed {}: {} ({} lock servers, {:?}); {} on {} devices, {} stripes in units of {} blocks; \
+            "seed {}: {}, {} ({} lock servers, {:?}); {} on {} devices, {} stripes in units of {} blocks; \
              {} hosts with {} clients each, thinking up to {:?}; \
              {} operations within {:?}; journals of {:?} bytes",
             self.seed,
             self.ordering,
+            self.atomicity,
             self.lock_servers,
             self.acquisition,
             layout.scheme(),

@@ -9,7 +9,7 @@ use braid_base::{NodeId, Rng, Time};
 use braid_host::HostCounters;
 use braid_locks::LockServerCounters;
 use braid_machine::{HostError, HostOutcome, Ignored};
-use braid_wire::Ordering;
+use braid_wire::{Atomicity, Ordering};
 use braid_world::{Fault, Happening, LocalClock, NetworkCounts, Storm, Trace};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -65,6 +65,8 @@ pub struct Failure {
     pub seed: u64,
     /// By which ordering.
     pub ordering: Ordering,
+    /// With which atomicity.
+    pub atomicity: Atomicity,
     /// When.
     pub at: Time,
     /// At which event.
@@ -78,13 +80,22 @@ pub struct Failure {
 /// Runs `options` from beginning to end, keeping so many lines of its trace.
 pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
     catch_panics_quietly();
-    let (seed, ordering) = (options.seed, options.ordering);
+    let (seed, ordering, atomicity) = (options.seed, options.ordering, options.atomicity);
     QUIET.set(true);
     let built = catch_unwind(AssertUnwindSafe(|| Run::new(options, Trace::keeping(lines))));
     QUIET.set(false);
     let mut run = built.map_err(|_| {
         let details = LAST_PANIC.take();
-        Failure { check: "panic-at-start", seed, ordering, at: Time(0), event: 0, details, trace: Vec::new() }
+        Failure {
+            check: "panic-at-start",
+            seed,
+            ordering,
+            atomicity,
+            at: Time(0),
+            event: 0,
+            details,
+            trace: Vec::new(),
+        }
     })?;
     QUIET.set(true);
     let outcome = catch_unwind(AssertUnwindSafe(|| run.go_to_the_end()));
@@ -99,6 +110,7 @@ pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
         check: failed.check,
         seed,
         ordering,
+        atomicity,
         at: world.now(),
         event: world.trace.events(),
         details: failed.details,
@@ -520,7 +532,11 @@ impl fmt::Display for Failure {
             writeln!(f, "  {line}")?;
         }
         let attack = "cargo run --release -p braid-cluster --bin attack --";
-        write!(f, "reproduce: {attack} --seed {} --ordering {}", self.seed, self.ordering)
+        write!(
+            f,
+            "reproduce: {attack} --seed {} --ordering {} --atomicity {}",
+            self.seed, self.ordering, self.atomicity
+        )
     }
 }
 

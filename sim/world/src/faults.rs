@@ -81,6 +81,8 @@ pub struct FaultOptions {
     pub lock_server_crash: u64,
     /// A node stalls.
     pub stall: u64,
+    /// Whether devices, and the monitor that gives them leases, may be the ones that stall.
+    pub stall_devices: bool,
     /// A cut.
     pub cut: u64,
     /// A clock steps.
@@ -104,6 +106,7 @@ impl FaultOptions {
             device_crash: 0,
             lock_server_crash: 0,
             stall: 0,
+            stall_devices: true,
             cut: 0,
             clock_step: 0,
             slow_disk: 0,
@@ -134,6 +137,7 @@ impl FaultOptions {
             device_crash,
             lock_server_crash: device_crash,
             stall,
+            stall_devices: true,
             cut,
             clock_step,
             slow_disk,
@@ -213,7 +217,12 @@ impl Storm {
                 let at = at[self.rng.below(3) as usize];
                 self.crash(node, at)
             }),
-            2 => self.pick(nodes.iter()).map(|node| Fault::Stall { node, span: self.span() }),
+            2 => {
+                let spared =
+                    |node: &&NodeId| !options.stall_devices && matches!(node, NodeId::Device(_) | NodeId::Monitor);
+                let node = self.pick(nodes.iter().filter(|node| !spared(node)))?;
+                Some(Fault::Stall { node, span: self.span() })
+            }
             3 => self.pick(nodes.iter()).and_then(|one| {
                 let others: Vec<NodeId> = nodes.iter().copied().filter(|node| *node != one).collect();
                 self.cut(one, &others)

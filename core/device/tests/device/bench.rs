@@ -64,7 +64,8 @@ impl Bench {
             (LOCKED, Ordering::DeviceLock),
             (SERVED, Ordering::ServerLock),
         ] {
-            let task = Task::CreateObject { object, blocks: BLOCKS, ordering, redundant: true };
+            let task =
+                Task::CreateObject { object, blocks: BLOCKS, ordering, redundant: true, atomicity: Atomicity::Implied };
             bench.say(Generation(99), Command::Manage { ticket: object.0, task });
             assert!(matches!(bench.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
         }
@@ -196,7 +197,11 @@ impl Default for Bench {
 
 fn device() -> Device {
     let store = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
-    Device::new(DeviceConfig { store, membership: Some(Membership::first((0..4).map(DeviceId))), settings: Settings::default() })
+    Device::new(DeviceConfig {
+        store,
+        membership: Some(Membership::first((0..4).map(DeviceId))),
+        settings: Settings::default(),
+    })
 }
 
 /// A transaction under test: what it would say.
@@ -276,7 +281,7 @@ pub fn fills(reply: &Reply) -> Vec<u8> {
     let of = |piece: &Piece| match &piece.content {
         Content::Data(bytes) => bytes.iter().step_by(BLOCK_BYTES).copied().collect(),
         Content::Hole => vec![0; piece.range.count as usize],
-        Content::Present => panic!("only asked for allocation"),
+        Content::Present | Content::Header { .. } => panic!("only asked for allocation"),
     };
     pieces.iter().flat_map(of).collect()
 }

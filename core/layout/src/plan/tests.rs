@@ -89,7 +89,7 @@ impl Array {
                             self.devices[position].insert(block, data.slice(start..start + BLOCK_BYTES))
                         }
                         Content::Hole => self.devices[position].remove(&block),
-                        Content::Present => panic!("nobody can write that"),
+                        Content::Present | Content::Header { .. } => panic!("nobody can write that"),
                     };
                 }
             }

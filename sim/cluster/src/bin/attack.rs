@@ -1,16 +1,17 @@
 //! Runs seed after seed until one fails or time is up.
 
 use braid_cluster::{Options, Report, run};
-use braid_wire::Ordering;
+use braid_wire::{Atomicity, Ordering};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-const USAGE: &str =
-    "usage: attack [--seed S] [--runs N] [--time-limit SECONDS] [--ordering NAME] [--trace LINES] [--keep-going]
+const USAGE: &str = "usage: attack [--seed S] [--runs N] [--time-limit SECONDS] [--ordering NAME] [--atomicity NAME]
+              [--trace LINES] [--keep-going]
   --seed S          the first seed (0 unless told otherwise)
   --runs N          how many seeds from there (1 if a seed is given, else 1000)
   --time-limit SEC  begin no further run after so many seconds
   --ordering NAME   keep hosts apart in this way, whatever the seeds say
+  --atomicity NAME  what becomes of what is cut short, whatever the seeds say
   --trace LINES     on failure, print so many of the last events
   --keep-going      go on after failures, and count them";
 
@@ -19,6 +20,7 @@ struct Arguments {
     runs: u64,
     time_limit: Option<Duration>,
     ordering: Option<Ordering>,
+    atomicity: Option<Atomicity>,
     trace: usize,
     keep_going: bool,
 }
@@ -45,6 +47,10 @@ fn main() -> ExitCode {
         let options = Options::of_seed(seed);
         let options = match arguments.ordering {
             Some(ordering) => options.ordered_by(ordering),
+            None => options,
+        };
+        let options = match arguments.atomicity {
+            Some(atomicity) => options.with_atomicity(atomicity),
             None => options,
         };
         if arguments.runs == 1 {
@@ -75,11 +81,17 @@ fn main() -> ExitCode {
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let (mut seed, mut runs) = (None, None);
-    let mut arguments = Arguments { seed: 0, runs: 0, time_limit: None, ordering: None, trace: 0, keep_going: false };
+    let mut arguments =
+        Arguments { seed: 0, runs: 0, time_limit: None, ordering: None, atomicity: None, trace: 0, keep_going: false };
     while let Some(word) = words.next() {
         if word == "--ordering" {
             let name = words.next().ok_or("--ordering needs a name")?;
             arguments.ordering = Some(name.parse().map_err(|error| format!("{error}"))?);
+            continue;
+        }
+        if word == "--atomicity" {
+            let name = words.next().ok_or("--atomicity needs a name")?;
+            arguments.atomicity = Some(name.parse().map_err(|error| format!("{error}"))?);
             continue;
         }
         let mut number = || {

@@ -156,7 +156,7 @@ pub(super) fn apply(devices: &mut Blocks, shares: &[Share], written: Vec<(usize,
                         put(devices, Place { position, block }, &data[start..start + BLOCK_BYTES]);
                     }
                     Content::Hole => drop(devices[position].remove(&block)),
-                    Content::Present => panic!("nobody can write that"),
+                    Content::Present | Content::Header { .. } => panic!("nobody can write that"),
                 }
             }
         }
