@@ -248,7 +248,8 @@ impl Device {
 
     pub(crate) fn on_applied(&mut self, now: Now, id: TransactionId, result: Result<(), Failure>, out: &mut Effects) {
         let transaction = self.transactions.get(id).expect("what is being applied is kept");
-        let (waited, ordered) = (transaction.waited, transaction.ordering != Ordering::None);
+        let announced = !transaction.ordering.needs_lock_server() && transaction.ordering != Ordering::None;
+        let waited = transaction.waited;
         match result {
             Ok(()) => {
                 self.answer(id.host, Reply::Written { transaction: id, waited }, out);
@@ -258,8 +259,8 @@ impl Device {
             Err(failure) => self.fail(id, Step::Write, failure, out),
         }
         self.advance(now, id, State::Aborted, out);
-        // Without ordering, it is tried again when it is sent again.
-        if !ordered && self.transactions.get(id).is_some() {
+        // What was not announced is tried again when it is sent again.
+        if !announced && self.transactions.get(id).is_some() {
             self.drop_decided(id);
         }
     }

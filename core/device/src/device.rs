@@ -306,7 +306,8 @@ impl Device {
         }
         if let Some(known) = self.transactions.get(transaction) {
             // A tombstone of an abort that came first has the stamp of the abort, which is the transaction's.
-            if known.stamp == stamp {
+            // One that writes under a lock server's locks, and was refused elsewhere, has gone on with a higher stamp.
+            if known.stamp == stamp || self.is_unannounced(known.object) {
                 return Gate::Open;
             }
             self.ignore(Ignored::NotForUs, out);

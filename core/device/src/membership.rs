@@ -155,7 +155,10 @@ impl Device {
         }
         let announced = |state| state == State::Prewritten;
         for id in self.transactions_that(announced) {
-            if !self.outlives_epoch(id) {
+            let object = self.transactions.get(id).expect("just listed").object;
+            if self.is_unannounced(object) {
+                self.put_off(now, id, out);
+            } else if !self.outlives_epoch(id) {
                 self.refuse_for_ever(now, id, out);
             }
         }

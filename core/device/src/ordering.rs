@@ -206,8 +206,13 @@ impl Device {
         if !blockers.is_empty() {
             self.transactions.get_mut(id).expect("it was pre-written").waited = true;
             let request = WaitingRequest::Write(intent, mode);
+            let object = self.transactions.get(id).expect("it was pre-written").object;
             if !self.wait(id, Waiting { stamp, ordering, request }, &blockers, out) {
-                self.refuse_for_ever(now, id, out);
+                if self.is_unannounced(object) {
+                    self.put_off(now, id, out);
+                } else {
+                    self.refuse_for_ever(now, id, out);
+                }
                 self.refuse(id, Step::Write, Refusal::Busy, out);
             }
             return;

@@ -17,7 +17,7 @@ use crate::transactions::State;
 use crate::waiting::{Waiting, WaitingRequest};
 use braid_base::{BlockRange, Now, ObjectId, RangeTable, TransactionId, limits};
 use braid_machine::Effects;
-use braid_wire::{Ordering, Suspect, SuspectBlocks};
+use braid_wire::{ObjectDescription, Ordering, Suspect, SuspectBlocks};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -91,7 +91,21 @@ impl Device {
     pub(crate) fn outlives_epoch(&self, id: TransactionId) -> bool {
         let transaction = self.transactions.get(id).expect("it is known");
         let announced = !transaction.ranges.is_empty() && !self.locking.is_waiting(id);
-        announced && self.can_be_suspect(transaction.object)
+        announced && self.can_be_suspect(transaction.object) && !self.is_unannounced(transaction.object)
+    }
+
+    /// True if its writes take effect on arrival, and are not announced: hosts hold locks of a lock server.
+    pub(crate) fn is_unannounced(&self, object: ObjectId) -> bool {
+        let by_lock_server = |object: &&ObjectDescription| object.ordering.needs_lock_server();
+        self.store.object(object).filter(by_lock_server).is_some_and(|object| object.can_be_suspect())
+    }
+
+    /// Drops a write that was not announced, and waits: its host sends it again.
+    pub(crate) fn put_off(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
+        self.refuse_for_ever(now, id, out);
+        if self.transactions.get(id).is_some() {
+            self.drop_decided(id);
+        }
     }
 
     /// Drops a pre-write whose host does not go on with it. If that may have written elsewhere, it is suspect.

@@ -151,6 +151,9 @@ impl Host {
             // would take the new data for the old.
             return out.ignore(Ignored::InProgress);
         }
+        if step == Step::Write && self.own(id).is_some_and(|transaction| transaction.holds_on()) {
+            return self.hold_on(now, id.sequence, refusal, out);
+        }
         if refusal == Refusal::Suspect {
             // What of it is suspect, the device says in answer to a heartbeat.
             self.send(now, device, Command::Heartbeat, out);
@@ -176,6 +179,21 @@ impl Host {
             return;
         }
         self.lose(now, id.sequence, knows, out);
+    }
+
+    /// A write that was not announced is refused while its siblings may have taken effect. Its locks keep everybody away, so that it
+    /// is sent again, above the stamp that it lost to; to those that have not answered.
+    fn hold_on(&mut self, now: Now, sequence: u64, refusal: Refusal, out: &mut Effects) {
+        match refusal {
+            Refusal::TooLate { .. } => {}
+            Refusal::TooFarAhead { .. } if self.stamps.retreat(now.clock) => {}
+            // In its time.
+            _ => return out.ignore(Ignored::InProgress),
+        }
+        let stamp = self.stamps.next(now.clock);
+        self.transactions.get_mut(&sequence).expect("it is writing").stamp = stamp;
+        self.counters.resent += 1;
+        self.send_phase(now, sequence, out);
     }
 
     /// A device can't do what was asked.

@@ -36,6 +36,8 @@ pub struct Transaction {
     pub(crate) wrote: bool,
     /// The claims at lock servers that it uses or waits for.
     pub(crate) claims: Vec<u64>,
+    /// A restarted lock server did not grant one of them again: others may be there.
+    pub(crate) lost_locks: bool,
     pub(crate) resend_after: Duration,
     pub(crate) phase: Phase,
 }
@@ -82,6 +84,12 @@ impl Transaction {
     /// True if some of its writes may have taken effect, and nothing undoes them: given up, it leaves its stripes suspect.
     pub(crate) fn may_be_torn(&self) -> bool {
         self.wrote && self.mode() == WriteMode::Immediate && self.volume.ordering != Ordering::None
+    }
+
+    /// True if its writes are sent until they are taken, though a device refuses one: locks of a lock server keep everybody else
+    /// away, and some may have taken effect.
+    pub(crate) fn holds_on(&self) -> bool {
+        self.may_be_torn() && self.volume.ordering.needs_lock_server() && !self.lost_locks
     }
 
     /// The devices that keep something of it until they hear that it is over, though they wrote nothing.
@@ -182,6 +190,7 @@ impl Host {
             wanted: false,
             wrote: false,
             claims: Vec::new(),
+            lost_locks: false,
             resend_after: self.config.settings.resend_min,
             phase: Phase::Locking(Acquiring::default()),
         };

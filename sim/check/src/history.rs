@@ -6,6 +6,7 @@
 
 use braid_base::{BLOCK_BYTES, Time};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -201,10 +202,10 @@ impl History {
         &self.operations
     }
 
-    /// The same, where hostwrites that were cut short may be seen in part. Of each that did not complete, the blocks may have been
-    /// written one by one, each once, at any later time, or never. So may those of one that took so long that an attempt at it
-    /// may have been cut short, besides what it did in the end.
-    pub fn in_parts(&self, long: Duration) -> History {
+    /// The same, where hostwrites that were cut short may be seen in part. Of each that did not complete, what lies on one device
+    /// may have been written apart from the rest, once, at any later time, or never. So may that of one that took so long that
+    /// an attempt at it may have been cut short, besides what it did in the end. `device` says where a block lies.
+    pub fn in_parts(&self, long: Duration, device: impl Fn(u64) -> usize) -> History {
         let seen = self.operations.iter().filter(|operation| operation.action == Action::Read);
         let mut seen: Vec<Run> = seen.flat_map(|operation| operation.runs.iter().copied()).collect();
         seen.sort_unstable_by_key(|run| run.tag);
@@ -216,15 +217,23 @@ impl History {
         let mut history = History { operations: Vec::new(), moments: self.moments };
         for operation in &self.operations {
             let took = operation.completed.map(|end| end.time.since(operation.invoked.time));
-            let whole = operation.action == Action::Read || took.is_some();
-            if whole {
+            if operation.action == Action::Read || took.is_some() {
                 history.operations.push(operation.clone());
             }
-            if operation.action == Action::Write && took.is_none_or(|took| took >= long) {
-                let parts = operation.runs.iter().flat_map(|run| run.blocks()).filter(is_seen);
-                let part = |run| Operation { runs: vec![run], completed: None, ..operation.clone() };
-                history.operations.extend(parts.map(part));
+            if operation.action == Action::Read || took.is_some_and(|took| took < long) {
+                continue;
             }
+            let mut parts: BTreeMap<usize, Vec<Run>> = BTreeMap::new();
+            for run in operation.runs.iter().flat_map(|run| run.blocks()) {
+                let part = parts.entry(device(run.cells.start / CELLS_PER_BLOCK)).or_default();
+                match part.last_mut() {
+                    Some(last) if last.cells.end == run.cells.start => last.cells.end = run.cells.end,
+                    _ => part.push(run),
+                }
+            }
+            let parts = parts.into_values().filter(|runs| runs.iter().any(is_seen));
+            let part = |runs| Operation { runs, completed: None, ..operation.clone() };
+            history.operations.extend(parts.map(part));
         }
         history
     }

@@ -518,9 +518,20 @@ impl Cluster {
     }
 
     fn check_history(&self) -> Result<u64, Failed> {
+        let in_parts;
         let history = match self.options.atomicity {
             Atomicity::Implied => &self.history,
-            Atomicity::Consistent => &self.history.in_parts(self.options.settings.host_lease / 4),
+            Atomicity::Consistent => {
+                // A device takes a write for cut short when it has not heard of the host for a lease. Under a lock server's locks hosts
+                // hold on until all is written.
+                let long = match self.options.ordering.needs_lock_server() {
+                    true => Duration::MAX,
+                    false => self.options.settings.host_lease * 3 / 4,
+                };
+                let layout = self.volume.layout;
+                in_parts = self.history.in_parts(long, |block| layout.locate(block).position);
+                &in_parts
+            }
         };
         match braid_check::check(history, self.options.promise()) {
             Verdict::Serializable { steps } => Ok(steps),

@@ -9,7 +9,8 @@ use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
 use braid_store::{Store, StoreConfig};
 use braid_wire::{
-    Answer, Command, Content, Linkage, Message, Ordering, Outcome, Piece, Reply, Request, Task, Want, WriteMode,
+    Answer, Atomicity, Command, Content, Linkage, Message, Ordering, Outcome, Piece, Reply, Request, Task, Want,
+    WriteMode,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};

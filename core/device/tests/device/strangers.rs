@@ -218,7 +218,7 @@ fn orphans_are_named_in_turn() {
     for _ in 0..2 {
         bench.say(B, Command::Heartbeat);
         for answer in bench.heard.entry(B).or_default().drain(..) {
-            if let Reply::Heartbeat { orphans } = answer.reply {
+            if let Reply::Heartbeat { orphans, .. } = answer.reply {
                 named.extend(orphans.into_iter().map(|orphan| orphan.transaction));
             }
         }
