@@ -286,13 +286,15 @@ impl Cluster {
         self.begin(slot, client, request, record)
     }
 
-    /// Devices that serve locks tell without them where there is data, each by itself: so only what one of them tells is told
-    /// at one moment.
+    /// Devices that serve locks tell without them where there is data, each by itself; and so do all, under a lock server's locks,
+    /// where writes take effect on arrival. So only what one of them tells is told at one moment.
     fn told_at_once(&self, range: BlockRange) -> BlockRange {
         let unit = self.volume.layout.unit_blocks();
-        match self.options.ordering {
-            Ordering::DeviceLock => BlockRange::between(range.start, range.end().min((range.start / unit + 1) * unit)),
-            _ => range,
+        let unannounced = self.options.ordering.needs_lock_server() && self.options.atomicity == Atomicity::Consistent;
+        if self.options.ordering == Ordering::DeviceLock || unannounced {
+            BlockRange::between(range.start, range.end().min((range.start / unit + 1) * unit))
+        } else {
+            range
         }
     }
 

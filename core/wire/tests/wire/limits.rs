@@ -17,7 +17,7 @@ const OBJECT: ObjectId = ObjectId(1);
 /// A message whose list is as long as one likes, by what the list is called, with its bound.
 type Stretch = (&'static str, usize, fn(usize) -> Message);
 
-const LISTS: [Stretch; 25] = [
+const LISTS: [Stretch; 26] = [
     ("over", COMMITS_PER_REQUEST_MAX, |n| {
         Message::Request(Request {
             host: Generation(7),
