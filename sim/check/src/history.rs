@@ -275,6 +275,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_what_was_cut_short_and_seen_comes_in_parts() {
+        let mut history = History::default();
+        let client = |number| Client { host: 1, number };
+        let block = CELLS_PER_BLOCK;
+        let cells = |start: u64, end: u64| Cells { start: start * block, end: end * block };
+        let quick = history.write(client(0), Time(0), cells(0, 4), Tag(1));
+        history.wrote(quick, Time(5));
+        let slow = history.write(client(0), Time(10), cells(0, 4), Tag(2));
+        history.wrote(slow, Time(90));
+        history.write(client(1), Time(10), cells(0, 5), Tag(3));
+        history.write(client(2), Time(10), cells(0, 4), Tag(4));
+        let read = history.read(client(3), Time(20));
+        let run = |start, end, tag| Run { cells: cells(start, end), tag: Tag(tag) };
+        history.saw(read, Time(30), vec![run(0, 1, 1), run(1, 2, 2), run(2, 4, 3)]);
+        // Blocks lie on two devices, in turns.
+        let parts = history.in_parts(Duration::from_nanos(50), |block| block as usize % 2);
+        let found: Vec<_> = parts.operations().iter().map(|op| (op.completed.is_some(), op.runs.clone())).collect();
+        let expected = [
+            (true, vec![run(0, 4, 1)]),
+            (true, vec![run(0, 4, 2)]),
+            (false, vec![run(1, 2, 2), run(3, 4, 2)]),
+            (false, vec![run(0, 1, 3), run(2, 3, 3), run(4, 5, 3)]),
+            (false, vec![run(1, 2, 3), run(3, 4, 3)]),
+            (true, vec![run(0, 1, 1), run(1, 2, 2), run(2, 4, 3)]),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
     fn what_was_filled_is_parsed_and_anything_else_is_garbage() {
         let cells = Cells { start: 3, end: 7 };
         let mut bytes = Tag(9).fill(cells).to_vec();

@@ -58,6 +58,7 @@ impl Array {
                         *before = Bytes::from([&before[..], data].concat());
                         range.count += 1;
                     }
+                    (_, Want::Linkage, Some(_)) => panic!("the model has no headers"),
                     (_, Want::Data, Some(data)) => pieces.push(Piece { range, content: Content::Data(data.clone()) }),
                 }
             }

@@ -131,6 +131,7 @@ pub(super) fn answer(devices: &Blocks, absence: &Absence, shares: &[Share], want
             (_, None) => Content::Hole,
             (Want::Allocation, Some(_)) => Content::Present,
             (Want::Data, Some(data)) => Content::Data(data.clone()),
+            (Want::Linkage, Some(_)) => panic!("the model has no headers"),
         };
         let blocks = share.reads.iter().flat_map(|range| range.blocks());
         let piece = |block| Piece { range: BlockRange::new(block, 1), content: content(block) };
