@@ -74,11 +74,17 @@ impl Membership {
         Some(&mut self.members[index])
     }
 
-    /// True if the device has been there without interruption since `epoch`: then what it says of a transaction of that epoch
-    /// counts. Any other has dropped what was undecided.
+    /// True if the device has been there without interruption since `epoch`. Any other has dropped what it shared with others and was
+    /// undecided.
     pub fn has_been_in_since(&self, device: DeviceId, epoch: Epoch) -> bool {
         let there = |member: &Member| member.standing != Standing::Out && member.since <= epoch;
         self.member(device).is_some_and(there)
+    }
+
+    /// True if what `device` says of a transaction of that epoch counts: it has been there since, or nobody else took part in it, so that
+    /// nobody else can have decided it.
+    pub fn has_a_say(&self, device: DeviceId, participants: &[DeviceId], epoch: Epoch) -> bool {
+        participants == [device] || self.has_been_in_since(device, epoch)
     }
 
     /// The devices that stand so.

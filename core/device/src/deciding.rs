@@ -269,6 +269,9 @@ impl Device {
     pub(crate) fn on_committed(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         self.confirm(id);
         self.advance(now, id, State::Committed, out);
+        if self.is_before_return(id) {
+            self.drop_decided(id);
+        }
     }
 
     /// An abort is durable.

@@ -58,6 +58,9 @@ impl Device {
                 let own = self.ticket(Ticket::Manage { host, ticket });
                 return self.store.flush(own, out);
             }
+            Task::ListMissed { device, object, .. } if self.has_undecided_before_return_of(device, object) => {
+                Err(Failure::Busy)
+            }
             Task::ListMissed { device, object, from } => {
                 let (extents, next) = self.store.missed(device, object, from);
                 Ok(Managed::Missed { extents, next })

@@ -9,7 +9,9 @@
 
 use crate::device::{Device, Service, Ticket};
 use crate::transactions::State;
-use braid_base::{Epoch, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId};
+use braid_base::{
+    DeviceId, Epoch, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId,
+};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
 use std::time::Duration;
@@ -107,6 +109,12 @@ impl Device {
         if self.service != Service::Serving || self.place.fixed {
             return self.ignore(Ignored::NotStarted, out);
         }
+        let known = self.place.adopting.as_ref().map_or(self.place.epoch(), |membership| membership.epoch);
+        let news = answer.membership.filter(|membership| membership.epoch > known);
+        if news.is_some() && self.place.adopting.is_some() {
+            // One after the other: it is told again. The lease is one for the later epoch, and must not serve the earlier.
+            return self.ignore(Ignored::InProgress, out);
+        }
         if let MonitorReply::Lease { sent } = answer.reply
             && sent <= now.time
         {
@@ -114,12 +122,7 @@ impl Device {
             let until = sent.after(self.config.settings.device_lease);
             self.place.lease_until = self.place.lease_until.max(Some(until));
         }
-        let known = self.place.adopting.as_ref().map_or(self.place.epoch(), |membership| membership.epoch);
-        let Some(membership) = answer.membership.filter(|membership| membership.epoch > known) else { return };
-        if self.place.adopting.is_some() {
-            // One after the other: it is told again.
-            return self.ignore(Ignored::InProgress, out);
-        }
+        let Some(membership) = news else { return };
         let ticket = self.ticket(Ticket::Adopt);
         self.store.adopt(ticket, membership.clone(), out);
         self.place.adopting = Some(membership);
@@ -165,7 +168,7 @@ impl Device {
         self.resume_waiting(now, out);
     }
 
-    /// Forgets all transactions on redundant objects: while this device was out, the others have decided them.
+    /// Forgets all transactions on redundant objects that it shares with others: while this device was out, they have decided them.
     fn drop_undecided(&mut self, now: Now, dropped: Vec<TransactionId>, out: &mut Effects) {
         for id in dropped {
             if self.transactions.get(id).is_some_and(|held| held.state == State::Prepared) {
@@ -175,17 +178,25 @@ impl Device {
         let decided = |state| matches!(state, State::Committed | State::Aborted | State::Applied);
         for id in self.transactions_that(decided) {
             let held = self.transactions.get(id).expect("just listed");
-            if held.state == State::Applied && self.can_be_suspect(held.object) {
+            let object = held.object;
+            if held.state == State::Applied && self.can_be_suspect(object) {
                 // The others may lack it.
                 self.suspect(now, id, out);
                 continue;
             }
-            let object = Some(held.object);
-            let kept = object.and_then(|object| self.store.object(object)).is_some_and(|object| !object.redundant);
-            if !kept {
+            // One that was refused before it was known what it writes is of no object.
+            if self.is_before_return(id) || self.store.object(object).is_none() {
                 self.drop_decided(id);
             }
         }
+    }
+
+    /// True if a transaction is from before an absence of this device, and was shared with others: they need not hear of it any more.
+    pub(crate) fn is_before_return(&self, id: TransactionId) -> bool {
+        let Some(held) = self.transactions.get(id) else { return false };
+        let own = self.place.adopted.as_ref().and_then(|membership| membership.member(self.config.store.device));
+        let redundant = self.store.object(held.object).is_none_or(|object| object.redundant);
+        redundant && held.participants.len() > 1 && own.is_some_and(|own| held.epoch < own.since)
     }
 
     fn transactions_that(&self, is: impl Fn(State) -> bool) -> Vec<TransactionId> {
@@ -205,6 +216,16 @@ impl Device {
         self.orphans.extend(kept.map(|(id, _)| *id));
     }
 
+    /// True if a transaction on this object is undecided here that a device which has been out since has no say in: it may not be in
+    /// before all of these are decided, or decisions could outlive those who may tell of them.
+    pub(crate) fn has_undecided_before_return_of(&self, device: DeviceId, object: ObjectId) -> bool {
+        let Some(membership) = &self.place.adopted else { return false };
+        self.transactions.iter().any(|(_, held)| {
+            let pending = matches!(held.state, State::Preparing { .. } | State::Prepared);
+            pending && held.object == object && !membership.has_been_in_since(device, held.epoch)
+        })
+    }
+
     /// Takes up the membership that the disk has.
     pub(crate) fn recall_membership(&mut self, recorded: Option<Membership>) {
         if !self.place.fixed {
@@ -213,13 +234,13 @@ impl Device {
     }
 
     /// Those of a transaction's participants whose word counts: they have been in since it wrote.
-    pub(crate) fn voters(&self, id: TransactionId) -> Vec<braid_base::DeviceId> {
+    pub(crate) fn voters(&self, id: TransactionId) -> Vec<DeviceId> {
         let held = self.transactions.get(id).expect("it is known");
         let redundant = self.store.object(held.object).is_some_and(|object| object.redundant);
         let Some(membership) = self.place.adopted.as_ref().filter(|_| redundant) else {
             return held.participants.clone();
         };
-        let counts = |device: &_| membership.has_been_in_since(*device, held.epoch);
+        let counts = |device: &_| membership.has_a_say(*device, &held.participants, held.epoch);
         held.participants.iter().copied().filter(counts).collect()
     }
 }

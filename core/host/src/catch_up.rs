@@ -1,20 +1,21 @@
 //! Bringing a returning device what it missed, when the monitor has named this host as its helper (`docs/membership.md`).
 //!
 //! ```text
-//!   Listing: every device that is in says what was written while the other was out
-//!   Restoring: each of these blocks, by an ordinary storage transaction, a few at a time
-//!   Done: the monitor is told, until the membership says it, too
+//!   Surveying  every device says which objects it has: one that no volume is known for must become known first (volumes are told by the
+//!              front end); what the returning device lacks it makes, what nobody else has it removes
+//!   Listing    every device that is in says what was written while the other was out, once it has nothing undecided from before
+//!   Restoring  each of these blocks, by an ordinary storage transaction, a few at a time
+//!   Done       the monitor is told, until the membership says it, too
 //! ```
 //!
 //! It asks for nothing that a front end could not ask for; its requests are numbered apart from those of front ends.
 
 use crate::host::{Host, Timer};
-use braid_base::{BlockRange, DeviceId, Epoch, Now, Standing};
+use braid_base::{BlockRange, DeviceId, Epoch, Now, Standing, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostOutcome, HostRequest, HostSuccess, OpId};
-use braid_wire::{Managed, Task};
+use braid_wire::{Managed, ObjectDescription, Task};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
 use std::time::Duration;
 
 /// Front ends number their requests below this.
@@ -32,26 +33,36 @@ pub(crate) struct CatchUp {
     device: DeviceId,
     /// The epoch of its return.
     since: Epoch,
+    stage: Stage,
     /// What is under way.
     asked: BTreeMap<OpId, Errand>,
     /// What is to be done, or to be done again.
     errands: VecDeque<Errand>,
-    /// What was missed, by volume, as far as it is known; taken apart into errands when all lists are there.
-    missed: BTreeMap<u64, BTreeSet<(u64, u64)>>,
-    listed: bool,
-    /// Blocks of volumes restored so far.
-    pub restored: u64,
+    /// The objects of each device.
+    objects: BTreeMap<DeviceId, Vec<ObjectDescription>>,
+    /// What was missed, by volume, as far as it is known.
+    missed: BTreeMap<VolumeId, BTreeSet<(u64, u64)>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Surveying,
+    Listing,
+    Restoring,
+    Done,
 }
 
 /// One thing to do for a returning device.
 #[derive(Clone, Debug)]
 enum Errand {
-    /// Have it make the component of a volume that was created while it was out.
-    Create(Rc<VolumeDescription>),
+    /// Ask a device for its objects.
+    Survey { of: DeviceId },
+    /// Have the returning device make, change or remove an object.
+    Object(Task),
     /// Ask another device what was missed.
-    List { volume: Rc<VolumeDescription>, of: DeviceId, from: u64 },
+    List { volume: VolumeId, of: DeviceId, from: u64 },
     /// Restore blocks.
-    Restore { volume: Rc<VolumeDescription>, blocks: BlockRange },
+    Restore { volume: VolumeId, blocks: BlockRange },
 }
 
 impl Host {
@@ -60,14 +71,14 @@ impl Host {
         let helped = self.catch_up.as_ref()?;
         let blocks = |errand: &Errand| if let Errand::Restore { blocks, .. } = errand { blocks.count } else { 0 };
         let left = helped.errands.iter().chain(helped.asked.values()).map(blocks).sum();
-        Some((helped.device, helped.listed.then_some(left)))
+        let known = matches!(helped.stage, Stage::Restoring | Stage::Done);
+        Some((helped.device, known.then_some(left)))
     }
 
     /// The device that it has helped to all that it missed.
     pub(crate) fn has_caught_up(&self) -> Option<(DeviceId, Epoch)> {
         let helped = self.catch_up.as_ref()?;
-        let done = helped.listed && helped.errands.is_empty() && helped.asked.is_empty();
-        done.then_some((helped.device, helped.since))
+        (helped.stage == Stage::Done).then_some((helped.device, helped.since))
     }
 
     /// A membership has come: is there a device that this host is to help?
@@ -84,72 +95,56 @@ impl Host {
         }
         // One at a time: another one's turn comes with the epoch in which this one is in.
         let Some(member) = members.first() else { return };
-        let device = member.device;
-        let concerned =
-            |volume: &&Rc<VolumeDescription>| volume.layout.redundancy_units() > 0 && volume.devices.contains(&device);
-        let volumes: Vec<_> = self.volumes.values().filter(concerned).cloned().collect();
-        let mut errands: VecDeque<_> = volumes.iter().cloned().map(Errand::Create).collect();
-        for volume in volumes {
-            // Whoever writes a stripe of this device's writes one of theirs, too; and they are all in.
-            let layout = volume.layout;
-            let place = volume.devices.iter().position(|held| *held == device).expect("it is one of them");
-            let others = (0..volume.devices.len()).filter(|other| *other != place);
-            for of in others.filter(|other| layout.share_a_stripe(place, *other)).map(|other| volume.device_at(other)) {
-                errands.push_back(Errand::List { volume: volume.clone(), of, from: 0 });
-            }
-        }
         self.catch_up = Some(CatchUp {
-            device,
+            device: member.device,
             since: member.since,
+            stage: Stage::Surveying,
             asked: BTreeMap::new(),
-            errands,
+            errands: VecDeque::new(),
+            objects: BTreeMap::new(),
             missed: BTreeMap::new(),
-            listed: false,
-            restored: 0,
         });
+        self.survey();
         self.help(now, out);
+    }
+
+    /// Has every device that is in, and the returning one, asked for its objects.
+    fn survey(&mut self) {
+        let membership = self.membership().expect("one has come");
+        let there: Vec<_> = membership.devices(|standing| standing == Standing::In).collect();
+        let helped = self.catch_up.as_mut().expect("a device is being helped");
+        helped.objects.clear();
+        helped.errands = there.into_iter().chain([helped.device]).map(|of| Errand::Survey { of }).collect();
     }
 
     /// Goes on with what is to be done.
     pub(crate) fn help(&mut self, now: Now, out: &mut Effects) {
         loop {
             let Some(helped) = &mut self.catch_up else { return };
-            if helped.errands.is_empty() && helped.asked.is_empty() && !helped.listed {
-                helped.listed = true;
-                let missed = std::mem::take(&mut helped.missed);
-                let errands = missed.into_iter().flat_map(|(volume, extents)| {
-                    let volume = self.volumes.get(&braid_base::VolumeId(volume)).cloned();
-                    volume.into_iter().flat_map(move |volume| restores(&volume, &extents))
-                });
-                helped.errands = errands.collect();
-                continue;
-            }
-            if helped.asked.len() >= PARALLEL {
+            if helped.asked.len() >= PARALLEL || helped.stage == Stage::Done {
                 return;
             }
             let Some(errand) = helped.errands.pop_front() else {
-                if helped.asked.is_empty() {
-                    // The monitor hears of it at once, and again until it has taken note.
-                    self.on_monitor_timer(now, out);
+                if !helped.asked.is_empty() {
+                    return;
                 }
-                return;
+                if !self.enter_next_stage(now, out) {
+                    return;
+                }
+                continue;
             };
             let (device, since) = (helped.device, helped.since);
             let op = self.own_operation();
             let helped = self.catch_up.as_mut().expect("just seen");
             helped.asked.insert(op, errand.clone());
             let request = match errand {
-                Errand::Create(volume) => {
-                    let (object, blocks) = (volume.id.object(), volume.component_blocks());
-                    let (ordering, redundant, atomicity) = (volume.ordering, true, volume.atomicity);
-                    let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity };
-                    HostRequest::Manage { device, task }
-                }
+                Errand::Survey { of } => HostRequest::Manage { device: of, task: Task::ListObjects },
+                Errand::Object(task) => HostRequest::Manage { device, task },
                 Errand::List { volume, of, from } => {
-                    let task = Task::ListMissed { device, object: volume.id.object(), from };
+                    let task = Task::ListMissed { device, object: volume.object(), from };
                     HostRequest::Manage { device: of, task }
                 }
-                Errand::Restore { volume, blocks } => HostRequest::Restore { volume: volume.id, device, blocks },
+                Errand::Restore { volume, blocks } => HostRequest::Restore { volume, device, blocks },
             };
             self.on_request(now, op, request, out);
             if self.catch_up.as_ref().is_none_or(|helped| helped.since != since) {
@@ -158,22 +153,105 @@ impl Host {
         }
     }
 
+    /// All of a stage is done. False if there is nothing to do now.
+    fn enter_next_stage(&mut self, now: Now, out: &mut Effects) -> bool {
+        let helped = self.catch_up.as_ref().expect("a device is being helped");
+        match helped.stage {
+            Stage::Surveying => match self.after_survey() {
+                Some(errands) => self.go_to(Stage::Listing, errands),
+                None => {
+                    // Its front end will tell of the volumes that are not known yet.
+                    self.survey();
+                    self.timers.set(Timer::Help, now.time.after(PAUSE));
+                    return false;
+                }
+            },
+            Stage::Listing => {
+                let errands = helped.missed.iter().flat_map(|(volume, extents)| {
+                    self.volumes.get(volume).map(|volume| restores(volume, extents)).unwrap_or_default()
+                });
+                let errands = errands.collect();
+                self.go_to(Stage::Restoring, errands);
+            }
+            Stage::Restoring => {
+                self.go_to(Stage::Done, VecDeque::new());
+                // The monitor hears of it at once, and again until it has taken note.
+                self.on_monitor_timer(now, out);
+                return false;
+            }
+            Stage::Done => return false,
+        }
+        true
+    }
+
+    fn go_to(&mut self, stage: Stage, errands: VecDeque<Errand>) {
+        let helped = self.catch_up.as_mut().expect("a device is being helped");
+        (helped.stage, helped.errands) = (stage, errands);
+    }
+
+    /// What follows from the objects that devices have; none if there is a volume that this host does not know.
+    fn after_survey(&self) -> Option<VecDeque<Errand>> {
+        let helped = self.catch_up.as_ref().expect("a device is being helped");
+        let membership = self.membership().expect("one has come");
+        let own = helped.objects.get(&helped.device)?;
+        let others =
+            || helped.objects.iter().filter(|(device, _)| **device != helped.device).flat_map(|(_, held)| held);
+        let is_known = |object: &ObjectDescription| self.volumes.contains_key(&VolumeId(object.object.0));
+        if others().any(|object| object.redundant && !is_known(object)) {
+            return None;
+        }
+        let is_left_over = |held: &&ObjectDescription| {
+            held.redundant && !is_known(held) && others().all(|other| other.object != held.object)
+        };
+        let removed = own.iter().filter(is_left_over).map(|held| Task::RemoveObject { object: held.object });
+        let mut errands: VecDeque<_> = removed.map(Errand::Object).collect();
+        for volume in self.volumes.values() {
+            let Some(place) = volume.devices.iter().position(|held| *held == helped.device) else { continue };
+            let (layout, object, ordering) = (volume.layout, volume.id.object(), volume.ordering);
+            if layout.redundancy_units() == 0 {
+                continue;
+            }
+            match own.iter().find(|held| held.object == object) {
+                None => {
+                    let (blocks, redundant, atomicity) = (volume.component_blocks(), true, volume.atomicity);
+                    let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity };
+                    errands.push_back(Errand::Object(task));
+                }
+                Some(held) if held.ordering != ordering => {
+                    errands.push_back(Errand::Object(Task::SetOrdering { object, ordering }));
+                }
+                Some(_) => {}
+            }
+            // Whoever shares stripes with it knows what it has missed; all must have decided what is from before its return.
+            let asked = |other: &usize| {
+                let there = membership.member(volume.device_at(*other)).map(|member| member.standing);
+                *other != place && (there == Some(Standing::In) || layout.share_a_stripe(place, *other))
+            };
+            let asked = (0..volume.devices.len()).filter(asked).map(|other| volume.device_at(other));
+            errands.extend(asked.map(|of| Errand::List { volume: volume.id, of, from: 0 }));
+        }
+        Some(errands)
+    }
+
     /// One of this host's own requests has ended.
     pub(crate) fn on_errand(&mut self, now: Now, op: OpId, outcome: HostOutcome) {
         let Some(helped) = &mut self.catch_up else { return };
         let Some(errand) = helped.asked.remove(&op) else { return };
         match (errand, outcome) {
+            (Errand::Survey { of }, Ok(HostSuccess::Managed(Managed::Objects(objects)))) => {
+                helped.objects.insert(of, objects);
+            }
             (Errand::List { volume, of, .. }, Ok(HostSuccess::Managed(Managed::Missed { extents, next }))) => {
-                let missed = helped.missed.entry(volume.id.0).or_default();
+                let missed = helped.missed.entry(volume).or_default();
                 missed.extend(extents.into_iter().map(|extent| (extent.start, extent.count)));
                 if let Some(from) = next {
                     helped.errands.push_back(Errand::List { volume, of, from });
                 }
             }
-            (Errand::Restore { blocks, .. }, Ok(_)) => helped.restored += blocks.count,
-            (Errand::Create(_), Ok(_)) => {}
-            (Errand::Create(volume) | Errand::List { volume, .. } | Errand::Restore { volume, .. }, Err(_))
-                if !self.volumes.contains_key(&volume.id) => {}
+            (Errand::Object(_) | Errand::Restore { .. }, Ok(_)) => {}
+            // A volume that was deleted meanwhile lacks nothing.
+            (Errand::List { volume, .. } | Errand::Restore { volume, .. }, Err(_))
+                if !self.volumes.contains_key(&volume) => {}
             (errand, _) => {
                 helped.errands.push_back(errand);
                 self.timers.set(Timer::Help, now.time.after(PAUSE));
@@ -198,23 +276,17 @@ impl Host {
 }
 
 /// Missed extents of a volume, each block once, cut into what one transaction restores.
-fn restores(volume: &Rc<VolumeDescription>, extents: &BTreeSet<(u64, u64)>) -> Vec<Errand> {
-    let mut merged: Vec<BlockRange> = Vec::new();
-    for (start, count) in extents {
-        let range = BlockRange::new(*start, *count);
-        match merged.last_mut() {
-            Some(last) if range.start <= last.end() => last.count = last.count.max(range.end() - last.start),
-            _ => merged.push(range),
-        }
-    }
+fn restores(volume: &VolumeDescription, extents: &BTreeSet<(u64, u64)>) -> Vec<Errand> {
     let end = volume.stripes() * volume.layout.stripe_blocks();
     let mut errands = Vec::new();
-    for range in merged {
-        let mut start = range.start;
-        while start < range.end().min(end) {
-            let count = BLOCKS_AT_ONCE.min(range.end().min(end) - start);
-            errands.push(Errand::Restore { volume: volume.clone(), blocks: BlockRange::new(start, count) });
-            start += count;
+    let mut reached = 0;
+    for (start, count) in extents {
+        let last = (start + count).min(end);
+        reached = reached.max(*start);
+        while reached < last {
+            let count = BLOCKS_AT_ONCE.min(last - reached);
+            errands.push(Errand::Restore { volume: volume.id, blocks: BlockRange::new(reached, count) });
+            reached += count;
         }
     }
     errands

@@ -41,6 +41,8 @@ braid_base::counters! {
     rows_recomputed,
     /// Changes of the array's membership.
     epochs,
+    /// Attempts that met a block which its device has lost, and did without it.
+    damaged,
     /// Bands written whole, without reading (see `braid_layout::Method`).
     full_bands,
     /// Bands written by reading the units not updated.

@@ -4,8 +4,8 @@ use crate::host::{Host, Timer};
 use crate::link::Link;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Now, TransactionId};
-use braid_machine::{Effects, HostError, Ignored, OpId};
-use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Step};
+use braid_machine::{Effects, HostError, HostRequest, Ignored, OpId};
+use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Step, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -215,10 +215,40 @@ impl Host {
             // It is just coming back, and lacks something yet.
             return self.lose(now, id.sequence, None, out);
         }
+        if let Some(op) = op
+            && matches!(failure, Failure::Lost { .. })
+            && self.can_do_without(op, device)
+        {
+            self.counters.damaged += 1;
+            return self.lose(now, id.sequence, None, out);
+        }
         self.abort(now, id.sequence, None, out);
         if let Some(op) = op {
             self.finish(op, Err(HostError::Device { device, failure }), out);
         }
+    }
+
+    /// A device has lost blocks that an operation asked for: true if it can be planned so that they are worked out from the rest of their
+    /// stripes, as it then is. What it writes there is written as always, which mends it.
+    fn can_do_without(&mut self, op: OpId, device: DeviceId) -> bool {
+        let operation = &self.operations[&op];
+        let replaces = match operation.request {
+            HostRequest::Check { .. }
+            | HostRequest::CrossCheck { .. }
+            | HostRequest::Recompute { .. }
+            | HostRequest::Restore { .. }
+            | HostRequest::Reconstruct { .. } => false,
+            _ => operation.volume.layout.redundancy_units() > 0 && !operation.damaged.contains(&device),
+        };
+        let mut damaged = operation.damaged.clone();
+        damaged.insert(device);
+        if !replaces || self.plan(&operation.volume, &operation.request, &damaged).is_err() {
+            return false;
+        }
+        let operation = self.operations.get_mut(&op).expect("just seen");
+        // To be planned anew.
+        (operation.damaged, operation.view) = (damaged, 0);
+        true
     }
 
     /// Locks could not be had in time, perhaps since two wait for each other: who tries again at once would meet the same one.
@@ -267,10 +297,15 @@ impl Host {
     }
 
     /// Ends an attempt that will not commit: nobody has all intents, and whoever refused its write for good has promised never to
-    /// have one. Participants are told until all know; the one that refused knows.
+    /// have one. Participants are told until all know; the one that refused knows. If writes are out and nobody has promised, a late
+    /// copy may yet be taken, and somebody else find the transaction committed: so that is asked first.
     pub(crate) fn abort(&mut self, now: Now, sequence: u64, knows: Option<DeviceId>, out: &mut Effects) {
         let transaction = self.transactions.get_mut(&sequence).expect("only what is under way is aborted");
         transaction.op = None;
+        if transaction.wrote && knows.is_none() && transaction.mode() == WriteMode::Intent {
+            self.counters.aborted += 1;
+            return self.resolve_own(now, sequence, out);
+        }
         let mut unconfirmed = match transaction.volume.ordering {
             Ordering::None => BTreeSet::new(),
             // They know nothing of it before it writes.

@@ -18,7 +18,7 @@ use braid_base::{
 use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId};
 use braid_wire::{Answer, Command, Message, Rejection, Reply};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// How a host is to run.
@@ -213,7 +213,7 @@ impl Host {
         if full {
             return self.reply(op, Err(HostError::Busy), out);
         }
-        let work = match self.plan(&volume, &request) {
+        let work = match self.plan(&volume, &request, &BTreeSet::new()) {
             Ok(work) => Rc::new(work),
             Err(error) => return self.reply(op, Err(error), out),
         };
@@ -222,7 +222,8 @@ impl Host {
         }
         let view = self.place.view().unwrap_or(0);
         let (since, refusals) = (now.time, 0);
-        let operation = Operation { op, volume, request, work, view, since, refusals, attempt: None, delayed: false };
+        let (damaged, attempt, delayed) = (BTreeSet::new(), None, false);
+        let operation = Operation { op, volume, request, work, view, damaged, since, refusals, attempt, delayed };
         self.counters.operations += 1;
         let before = self.operations.insert(op, operation);
         assert!(before.is_none(), "a front end numbers its requests");

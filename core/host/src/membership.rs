@@ -87,9 +87,18 @@ impl Host {
     }
 
     /// The plan for a request, as things stand.
-    pub(crate) fn plan(&self, volume: &VolumeDescription, request: &HostRequest) -> Result<Work, HostError> {
-        let plan = |absence: &Absence| Work::plan(volume, absence, request).expect("it is a storage transaction");
-        let work = plan(&self.absence(volume, false))?;
+    pub(crate) fn plan(
+        &self,
+        volume: &VolumeDescription,
+        request: &HostRequest,
+        damaged: &BTreeSet<DeviceId>,
+    ) -> Result<Work, HostError> {
+        let plan = |mut absence: Absence| {
+            let position = |device: &DeviceId| volume.devices.iter().position(|held| held == device);
+            damaged.iter().filter_map(position).for_each(|position| absence.stale(position));
+            Work::plan(volume, &absence, request).expect("it is a storage transaction")
+        };
+        let work = plan(self.absence(volume, false))?;
         if self.place.away.is_empty() {
             return Ok(work);
         }
@@ -100,7 +109,7 @@ impl Host {
         } else if work.writes() {
             Err(HostError::Unavailable { devices })
         } else {
-            plan(&self.absence(volume, true))
+            plan(self.absence(volume, true))
         }
     }
 
@@ -126,10 +135,26 @@ impl Host {
         transaction.participants.iter().copied().filter(counts).collect()
     }
 
-    /// Whether anything is to be expected of a device about a transaction.
-    pub(crate) fn counts(&self, transaction: &Transaction, device: DeviceId) -> bool {
+    /// True if a device has been in since a transaction began, or all wait for it whatever happens.
+    fn is_still_there(&self, transaction: &Transaction, device: DeviceId) -> bool {
         transaction.volume.layout.redundancy_units() == 0
             || self.membership().is_none_or(|membership| membership.has_been_in_since(device, transaction.epoch))
+    }
+
+    fn give_up_restore(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let op = self.transactions.get_mut(&sequence).expect("just seen").op.take();
+        self.end_resolution(self.id(sequence));
+        self.end(now, sequence, out);
+        if let Some(op) = op {
+            let device = HostError::Unavailable { devices: Vec::new() };
+            self.finish(op, Err(device), out);
+        }
+    }
+
+    /// Whether anything is to be expected of a device about a transaction.
+    pub(crate) fn counts(&self, transaction: &Transaction, device: DeviceId) -> bool {
+        let alone = transaction.participants.len() == 1 && transaction.participants.contains(&device);
+        alone || self.is_still_there(transaction, device)
     }
 
     /// Says to the monitor that this host is there, and which devices are not.
@@ -255,20 +280,25 @@ impl Host {
         // One that ended another has perhaps ended it, too.
         let Some(transaction) = self.transactions.get(&sequence) else { return };
         let gone: Vec<_> =
-            transaction.asked.iter().copied().filter(|device| !self.counts(transaction, *device)).collect();
+            transaction.asked.iter().copied().filter(|device| !self.is_still_there(transaction, *device)).collect();
         for device in &gone {
             self.links.get_mut(device).expect("links stay").forget(sequence);
         }
+        let counting: BTreeSet<_> =
+            transaction.asked.iter().copied().filter(|device| self.counts(transaction, *device)).collect();
         let in_intents = transaction.mode() == WriteMode::Intent;
+        let is_restore = matches!(*transaction.work, Work::Restore(_));
         let transaction = self.transactions.get_mut(&sequence).expect("just seen");
         match &mut transaction.phase {
             Phase::Locking(_) | Phase::Reading { .. } => self.begin_anew(now, sequence, out),
+            // What a device was being brought it may yet take; if it was out again, it is brought it once more.
+            _ if is_restore && !gone.is_empty() => self.give_up_restore(now, sequence, out),
             // Without ordering, nobody keeps its blocks for it.
             Phase::Writing { .. } if !in_intents && transaction.volume.ordering == Ordering::None => {
                 self.begin_anew(now, sequence, out);
             }
             Phase::Writing { silent, .. } if !in_intents => {
-                silent.retain(|device| !gone.contains(device));
+                silent.retain(|device| counting.contains(device));
                 if silent.is_empty() {
                     self.on_all_written(now, sequence, out);
                 } else {
@@ -306,15 +336,17 @@ impl Host {
     fn on_away(&mut self, now: Now, away: BTreeSet<DeviceId>, out: &mut Effects) {
         self.place.away = away;
         self.place.view += 1;
-        let waits = |transaction: &Transaction| {
-            transaction.silent().is_some_and(|silent| !silent.is_disjoint(&self.place.away))
+        // One that has yet to get its locks goes to the devices later, by a plan that was made before.
+        let waits = |transaction: &Transaction| match &transaction.phase {
+            Phase::Locking(_) => !transaction.asked.is_disjoint(&self.place.away),
+            _ => transaction.silent().is_some_and(|silent| !silent.is_disjoint(&self.place.away)),
         };
         let stuck: Vec<_> =
             self.transactions.iter().filter(|(_, held)| waits(held)).map(|(sequence, _)| *sequence).collect();
         for sequence in stuck {
-            let transaction = &self.transactions[&sequence];
+            let Some(transaction) = self.transactions.get(&sequence) else { continue };
             let Some(op) = transaction.op else { continue };
-            if matches!(transaction.phase, Phase::Reading { .. }) {
+            if matches!(transaction.phase, Phase::Locking(_) | Phase::Reading { .. }) {
                 self.begin_anew(now, sequence, out);
             } else {
                 let devices = self.place.away.iter().copied().filter(|device| transaction.awaits(*device)).collect();

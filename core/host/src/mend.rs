@@ -17,7 +17,7 @@ use crate::host::{Host, Timer};
 use braid_base::{BlockRange, DeviceId, Now, TransactionId, limits};
 use braid_layout::{StripeRows, VolumeDescription};
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
-use braid_wire::{Command, Linkage, Suspect, SuspectBlocks};
+use braid_wire::{Command, Failure, Linkage, Suspect, SuspectBlocks};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
@@ -123,8 +123,11 @@ impl Host {
                 self.counters.rows_checked += 1;
                 mend.rows.pop_front();
             }
-            // It can do without a redundancy unit that is away.
-            Ok(HostSuccess::Checked { matches: false }) | Err(HostError::Unavailable { .. }) if !mend.recomputing => {
+            // It can do without redundancy that is away, or damaged.
+            Ok(HostSuccess::Checked { matches: false })
+            | Err(HostError::Unavailable { .. } | HostError::Device { failure: Failure::Lost { .. }, .. })
+                if !mend.recomputing =>
+            {
                 mend.recomputing = true;
             }
             Ok(_) => {

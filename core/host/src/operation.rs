@@ -8,6 +8,7 @@ use braid_layout::{
 };
 use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
 use braid_wire::{Linkage, Piece, Want};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// A request of a front end that is not yet answered.
@@ -23,6 +24,8 @@ pub struct Operation {
     pub work: Rc<Work>,
     /// Of which view of the array the plan is (`Place::view`).
     pub view: u64,
+    /// Devices that have lost blocks that it asked for: it does without them.
+    pub damaged: BTreeSet<DeviceId>,
     /// When it was asked.
     pub since: Time,
     /// How often in a row it was refused.

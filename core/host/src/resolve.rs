@@ -87,7 +87,10 @@ impl Host {
         let transaction = self.transactions.get_mut(&sequence).expect("just seen");
         transaction.phase = transaction::Phase::Resolving;
         let stamp = transaction.stamp;
-        // The monitor sees to it that some are left of every stripe. If none were, nobody could tell.
+        if voters.is_empty() {
+            // All have been out since, one after the other, and nobody holds anything of it.
+            return self.end_aborted(now, sequence, out);
+        }
         self.resolve(now, id, stamp, voters, out);
     }
 
@@ -238,7 +241,7 @@ impl Host {
         }
     }
 
-    fn end_resolution(&mut self, id: TransactionId) {
+    pub(crate) fn end_resolution(&mut self, id: TransactionId) {
         self.resolutions.remove(&id);
         self.timers.cancel(Timer::Resolve(id));
     }

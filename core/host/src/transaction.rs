@@ -145,7 +145,7 @@ impl Host {
         }
         let operation = &self.operations[&op];
         if operation.view != view {
-            match self.plan(&operation.volume, &operation.request) {
+            match self.plan(&operation.volume, &operation.request, &operation.damaged) {
                 Err(error) => return self.finish(op, Err(error), out),
                 Ok(work) if work.shares().is_empty() => {
                     return self.finish(op, Ok(work.result(&Old::new())), out);

@@ -2,7 +2,7 @@
 
 use crate::monitor::Monitor;
 use crate::record::Recorded;
-use braid_base::{DeviceId, Epoch, Membership, Now, Standing};
+use braid_base::{DeviceId, Epoch, Membership, Now, Standing, Time};
 use braid_machine::Effects;
 
 impl Monitor {
@@ -50,9 +50,9 @@ impl Monitor {
 
     /// Devices that have what they missed.
     fn decide_caught_up(&mut self, next: &mut Membership) {
-        for (device, since) in std::mem::take(&mut self.caught_up) {
+        for device in std::mem::take(&mut self.caught_up) {
             let member = next.member_mut(device).expect("only devices of the array are noted");
-            if member.since == since && matches!(member.standing, Standing::Returning { .. }) {
+            if matches!(member.standing, Standing::Returning { .. }) {
                 member.standing = Standing::In;
                 self.counters.caught_up += 1;
             }
@@ -63,17 +63,17 @@ impl Monitor {
     fn take_out_absent(&mut self, now: Now, next: &mut Membership) {
         let present: Vec<_> = next.devices(|standing| standing == Standing::In).collect();
         for device in present {
-            if !self.devices[&device].may_serve(now.time) && self.can_do_without(now, device, next) {
+            if !self.devices[&device].may_serve(now.time) && self.can_do_without(now.time, device, next) {
                 self.take_out(now, device, next);
             }
         }
     }
 
     /// True if it helps to take `device` out.
-    fn can_do_without(&self, now: Now, device: DeviceId, next: &Membership) -> bool {
+    pub(crate) fn can_do_without(&self, now: Time, device: DeviceId, next: &Membership) -> bool {
         self.stripes.can_do_without(device, |other| {
             let is_in = next.member(other).is_some_and(|member| member.standing == Standing::In);
-            is_in && self.devices[&other].is_steady(now.time, &self.config.settings)
+            is_in && self.devices[&other].is_steady(now, &self.config.settings)
         })
     }
 
@@ -120,7 +120,6 @@ impl Monitor {
             self.devices.get_mut(&device).expect("it is known").come_back(now.time, &self.config.settings);
         }
         self.tell_all(now, out);
-        self.decide_now = true;
     }
 
     /// Sees which devices hosts can't reach. Of one that nobody has reached for a lease, and that all can do without, the lease is
@@ -161,7 +160,7 @@ impl Monitor {
         let is_news =
             member.is_some_and(|member| member.since == since && matches!(member.standing, Standing::Returning { .. }));
         if is_news {
-            self.caught_up.insert(device, since);
+            self.caught_up.insert(device);
             self.decide_now = true;
         }
         is_news

@@ -12,7 +12,7 @@ use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
 use braid_record::{Kept, Progress};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How a monitor is to run.
@@ -41,8 +41,8 @@ pub struct Monitor {
     pub(crate) fences: BTreeMap<FenceName, FenceRequest>,
     /// The first epoch, as far as is known, with the present fence.
     pub(crate) fenced_since: Epoch,
-    /// Returning devices that have what they missed, and the epoch in which they came back.
-    pub(crate) caught_up: BTreeMap<DeviceId, Epoch>,
+    /// Returning devices of which it was said, since something was last decided, that they have what they missed.
+    pub(crate) caught_up: BTreeSet<DeviceId>,
     /// There may be something to decide.
     pub(crate) decide_now: bool,
     /// What devices and hosts have said may not have been heard yet: nobody is taken for gone until then.
@@ -85,7 +85,7 @@ impl Monitor {
             lock_servers: BTreeMap::new(),
             fences: BTreeMap::new(),
             fenced_since: Epoch(0),
-            caught_up: BTreeMap::new(),
+            caught_up: BTreeSet::new(),
             decide_now: false,
             unsure_until: Time(0),
             next_patrol: None,
@@ -104,10 +104,18 @@ impl Monitor {
         &self.record.durable().membership
     }
 
-    /// Devices that are in and whose leases have run out, but that can't be taken out. As of the last step.
+    /// Devices that are in and whose leases have run out, but that can't be taken out. As of the last step. One that is just going to be
+    /// taken out is not named: whoever waits for it need wait no longer than that takes.
     pub fn away(&self) -> Vec<DeviceId> {
-        let gone = |device: &DeviceId| self.is_in_for_good(*device) && !self.devices[device].may_serve(self.last_step);
-        self.membership().devices(|standing| standing == Standing::In).filter(gone).collect()
+        let (now, membership) = (self.last_step, self.membership());
+        if now < self.unsure_until {
+            return Vec::new();
+        }
+        let gone = |device: &DeviceId| {
+            let has_left = self.is_in_for_good(*device) && !self.devices[device].may_serve(now);
+            has_left && !self.can_do_without(now, *device, membership)
+        };
+        membership.devices(|standing| standing == Standing::In).filter(gone).collect()
     }
 
     /// What it knows of each device of the array, ascending. As of the last step.

@@ -1,7 +1,7 @@
 //! Which devices depend on each other: those that have units of one stripe. All but one of them must be there.
 
 use braid_base::{DeviceId, VolumeId, limits};
-use braid_layout::{Layout, VolumeDescription};
+use braid_layout::VolumeDescription;
 use std::collections::BTreeMap;
 
 /// The volumes that do without any one of their devices.
@@ -35,7 +35,7 @@ impl Stripes {
             let Some(position) = volume.devices.iter().position(|other| *other == device) else { continue };
             found = true;
             let needed = |(other, device): (usize, &DeviceId)| {
-                other == position || !share_a_stripe(&volume.layout, position, other) || present(*device)
+                other == position || present(*device) || !volume.layout.share_a_stripe(position, other)
             };
             if !volume.devices.iter().enumerate().all(needed) {
                 return false;
@@ -45,26 +45,11 @@ impl Stripes {
     }
 }
 
-/// True if some stripe may have units on both positions of the ring. A stripe lies on neighbours, and stripes begin at the multiples of
-/// what the ring's length and theirs have in common.
-fn share_a_stripe(layout: &Layout, one: usize, other: usize) -> bool {
-    let (ring, width) = (layout.devices(), layout.scheme().width());
-    let step = greatest_common_divisor(ring, width);
-    // The last stripe that begins at or before `from` reaches as far as any that has a unit there.
-    let reaches = |from: usize, to: usize| from % step + (to + ring - from) % ring < width;
-    reaches(one, other) || reaches(other, one)
-}
-
-fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_layout::{Atomicity, Scheme};
+    use braid_layout::{Atomicity, Layout, Scheme};
     use braid_wire::Ordering;
-    use std::collections::BTreeSet;
 
     fn volume(id: u64, scheme: Scheme, devices: &[u16]) -> VolumeDescription {
         VolumeDescription {
@@ -74,26 +59,6 @@ mod tests {
             devices: devices.iter().copied().map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
-        }
-    }
-
-    /// As the units lie, one stripe after the other.
-    #[test]
-    fn devices_share_a_stripe_if_units_of_one_lie_on_them() {
-        for width in 2..8 {
-            for ring in width..14 {
-                let layout = Layout::new(Scheme::Raid1 { copies: width }, ring, 1).expect("it can be laid so");
-                let mut shared = BTreeSet::new();
-                for stripe in 0..ring as u64 {
-                    let redundancy = (0..width - 1).map(|unit| layout.redundancy_unit(stripe, unit).position);
-                    let positions: Vec<_> = redundancy.chain([layout.data_unit(stripe, 0).position]).collect();
-                    shared.extend(positions.iter().flat_map(|one| positions.iter().map(move |other| (*one, *other))));
-                }
-                for (one, other) in (0..ring).flat_map(|one| (0..ring).map(move |other| (one, other))) {
-                    let expected = shared.contains(&(one, other));
-                    assert_eq!(share_a_stripe(&layout, one, other), expected, "{width} of {ring}: {one}, {other}");
-                }
-            }
         }
     }
 

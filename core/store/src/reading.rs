@@ -1,5 +1,6 @@
 //! Reads: committed content as of the call. Each block comes from the journal's blocks in memory, from home, or is a
-//! hole; what lies side by side at home is one command.
+//! hole; what lies side by side at home is one command. Where the disk can't read that, each block is read alone: so one
+//! unreadable sector costs one block, which is lost, and not its neighbours.
 
 use crate::StoreEvent;
 use crate::block::{CHUNK_BLOCKS, STRIDE, chunks, holds, source};
@@ -39,6 +40,8 @@ enum ReadPart {
         blocks: BlockRange,
         places: BlockRange,
     },
+    /// At home from this place on, each block read alone, as all together could not be.
+    Apart(u64, Vec<ReadPart>),
     Arrived(Vec<Piece>),
     Failed(Failure),
 }
@@ -156,18 +159,40 @@ impl Serving {
         Ok(())
     }
 
-    /// A part of a read has come from the disk.
-    pub fn on_read(&mut self, operation: u64, part: usize, bytes: Result<Bytes, Failure>) {
+    /// What is at `places`, a part of a read, has come from the disk, or can't be read.
+    pub fn on_read(
+        &mut self,
+        operation: u64,
+        part: usize,
+        places: BlockRange,
+        bytes: Option<Bytes>,
+        out: &mut Effects,
+    ) {
         let reading = self.reads.get_mut(&operation).expect("a read lasts until its last part has come");
-        let ReadPart::Home { blocks, .. } = &reading.parts[part] else { panic!("a part comes once") };
-        let arrived = Self::expect_len(bytes, blocks.count as usize * STRIDE)
-            .and_then(|bytes| strip(&bytes, reading.object, *blocks, reading.of));
-        reading.parts[part] = match arrived {
-            Ok(pieces) => ReadPart::Arrived(pieces),
-            Err(failure) => ReadPart::Failed(failure),
+        let (object, of) = (reading.object, reading.of);
+        let found = match &mut reading.parts[part] {
+            ReadPart::Apart(first, blocks) => &mut blocks[(places.start - *first) as usize],
+            whole => whole,
         };
+        let ReadPart::Home { blocks, .. } = *found else { panic!("a part comes once") };
+        let bytes = bytes.filter(|bytes| bytes.len() == blocks.count as usize * STRIDE);
+        *found = match bytes.map(|bytes| strip(&bytes, object, blocks, of)) {
+            Some(Ok(pieces)) => ReadPart::Arrived(pieces),
+            Some(Err(failure)) => ReadPart::Failed(failure),
+            None if blocks.count == 1 => ReadPart::Failed(Failure::Lost { block: blocks.start }),
+            None => ReadPart::Apart(places.start, one_by_one(blocks, places)),
+        };
+        let is_apart = matches!(found, ReadPart::Apart(..));
         reading.outstanding -= 1;
-        if reading.outstanding == 0 {
+        if is_apart {
+            // All at once, before anybody else may have the places.
+            reading.outstanding += places.count as usize;
+            for place in places.blocks() {
+                let io = Io::Read { operation, part, places: BlockRange::new(place, 1) };
+                let offset = self.offset_of(place);
+                self.disk(io, DiskCommand::Read { offset, length: STRIDE }, out);
+            }
+        } else if reading.outstanding == 0 {
             let reading = self.reads.remove(&operation).expect("it was there just now");
             self.events.push_back(reading.finish());
         }
@@ -177,18 +202,27 @@ impl Serving {
 impl ReadOperation {
     fn finish(self) -> StoreEvent {
         let mut pieces = Vec::with_capacity(self.parts.len());
-        for part in self.parts {
-            match part {
-                ReadPart::Ready(piece) => pieces.push(piece),
-                ReadPart::Arrived(arrived) => pieces.extend(arrived),
-                ReadPart::Failed(failure) => {
-                    return StoreEvent::Read { ticket: self.ticket, result: Err(failure) };
-                }
-                ReadPart::Home { .. } => panic!("a read ends when all its parts have come"),
-            }
-        }
-        StoreEvent::Read { ticket: self.ticket, result: Ok(pieces) }
+        let result = self.parts.into_iter().try_for_each(|part| part.finish(&mut pieces));
+        StoreEvent::Read { ticket: self.ticket, result: result.map(|()| pieces) }
     }
+}
+
+impl ReadPart {
+    fn finish(self, pieces: &mut Vec<Piece>) -> Result<(), Failure> {
+        match self {
+            ReadPart::Ready(piece) => pieces.push(piece),
+            ReadPart::Arrived(arrived) => pieces.extend(arrived),
+            ReadPart::Apart(_, parts) => return parts.into_iter().try_for_each(|part| part.finish(pieces)),
+            ReadPart::Failed(failure) => return Err(failure),
+            ReadPart::Home { .. } => panic!("a read ends when all its parts have come"),
+        }
+        Ok(())
+    }
+}
+
+fn one_by_one(blocks: BlockRange, places: BlockRange) -> Vec<ReadPart> {
+    let one = |(block, place)| ReadPart::Home { blocks: BlockRange::new(block, 1), places: BlockRange::new(place, 1) };
+    blocks.blocks().zip(places.blocks()).map(one).collect()
 }
 
 /// The data of `blocks` without their headers, or the headers' linkage without the data; each verified.

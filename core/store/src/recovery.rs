@@ -1,11 +1,15 @@
 //! Starting: the superblock says where the journal's tail is; the journal names the objects; their pages of the chunk
 //! map are read; the journal is replayed over them.
 //!
+//! What can't be read is read again in halves, down to the sector; an unreadable sector counts as zeros, which no checksum
+//! takes for anything. So it costs no more than rot in the same place would.
+//!
 //! Before the store serves, damaged copies (of the superblock, of map pages) are made good from the other copy, since
 //! the next checkpoint may tear that one; and an empty batch puts on record which batches counted, so that what a torn
 //! one left behind can never count later.
 
 use crate::batch::{follow, seal_of};
+use crate::block::SECTOR;
 use crate::journal::Journal;
 use crate::map::{ENTRIES_PER_PAGE, Page};
 use crate::record::{IntentRecord, MapExtent, Record};
@@ -21,7 +25,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const READ_MAX: usize = 1 << 20;
 const IN_FLIGHT_MAX: usize = 8;
 
-/// A part to be read: where on the device, how long, and what to call it.
+/// More sectors than this that can't be read are a disk that does not read.
+const UNREADABLE_MAX: usize = 64;
+
+/// A part to be read: where on the device, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {
     offset: u64,
@@ -38,14 +45,25 @@ enum Stage {
     Marking(Box<Journal>),
 }
 
+/// A span that could not be read as a whole.
+#[derive(Debug)]
+struct Salvage {
+    bytes: Vec<u8>,
+    /// Bytes of which it is not yet known whether they can be read.
+    missing: usize,
+}
+
 /// A start on its way.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     config: StoreConfig,
     stage: Stage,
     next_tag: u64,
-    reading: BTreeMap<DiskTag, Span>,
-    to_read: VecDeque<Span>,
+    /// What is read, and the span that it is all or a part of.
+    reading: BTreeMap<DiskTag, (Span, Span)>,
+    to_read: VecDeque<(Span, Span)>,
+    salvages: BTreeMap<Span, Salvage>,
+    unreadable: usize,
     superblock: Option<Superblock>,
     state: Option<State>,
     records: Vec<Record>,
@@ -53,7 +71,7 @@ pub(crate) struct Recovery {
     /// A checkpoint's snapshot is there already.
     resumes: bool,
     /// Runs of map pages whose first copy has come and whose second has not, or the other way round.
-    half: BTreeMap<u32, (u32, Option<Bytes>)>,
+    half: BTreeMap<u32, Bytes>,
     repairs: VecDeque<(u64, Bytes)>,
 }
 
@@ -72,7 +90,9 @@ impl Recovery {
             stage: Stage::Superblock,
             next_tag: 1,
             reading: BTreeMap::new(),
-            to_read: [Span { offset: 0, length: 2 * PAGE }].into(),
+            to_read: VecDeque::new(),
+            salvages: BTreeMap::new(),
+            unreadable: 0,
             superblock: None,
             state: None,
             records: Vec::new(),
@@ -81,7 +101,7 @@ impl Recovery {
             half: BTreeMap::new(),
             repairs: VecDeque::new(),
         };
-        recovery.read_on(out);
+        recovery.read([Span { offset: 0, length: 2 * PAGE }], out);
         recovery
     }
 
@@ -90,12 +110,17 @@ impl Recovery {
         DiskTag(self.next_tag)
     }
 
+    fn read(&mut self, spans: impl IntoIterator<Item = Span>, out: &mut Effects) {
+        self.to_read.extend(spans.into_iter().map(|span| (span, span)));
+        self.read_on(out);
+    }
+
     fn read_on(&mut self, out: &mut Effects) {
         while self.reading.len() < IN_FLIGHT_MAX
-            && let Some(span) = self.to_read.pop_front()
+            && let Some((span, whole)) = self.to_read.pop_front()
         {
             let tag = self.tag();
-            self.reading.insert(tag, span);
+            self.reading.insert(tag, (span, whole));
             out.disk(tag, DiskCommand::Read { offset: span.offset, length: span.length });
         }
     }
@@ -108,23 +133,28 @@ impl Recovery {
     }
 
     fn take(&mut self, tag: DiskTag, result: DiskResult, out: &mut Effects) -> Result<Progress, StoreError> {
-        let span = self.reading.remove(&tag);
-        let bytes = match (result, span) {
+        let read = match (result, self.reading.remove(&tag)) {
             (DiskResult::Done(done), _) => {
                 done?;
                 None
             }
-            (DiskResult::Read(Ok(bytes)), Some(span)) if bytes.len() == span.length => Some(bytes),
-            // A copy of the map that can't be read is as good as a damaged one.
-            (DiskResult::Read(_), Some(_)) if matches!(self.stage, Stage::Map) => None,
-            (DiskResult::Read(Err(error)), _) => return Err(error.into()),
-            (DiskResult::Read(Ok(_)), _) => return Err(DiskError::Failed.into()),
+            (DiskResult::Read(bytes), Some((span, whole))) => {
+                let Some(bytes) = self.salvage(span, whole, bytes)? else {
+                    self.read_on(out);
+                    return Ok(Progress::Goes);
+                };
+                Some((whole, bytes))
+            }
+            (DiskResult::Read(_), None) => return Err(DiskError::Failed.into()),
         };
         match &mut self.stage {
-            Stage::Superblock => self.on_superblock(&bytes.unwrap_or_default(), out)?,
+            Stage::Superblock => {
+                let (_, bytes) = read.ok_or(DiskError::Failed)?;
+                self.on_superblock(&bytes, out)?;
+            }
             Stage::Reserving => self.read_journal(out),
             Stage::Journal(journal) => {
-                let (bytes, span) = bytes.zip(span).ok_or(DiskError::Failed)?;
+                let (span, bytes) = read.ok_or(DiskError::Failed)?;
                 let geometry = self.superblock.as_ref().expect("it was read first").geometry;
                 let at = (span.offset - geometry.journal_offset) as usize;
                 journal[at..at + span.length].copy_from_slice(&bytes);
@@ -134,7 +164,8 @@ impl Recovery {
                 }
             }
             Stage::Map => {
-                self.on_pages(span.ok_or(DiskError::Failed)?, bytes)?;
+                let (span, bytes) = read.ok_or(DiskError::Failed)?;
+                self.on_pages(span, bytes)?;
                 self.read_on(out);
                 if self.reading.is_empty() {
                     self.replay(out)?;
@@ -146,8 +177,56 @@ impl Recovery {
         Ok(Progress::Goes)
     }
 
+    /// Takes in what a read of `span` brought. Gives all of `whole`, when that is there as far as it can be read.
+    fn salvage(
+        &mut self,
+        span: Span,
+        whole: Span,
+        result: Result<Bytes, DiskError>,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let arrived = match result {
+            Ok(bytes) if bytes.len() != span.length => Err(DiskError::Failed),
+            result => result,
+        };
+        if span == whole && arrived.is_ok() {
+            return Ok(Some(arrived?));
+        }
+        let salvage = self
+            .salvages
+            .entry(whole)
+            .or_insert_with(|| Salvage { bytes: vec![0; whole.length], missing: whole.length });
+        match arrived {
+            Ok(bytes) => {
+                let at = (span.offset - whole.offset) as usize;
+                salvage.bytes[at..at + span.length].copy_from_slice(&bytes);
+                salvage.missing -= span.length;
+            }
+            Err(_) if span.length > SECTOR => {
+                let half = (span.length / 2).next_multiple_of(SECTOR);
+                let second = Span { offset: span.offset + half as u64, length: span.length - half };
+                self.to_read.push_front((second, whole));
+                self.to_read.push_front((Span { length: half, ..span }, whole));
+            }
+            Err(error) => {
+                salvage.missing -= span.length;
+                self.unreadable += 1;
+                if self.unreadable > UNREADABLE_MAX {
+                    return Err(error.into());
+                }
+            }
+        }
+        if salvage.missing > 0 {
+            return Ok(None);
+        }
+        Ok(self.salvages.remove(&whole).map(|salvage| salvage.bytes.into()))
+    }
+
     fn on_superblock(&mut self, start: &[u8], out: &mut Effects) -> Result<(), StoreError> {
-        let superblock = Superblock::read(start)?;
+        let superblock = match Superblock::read(start) {
+            // What can't be read may well be ours.
+            Err(StoreError::NotBraid) if self.unreadable > 0 => return Err(DiskError::Failed.into()),
+            read => read?,
+        };
         superblock.belongs_to(&self.config)?;
         for offset in [0, PAGE] {
             if Superblock::decode(start, offset) != Ok(superblock) {
@@ -165,8 +244,7 @@ impl Recovery {
         let geometry = self.superblock.as_ref().expect("it was read first").geometry;
         let length = geometry.journal_length as usize;
         self.stage = Stage::Journal(vec![0; length]);
-        self.to_read = spans(geometry.journal_offset, length).collect();
-        self.read_on(out);
+        self.read(spans(geometry.journal_offset, length), out);
     }
 
     /// The journal is here: what it says, and which pages of the map are needed.
@@ -219,44 +297,38 @@ impl Recovery {
             let length = *count as usize * PAGE;
             [0, 1].map(|copy| Span { offset: geometry.page_offset(copy, *first), length })
         };
-        self.to_read = runs.iter().flat_map(copies).collect();
-        self.half = runs.into_iter().map(|(first, _)| (first, (0, None))).collect();
-        if self.to_read.is_empty() {
+        if runs.is_empty() {
             return self.replay(out);
         }
-        self.read_on(out);
+        self.read(runs.iter().flat_map(copies), out);
         Ok(())
     }
 
-    /// A copy of a run of pages is here, or can't be read. When the other one is too, the better of each is taken.
-    fn on_pages(&mut self, span: Span, bytes: Option<Bytes>) -> Result<(), StoreError> {
+    /// A copy of a run of pages is here. When the other one is too, the better of each page is taken.
+    fn on_pages(&mut self, span: Span, bytes: Bytes) -> Result<(), StoreError> {
         let geometry = self.superblock.as_ref().expect("it was read first").geometry;
         let copy_length = geometry.page_offset(1, 0) - geometry.page_offset(0, 0);
         let at = span.offset - geometry.map_offset;
         let first = (at % copy_length / PAGE as u64) as u32;
         let is_second = at >= copy_length;
-        let (arrived, other) = self.half.get_mut(&first).expect("the run was asked for");
-        *arrived += 1;
-        if *arrived == 1 {
-            *other = bytes;
+        let Some(other) = self.half.remove(&first) else {
+            self.half.insert(first, bytes);
             return Ok(());
-        }
-        let other = self.half.remove(&first).and_then(|(_, other)| other);
+        };
         let copies = if is_second { [other, bytes] } else { [bytes, other] };
         let state = self.state.as_mut().expect("it was made with the journal");
         for (page, at) in (first..).zip((0..span.length).step_by(PAGE)) {
-            let slice = |copy: &Option<Bytes>| copy.as_ref().map(|bytes| bytes.slice(at..at + PAGE));
-            let raw = copies.each_ref().map(slice);
-            let decode = |raw: &Option<Bytes>| raw.as_ref().and_then(|raw| Page::decode(raw, page, geometry.slots));
+            let raw = copies.each_ref().map(|copy| copy.slice(at..at + PAGE));
+            let decode = |raw: &Bytes| Page::decode(raw, page, geometry.slots);
             let chosen = match raw.each_ref().map(decode) {
                 [Some(first), Some(second)] if second.checkpoint > first.checkpoint => second,
                 [Some(first), Some(_)] => first,
                 [Some(good), None] => {
-                    self.repairs.extend(raw[0].clone().map(|raw| (geometry.page_offset(1, page), raw)));
+                    self.repairs.push_back((geometry.page_offset(1, page), raw[0].clone()));
                     good
                 }
                 [None, Some(good)] => {
-                    self.repairs.extend(raw[1].clone().map(|raw| (geometry.page_offset(0, page), raw)));
+                    self.repairs.push_back((geometry.page_offset(0, page), raw[1].clone()));
                     good
                 }
                 [None, None] => {

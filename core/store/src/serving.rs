@@ -17,7 +17,6 @@ use braid_base::{
 };
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
 use braid_wire::{Failure, ObjectDescription, Ordering};
-use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -294,7 +293,7 @@ impl Serving {
         };
         match io {
             Io::Read { operation, part, places } => {
-                self.on_read(operation, part, bytes.ok_or(Failure::Disk));
+                self.on_read(operation, part, places, bytes, out);
                 self.on_places_quiet(places, out);
             }
             Io::Data { preparing, places } => {
@@ -386,11 +385,6 @@ impl Serving {
             }
         }
         self.send_home(out);
-    }
-
-    /// The bytes that a read brought, checked for length: a short answer is a failed disk.
-    pub fn expect_len(bytes: Result<Bytes, Failure>, length: usize) -> Result<Bytes, Failure> {
-        bytes.and_then(|bytes| if bytes.len() == length { Ok(bytes) } else { Err(Failure::Disk) })
     }
 
     /// Asserts what must hold between steps.

@@ -100,7 +100,8 @@ impl State {
 
     /// True if the others may have decided about the intent without this device: then it must not be made.
     pub fn is_stale(&self, intent: &IntentRecord) -> bool {
-        intent.by.epoch < self.returned && self.is_redundant(intent.object)
+        // What nobody else took part in, nobody else can have decided.
+        intent.by.epoch < self.returned && intent.participants.len() > 1 && self.is_redundant(intent.object)
     }
 
     /// An undecided intent, now durable.
@@ -249,7 +250,10 @@ impl State {
         }
         // What took effect on arrival may be here alone: that is found out when the device is whole again.
         let decided = |object| self.is_redundant(object) && !self.can_be_suspect(object);
-        let old = |decision: &&Decision| decision.by.epoch < since && decided(decision.object);
+        let old = |decision: &&Decision| {
+            let shared = decision.participants.len() > 1;
+            decision.by.epoch < since && shared && decided(decision.object)
+        };
         let old: Vec<TransactionId> =
             self.decisions.values().filter(old).map(|decision| decision.by.transaction).collect();
         for transaction in old {

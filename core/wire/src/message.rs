@@ -139,7 +139,7 @@ pub enum Command {
         /// Which transaction; of any host.
         transaction: TransactionId,
     },
-    /// Business that has no stamps: objects, fences, counters.
+    /// Business that has no stamps: objects, what others missed, counters.
     Manage {
         /// Names the request; the answer carries it.
         ticket: u64,

@@ -1,21 +1,20 @@
 //! One device: making its file, opening it, serving it, checking it.
 
+use crate::daemon::{self, MonitorAt, Stage};
 use crate::failure::Failure;
 use crate::observed::ObservedDevice;
 use braid_base::limits::Settings;
-use braid_base::{ArrayId, BlockRange, DeviceId, Epoch, NodeId, ObjectId};
-use braid_control::FIRST_EPOCH;
+use braid_base::{ArrayId, BlockRange, DeviceId, NodeId, ObjectId};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{DiskCommand, DiskResult, Effects};
-use braid_shell::{
-    Address, Counters, Disk, DiskOpenError, DiskOptions, EngineChoice, Listener, Node, blocking, run_device,
-};
+use braid_shell::{Address, Counters, Disk, DiskOpenError, DiskOptions, EngineChoice, Node, blocking, run_server};
 use braid_store::{Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock};
 use braid_wire::Content;
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 /// A device's file or disk, locked, and what its superblock says.
@@ -86,44 +85,33 @@ impl DeviceFile {
         &self.superblock
     }
 
-    /// Serves the device at `listen` until `stop` ends. Calls `serving` with the address once its store has recovered.
-    /// `own_process` says that this process does nothing else; otherwise hosts in it need no network to get here.
+    /// Serves the device at `listen`, whenever the monitor lets it, until `stop` ends. Calls `serving` with the address once its
+    /// store has recovered. `own_process` says that this process does nothing else; otherwise hosts in it need no network to get here.
     pub async fn serve(
         self,
         listen: &Address,
+        monitor: MonitorAt,
         own_process: bool,
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
-        let mut listener = Listener::bind(listen)
-            .await
-            .map_err(|error| Failure::from(error).of(format!("can't listen on {listen}")))?;
-        if !own_process {
-            listener.open_to_this_process();
-        }
+        let listener = daemon::bind(listen, own_process).await?;
         let address = listener.address().clone();
         let path = self.disk.path().display().to_string();
         let us = Node { array: self.superblock.array, id: NodeId::Device(self.superblock.device) };
-        let device = Device::new(DeviceConfig {
-            store: self.store_config(),
-            epoch: Epoch(FIRST_EPOCH),
-            settings: Settings::default(),
-        });
+        let device =
+            Device::new(DeviceConfig { store: self.store_config(), membership: None, settings: Settings::default() });
         let counters = Arc::new(Counters::default());
-        let (machine, mut service) = ObservedDevice::new(device, counters.clone(), own_process);
-        let running = run_device(machine, us, self.disk, EngineChoice::Automatic, listener, counters, stop);
-        let mut running = std::pin::pin!(running);
-        let mut serving = Some(serving);
-        loop {
-            tokio::select! {
-                ended = &mut running => return Ok(ended?),
-                Ok(()) = service.changed() => match &*service.borrow_and_update() {
-                    Service::Serving => if let Some(serving) = serving.take() { serving(&address) },
-                    Service::Unusable(error) => return Err(Failure::from(error.clone()).of(path)),
-                    Service::Off | Service::Recovering => {}
-                },
-            }
-        }
+        let (machine, seen) = ObservedDevice::new(device, counters.clone(), own_process);
+        let (follow, nodes) = watch::channel(monitor.known());
+        let (_, running) =
+            run_server(machine, us, (self.disk, EngineChoice::Automatic), listener, nodes, counters, stop);
+        let stage = |service: &Service| match service {
+            Service::Off | Service::Recovering => Stage::Starting,
+            Service::Serving => Stage::Serving,
+            Service::Unusable(error) => Stage::Unusable(Failure::from(error.clone()).of(&path)),
+        };
+        daemon::run(running, monitor.follow(follow), seen, stage, || serving(&address)).await
     }
 
     /// Recovers the device, and reads every block that it holds. `progress` is told how many are done, and of how many.

@@ -136,6 +136,7 @@ impl From<StoreError> for Failure {
             StoreError::NotBraid => Failure::failed("not-a-device", message)
                 .hint("if there was one, its beginning was written over: bring it back from a copy"),
             StoreError::NewerFormat { .. } => Failure::failed("newer-format", message),
+            StoreError::OlderFormat { .. } => Failure::failed("older-format", message),
             StoreError::OtherArray { .. } => Failure::failed("wrong-array", message)
                 .hint("serve it with the folder of its own array, or give this array a file of its own"),
             StoreError::OtherDevice { .. } => Failure::failed("wrong-device", message),
@@ -172,6 +173,9 @@ impl From<HostError> for Failure {
                 Failure::failed("wrong-ordering", message)
                     .hint("the volume's ordering was changed: try again; `braid volume info` shows what it is")
             }
+            HostError::Unavailable { .. } => Failure::unreachable("volume-unavailable", message)
+                .hint("`braid status` shows which devices are out, and why; nothing is lost"),
+            HostError::Fenced => Failure::failed("fenced", message),
             HostError::Rejected { .. } => Failure::failed("rejected", message),
             HostError::ClockApart { .. } => Failure::failed("clock-apart", message),
             _ => Failure::failed("host", message),

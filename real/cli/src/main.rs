@@ -3,9 +3,12 @@
 //! | module | what |
 //! | --- | --- |
 //! | `commands` | one file for each command: its arguments, its help, what it does |
-//! | `supervisor` | keeps devices running for `braid up`, each in a process or a task |
+//! | `supervisor` | keeps the monitor, devices and lock servers running for `braid up`, each in a process or a task |
 //! | `device` | one device: making, opening and serving it |
 //! | `lockd` | one lock server: its state, its lease, serving it |
+//! | `monitord` | the monitor: its state, the volumes that it must know, serving it |
+//! | `daemon` | what devices, lock servers and the monitor have in common |
+//! | `health` | how devices and volumes are, from what the monitor says and who answers |
 //! | `front` | an NBD server and its host |
 //! | `observed` | machines that can be looked at while they run |
 //! | `session` | a host in this process: generation, lease, addresses of the devices |
@@ -20,10 +23,13 @@
 mod commands;
 mod counts;
 mod creation;
+mod daemon;
 mod device;
 mod failure;
 mod front;
+mod health;
 mod lockd;
+mod monitord;
 mod observed;
 mod ordering;
 mod output;

@@ -1,11 +1,13 @@
 //! Machines that can be looked at while they run: what they, their shell and their process have counted.
 
 use crate::counts::Counts;
-use braid_base::{Now, Time, VolumeId};
+use braid_base::{BLOCK_BYTES, Now, Time, VolumeId};
+use braid_control::Help;
 use braid_device::{Device, Service};
 use braid_host::Host;
 use braid_locks::{LockServer, LockService};
 use braid_machine::{Effect, Effects, HostRequest, Input, Machine};
+use braid_membership::{Monitor, MonitorService};
 use braid_shell::Counters;
 use braid_wire::{Command, Managed, Message, Reply, Task};
 use rustix::time::{ClockId, clock_gettime};
@@ -40,6 +42,7 @@ impl ObservedDevice {
                     if let Message::Answer(answer) = &mut message
                         && let Reply::Managed { result: Ok(Managed::Inspected(inspection)), .. } = &mut answer.reply
                     {
+                        inspection.counters.push((LEASE_COUNTER.to_string(), self.device.has_lease(now.time).into()));
                         inspection.counters.extend(of_shell(&self.shell));
                         if self.own_process {
                             inspection.counters.extend(of_process());
@@ -80,6 +83,9 @@ impl Machine for ObservedDevice {
     }
 }
 
+/// What a device tells of itself besides its counts: 1 if it may serve.
+pub const LEASE_COUNTER: &str = "has_lease";
+
 /// A host that runs in a task of this thread, and begins nothing on volumes that are on hold.
 pub struct ObservedHost {
     host: Rc<RefCell<Host>>,
@@ -93,34 +99,70 @@ pub struct ObservedHost {
 #[derive(Clone, Debug, Default)]
 pub struct Holds(Arc<Mutex<BTreeSet<VolumeId>>>);
 
-/// A lock server that shows whether it serves, and what it has counted.
-pub struct ObservedLockServer {
-    server: Rc<RefCell<LockServer>>,
-    seen: watch::Sender<LockService>,
+/// A machine that serves others, and counts what it does.
+pub trait Server: Machine {
+    /// Whether it serves.
+    type Service: Copy + PartialEq;
+
+    /// Whether it serves.
+    fn service(&self) -> Self::Service;
+
+    /// What it has counted.
+    fn counted(&self) -> Vec<(&'static str, u64)>;
 }
 
-/// The way to look at an [`ObservedLockServer`].
-pub struct LockServerView {
-    server: Rc<RefCell<LockServer>>,
+impl Server for LockServer {
+    type Service = LockService;
+
+    fn service(&self) -> LockService {
+        LockServer::service(self)
+    }
+
+    fn counted(&self) -> Vec<(&'static str, u64)> {
+        self.counters().list()
+    }
+}
+
+impl Server for Monitor {
+    type Service = MonitorService;
+
+    fn service(&self) -> MonitorService {
+        Monitor::service(self)
+    }
+
+    fn counted(&self) -> Vec<(&'static str, u64)> {
+        self.counters().list()
+    }
+}
+
+/// A server that shows whether it serves, and what it has counted.
+pub struct ObservedServer<S: Server> {
+    server: Rc<RefCell<S>>,
+    seen: watch::Sender<S::Service>,
+}
+
+/// The way to look at an [`ObservedServer`].
+pub struct ServerView<S> {
+    server: Rc<RefCell<S>>,
     shell: Arc<Counters>,
     own_process: bool,
 }
 
-impl ObservedLockServer {
+impl<S: Server> ObservedServer<S> {
     /// `own_process` says that the process is there for this server alone, so that its figures are the server's.
     pub fn new(
-        server: LockServer,
+        server: S,
         shell: Arc<Counters>,
         own_process: bool,
-    ) -> (Self, LockServerView, watch::Receiver<LockService>) {
-        let (seen, service) = watch::channel(LockService::Off);
+    ) -> (Self, ServerView<S>, watch::Receiver<S::Service>) {
+        let (seen, service) = watch::channel(server.service());
         let server = Rc::new(RefCell::new(server));
-        let view = LockServerView { server: server.clone(), shell, own_process };
-        (ObservedLockServer { server, seen }, view, service)
+        let view = ServerView { server: server.clone(), shell, own_process };
+        (ObservedServer { server, seen }, view, service)
     }
 }
 
-impl Machine for ObservedLockServer {
+impl<S: Server> Machine for ObservedServer<S> {
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
         self.server.borrow_mut().step(now, input, out);
         let service = self.server.borrow().service();
@@ -136,13 +178,18 @@ impl Machine for ObservedLockServer {
     }
 }
 
-impl LockServerView {
+impl<S: Server> ServerView<S> {
     /// What the server and its shell have counted since their start; and its process, if that is its own.
     pub fn counters(&self) -> Counts {
-        let server = self.server.borrow().counters().list();
+        let server = self.server.borrow().counted();
         let server = server.into_iter().map(|(name, value)| (name.to_string(), value));
         let process = self.own_process.then(of_process).into_iter().flatten();
         server.chain(of_shell(&self.shell)).chain(process).collect()
+    }
+
+    /// Something else of it.
+    pub fn look<T>(&self, at: impl FnOnce(&S) -> T) -> T {
+        at(&self.server.borrow())
     }
 }
 
@@ -232,9 +279,15 @@ impl HostView {
         &self.holds
     }
 
-    /// True if a device has said that it serves this host no more.
+    /// True if the array has said that it serves this host no more.
     pub fn is_fenced(&self) -> bool {
         self.host.borrow().is_fenced()
+    }
+
+    /// What it does for a device that has come back.
+    pub fn helps(&self) -> Option<Help> {
+        let (device, left) = self.host.borrow().helps()?;
+        Some(Help { device: device.0, left: left.map(|blocks| blocks * BLOCK_BYTES as u64) })
     }
 
     /// True if nothing is under way on any volume that is on hold.
@@ -270,10 +323,14 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         | HostRequest::Zero { volume, .. }
         | HostRequest::Allocation { volume, .. }
         | HostRequest::Check { volume, .. }
-        | HostRequest::Reconstruct { volume, .. } => Some(*volume),
+        | HostRequest::Reconstruct { volume, .. }
+        | HostRequest::Restore { volume, .. }
+        | HostRequest::CrossCheck { volume, .. }
+        | HostRequest::Recompute { volume, .. } => Some(*volume),
         HostRequest::AdoptVolume { .. }
         | HostRequest::DropVolume { .. }
         | HostRequest::Flush { .. }
+        | HostRequest::Fence { .. }
         | HostRequest::Manage { .. } => None,
     }
 }
@@ -298,7 +355,7 @@ fn resident_bytes(status: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use braid_base::limits::Settings;
-    use braid_base::{DeviceId, Epoch, Generation};
+    use braid_base::{DeviceId, Generation, Membership};
     use braid_host::HostConfig;
     use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
     use braid_machine::OpId;
@@ -316,7 +373,7 @@ mod tests {
         };
         let host = Host::new(HostConfig {
             generation: Generation(1),
-            epoch: Epoch(1),
+            membership: Some(Membership::first([DeviceId(0)])),
             devices: vec![DeviceId(0)],
             lock_servers: Vec::new(),
             acquisition: Default::default(),

@@ -7,11 +7,14 @@
 //!   Ready        hosts      take it in as it is now, and go on
 //! ```
 //!
+//! A host that is silent is shut out rather than waited for: what it sends when it goes on would be in the old ordering.
+//!
 //! Whoever dies in between leaves either a volume that is draining, which goes on as it was; or one that is being reordered,
 //! and hosts wait until that is brought to its end. [`keep_settled`] sees to both.
 
 use crate::failure::Failure;
 use crate::session::{HEARTBEAT, LEASE, Session};
+use crate::supervisor::shut_out;
 use crate::volumes;
 use braid_base::{Generation, LockServerId};
 use braid_control::{ArrayDescription, ArrayFolder, HostEntry, Moment, VolumeEntry, VolumeState};
@@ -33,7 +36,7 @@ pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl 
     let Some(revision) = begin(folder, name, to, by)? else { return Ok(false) };
     let ready = async {
         progress("waiting for hosts to end what they have begun");
-        await_drained(folder, by, revision).await?;
+        await_drained(folder, session.client(), by, revision).await?;
         if to.needs_lock_server() {
             progress("waiting for the lock server");
             await_lock_servers(folder).await?;
@@ -125,18 +128,29 @@ fn begin(folder: &ArrayFolder, name: &str, to: Ordering, by: Generation) -> Resu
     })
 }
 
-/// Waits until no live host but `own` has anything under way that began before `revision`.
-async fn await_drained(folder: &ArrayFolder, own: Generation, revision: u64) -> Result<(), Failure> {
+/// Waits until no host but `own` has anything under way that began before `revision`.
+async fn await_drained(
+    folder: &ArrayFolder,
+    client: &HostClient,
+    own: Generation,
+    revision: u64,
+) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
-        let hosts = live(folder)?;
+        let hosts = folder.hosts(&Moment::now(), LEASE)?;
         let late = |host: &&HostEntry| {
             host.generation != own && host.report.lock_server.is_none() && host.report.revision < revision
         };
-        let late: Vec<String> = hosts.iter().filter(late).map(name_of).collect();
+        let late: Vec<&HostEntry> = hosts.iter().filter(late).collect();
         if late.is_empty() {
             return Ok(());
         }
+        if late.iter().all(|host| !host.live) {
+            // All of them have been silent for long enough: nobody waits any longer.
+            shut_out(folder, client, folder.expire(&Moment::now(), LEASE)?).await?;
+            continue;
+        }
+        let late: Vec<String> = late.into_iter().map(name_of).collect();
         if begun.elapsed() > DRAIN_WAIT {
             let message = format!("{} did not end what they have begun within {DRAIN_WAIT:?}", late.join(", "));
             return Err(

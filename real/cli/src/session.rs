@@ -1,12 +1,13 @@
-//! A host in this process: its generation and lease, the machine and its connections to the devices.
+//! A host in this process: its generation and lease, the machine and its connections to the monitor, devices and lock servers.
 
 use crate::counts::Counts;
+use crate::daemon;
 use crate::failure::Failure;
 use crate::observed::{HostView, ObservedHost};
-use crate::shelf::{Shelf, Wanted};
+use crate::shelf::{self, Shelf};
 use crate::volumes;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Epoch, Generation, LockServerId, NodeId};
+use braid_base::{DeviceId, Generation, LockServerId, NodeId};
 use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Moment};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::VolumeDescription;
@@ -16,8 +17,13 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// How long a host lives without renewing its lease.
+/// Who was not heard for so long is taken for silent: nobody waits for it any longer.
 pub const LEASE: Duration = Duration::from_secs(4);
+/// How long a host may be silent until it is shut out for good. Long, since that costs its users their connections: a host that
+/// stood still for some seconds (a snapshot, a debugger, a machine that swaps) is to find its work again. Nobody waits for it
+/// meanwhile: devices take it for dead after their own lease and have others find out what became of its writes; lock servers
+/// have it fenced when it holds what somebody wants, and so does whoever changes an ordering.
+pub const HOST_LEASE: Duration = Duration::from_secs(60);
 /// How often leases are renewed, and addresses looked up.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
 /// The same while users wait for a volume that is on hold.
@@ -37,18 +43,18 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes a generation for `what`, and starts a host that knows no volumes yet.
+    /// Takes a generation for `what`, and starts a host that knows all volumes.
     pub async fn start(folder: &ArrayFolder, what: &str) -> Result<Session, Failure> {
         let description = folder.describe()?;
         let generation = folder.take_generation(what, &Moment::now())?;
         let settings = Settings { host_lease: LEASE, heartbeat: HEARTBEAT, ..Settings::default() };
         let host = Host::new(HostConfig {
             generation,
-            epoch: Epoch(description.epoch),
+            membership: None,
             devices: description.devices.iter().map(|device| DeviceId(device.id)).collect(),
             lock_servers: description.lock_servers().collect(),
             acquisition: acquisition(&description)?,
-            volumes: Vec::new(),
+            volumes: shelf::usable(&description)?,
             settings,
             seed: braid_shell::now().clock.0,
         });
@@ -60,7 +66,7 @@ impl Session {
         let (client, driver) = run_host(host, us, followed, counters, async {
             let _ = stopped.await;
         });
-        let shelf = Shelf::new(client.clone(), view.holds().clone());
+        let shelf = Shelf::new(client.clone(), view.holds().clone(), &description)?;
         let (losing, lost) = watch::channel(None);
         let keeper = Keeper { folder: folder.clone(), generation, view: view.clone(), shelf: shelf.clone() };
         let keeper = tokio::task::spawn_local(keeper.keep(addresses, losing));
@@ -93,17 +99,17 @@ impl Session {
         &self.client
     }
 
-    /// The volumes that it serves.
+    /// The volumes that it knows.
     pub fn shelf(&self) -> &Shelf {
         &self.shelf
     }
 
-    /// Serves the volume of this name, and no other.
+    /// The volume of this name, as it is now.
     pub async fn take_in(&self, name: &str) -> Result<VolumeDescription, Failure> {
         // Read now: whoever changes its ordering after this waits for our lease.
         let description = self.folder.describe()?;
         let volume = volumes::describe(volumes::find(&description, name)?)?;
-        self.shelf.serve(Wanted::Named(vec![name.to_string()]), &description).await?;
+        self.shelf.follow(&description).await?;
         Ok(volume)
     }
 
@@ -112,7 +118,7 @@ impl Session {
         self.view.counters()
     }
 
-    /// Ends when the lease is lost: the devices refuse this host from then on, or soon will.
+    /// Ends when the lease is lost: the array refuses this host from then on, or soon will.
     pub async fn lost(&self) -> Failure {
         let mut lost = self.lost.clone();
         match lost.wait_for(Option::is_some).await {
@@ -174,13 +180,14 @@ impl Keeper {
         let mut revision = 0;
         loop {
             if view.is_fenced() {
-                // By a lock server, which did not hear it for a lease.
-                let failure = Failure::failed("fenced", "the devices serve this host no more: it was taken for dead");
+                // By a lock server, which did not hear it for a lease, or with its lease in the folder.
+                let failure = Failure::failed("fenced", "the array serves this host no more: it was taken for dead");
                 losing.send_replace(Some(failure));
                 return;
             }
             let now = Moment::now();
-            let report = LeaseReport { counters: view.counters().into_map(), revision, lock_server: None };
+            let (counters, helps) = (view.counters().into_map(), view.helps());
+            let report = LeaseReport { counters, revision, helps, lock_server: None };
             let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, Some(report)).map(|()| now);
             match blocking(&folder, renew).await {
                 Ok(now) => renewed = now,
@@ -190,7 +197,7 @@ impl Keeper {
                 }
                 Err(error) => {
                     tracing::warn!("host {generation} can't renew its lease: {error}");
-                    if Moment::now().since(&renewed).is_none_or(|age| age > LEASE) {
+                    if Moment::now().since(&renewed).is_none_or(|age| age > HOST_LEASE) {
                         losing.send_replace(Some(Failure::from(error).of("the host's lease could not be renewed")));
                         return;
                     }
@@ -198,11 +205,7 @@ impl Keeper {
             }
             match blocking(&folder, |folder| Ok((addresses(folder)?, folder.describe()?))).await {
                 Ok((found, description)) => {
-                    follow.send_if_modified(|known| {
-                        let changed = *known != found;
-                        *known = found;
-                        changed
-                    });
+                    daemon::tell(&follow, found);
                     match shelf.follow(&description).await {
                         Ok(()) if view.has_drained() => revision = description.revision,
                         Ok(()) => {}
@@ -217,7 +220,7 @@ impl Keeper {
     }
 }
 
-/// Where each device and lock server listens, as far as is known.
+/// Where the monitor, each device and each lock server listen, as far as is known.
 pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
     let description = folder.describe()?;
     let running = folder.running()?;
@@ -227,6 +230,12 @@ pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
         Some((NodeId::Device(id), started.or_else(|| device.address.clone())?.parse().ok()?))
     });
     let mut found: Addresses = devices.collect();
+    // One that stands still is at its place; one that was killed will be.
+    if let Some(monitor) = folder.monitor(&Moment::now())?
+        && let Ok(address) = monitor.report.address.parse()
+    {
+        found.insert(NodeId::Monitor, address);
+    }
     // In the order of their generations: of two starts of a lock server the later one stands.
     for host in folder.hosts(&Moment::now(), LEASE)?.into_iter().filter(|host| host.live) {
         if let Some(service) = host.report.lock_server

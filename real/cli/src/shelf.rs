@@ -1,4 +1,4 @@
-//! The volumes that a host serves: taken in, put on hold and dropped as the array's description has them.
+//! The volumes of the array, as a host knows them: taken in, put on hold and dropped as the array's description has them.
 //!
 //! A volume whose ordering changes is on hold: the host begins nothing on it, and tells with its lease when all that it had
 //! begun is over. Once the volume is ready again, the host takes it in as it then is, and what has waited begins. So users
@@ -15,7 +15,7 @@ use braid_shell::HostClient;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
-/// What a host serves. Clones are of the same.
+/// What a host knows of volumes. Clones are of the same.
 #[derive(Clone)]
 pub struct Shelf {
     client: HostClient,
@@ -23,34 +23,27 @@ pub struct Shelf {
     state: Arc<Mutex<State>>,
 }
 
-/// Which volumes a host is to serve.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// Those of these names.
-    Named(Vec<String>),
-    /// All that there are and will be.
-    All,
-}
-
 struct State {
-    wanted: Wanted,
     /// Descriptions of lower revisions are past.
     revision: u64,
     /// As the host knows them.
     taken: Vec<VolumeDescription>,
 }
 
-impl Shelf {
-    /// Nothing is served yet.
-    pub fn new(client: HostClient, holds: Holds) -> Shelf {
-        let state = State { wanted: Wanted::Named(Vec::new()), revision: 0, taken: Vec::new() };
-        Shelf { client, holds, state: Arc::new(Mutex::new(state)) }
-    }
+/// The volumes that can be used. A host must know all of them before it says its first word, whether or not it serves them: the
+/// monitor may name any host to bring a device what that missed, and what the host does not know would not be brought.
+pub fn usable(description: &ArrayDescription) -> Result<Vec<VolumeDescription>, Failure> {
+    description.volumes.iter().filter(|entry| is_usable(entry)).map(volumes::describe).collect()
+}
 
-    /// Serves these from now on.
-    pub async fn serve(&self, wanted: Wanted, description: &ArrayDescription) -> Result<(), Failure> {
-        self.state.lock().await.wanted = wanted;
-        self.follow(description).await
+impl Shelf {
+    /// Of a host that was started with the [`usable`] volumes of `description`.
+    pub fn new(client: HostClient, holds: Holds, description: &ArrayDescription) -> Result<Shelf, Failure> {
+        for entry in description.volumes.iter().filter(|entry| entry.state.is_on_hold()) {
+            holds.begin(VolumeId(entry.id));
+        }
+        let state = State { revision: description.revision, taken: usable(description)? };
+        Ok(Shelf { client, holds, state: Arc::new(Mutex::new(state)) })
     }
 
     /// Does what has changed since the last time. One that was read before the last one was is ignored.
@@ -64,11 +57,7 @@ impl Shelf {
         for entry in description.volumes.iter().filter(|entry| entry.state.is_on_hold()) {
             self.holds.begin(VolumeId(entry.id));
         }
-        let wanted = state.wanted.clone();
-        for entry in description.volumes.iter().filter(|entry| wanted.includes(entry)) {
-            if entry.state != VolumeState::Ready {
-                continue;
-            }
+        for entry in description.volumes.iter().filter(|entry| entry.state == VolumeState::Ready) {
             let volume = volumes::describe(entry)?;
             if self.holds.contains(volume.id) || !state.taken.contains(&volume) {
                 // This ends the hold, too.
@@ -84,20 +73,10 @@ impl Shelf {
         let on_hold =
             |id: VolumeId| description.volumes.iter().any(|entry| entry.id == id.0 && entry.state.is_on_hold());
         for other in self.holds.all().into_iter().filter(|id| !on_hold(*id)) {
-            // Not one that this host serves: nothing waits for it.
+            // Gone while it was on hold: nothing waits for it.
             self.holds.end(other);
         }
         Ok(())
-    }
-}
-
-impl Wanted {
-    /// True if this volume is among them.
-    pub fn includes(&self, entry: &VolumeEntry) -> bool {
-        match self {
-            Wanted::All => true,
-            Wanted::Named(names) => names.contains(&entry.name),
-        }
     }
 }
 

@@ -4,10 +4,10 @@ use crate::creation::{self, DEFAULT_VOLUME};
 use crate::failure::Failure;
 use crate::ordering;
 use crate::session::Session;
-use crate::shelf::{Shelf, Wanted, is_usable};
+use crate::shelf::{Shelf, is_usable};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
-use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
+use braid_control::{ArrayDescription, ArrayFolder, Moment, VolumeEntry, VolumeState};
 use braid_layout::{Atomicity, Scheme, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
@@ -21,6 +21,11 @@ use tokio::task::JoinSet;
 const IN_USE_WAIT: Duration = Duration::from_secs(10);
 /// The wait before another try to remove it.
 const IN_USE_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long the monitor may take to take note of a volume.
+const MONITOR_WAIT: Duration = Duration::from_secs(10);
+/// The wait before another look whether it has.
+const MONITOR_PAUSE: Duration = Duration::from_millis(10);
 
 /// The code of the failure of an array whose first volumes are more than its devices hold.
 pub const NO_ROOM: &str = "no-room";
@@ -40,6 +45,8 @@ pub struct Plan {
     pub unit: u64,
     /// How its requests are kept apart.
     pub ordering: Ordering,
+    /// What a failure may leave of a write.
+    pub atomicity: Atomicity,
 }
 
 /// The volume of an entry, as hosts know it.
@@ -54,7 +61,9 @@ pub fn describe(entry: &VolumeEntry) -> Result<VolumeDescription, Failure> {
             .ordering
             .parse()
             .map_err(|error: UnknownOrdering| Failure::failed("description-damaged", error.to_string()))?,
-        atomicity: Atomicity::Implied,
+        atomicity: creation::atomicity(&entry.atomicity).ok_or_else(|| {
+            Failure::failed("description-damaged", format!("there is no atomicity '{}'", entry.atomicity))
+        })?,
     };
     description.check()?;
     Ok(description)
@@ -86,10 +95,13 @@ pub fn find<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a Vol
 pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failure> {
     creation::check_name(&plan.name)?;
     creation::check_multiple("--size", plan.bytes)?;
-    let entry = session.folder().update(|description| enter(description, plan))?;
+    let (entry, revision) = session
+        .folder()
+        .update(|description| Ok::<_, Failure>((enter(description, plan)?, description.revision + 1)))?;
     let volume = describe(&entry)?;
     let made = async {
         create_components(session.client(), &volume).await?;
+        await_monitor(session.folder(), revision).await?;
         // Whoever runs the array starts them when it sees the entry.
         if volume.ordering.needs_lock_server() { ordering::await_lock_servers(session.folder()).await } else { Ok(()) }
     };
@@ -113,7 +125,8 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     let creation = &description.creation;
     let plan = |name: &str, bytes: u64| {
         let (name, unit) = (name.to_string(), creation.unit);
-        Ok::<_, Failure>(Plan { name, bytes, scheme: creation.layout.parse()?, unit, ordering: Ordering::Timestamp })
+        let (scheme, ordering) = (creation.layout.parse()?, Ordering::Timestamp);
+        Ok::<_, Failure>(Plan { name, bytes, scheme, unit, ordering, atomicity: Atomicity::Implied })
     };
     let mut plans = Vec::new();
     for (name, bytes) in &creation.volumes {
@@ -157,6 +170,7 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
             VolumeState::Creating => {
                 let volume = describe(&entry)?;
                 create_components(session.client(), &volume).await?;
+                await_monitor(session.folder(), session.folder().describe()?.revision).await?;
                 set_state(session.folder(), &entry.name, VolumeState::Ready)?;
             }
         }
@@ -179,7 +193,8 @@ pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
 pub struct Exports {
     folder: ArrayFolder,
     shelf: Shelf,
-    wanted: Wanted,
+    /// Served are those of these names; all, if there are none.
+    only: Vec<String>,
     served: watch::Sender<Vec<ServedVolume>>,
     backend: HostBackend,
 }
@@ -189,8 +204,7 @@ impl Exports {
     pub fn new(session: &Session, only: Vec<String>) -> Exports {
         let (served, seen) = watch::channel(Vec::new());
         let (folder, shelf) = (session.folder().clone(), session.shelf().clone());
-        let wanted = if only.is_empty() { Wanted::All } else { Wanted::Named(only) };
-        Exports { folder, shelf, wanted, served, backend: HostBackend::new(session.client().clone(), seen) }
+        Exports { folder, shelf, only, served, backend: HostBackend::new(session.client().clone(), seen) }
     }
 
     /// Takes in what is new and drops what is gone. If the description can't be read, all stays as it was.
@@ -202,10 +216,10 @@ impl Exports {
 
     async fn try_refresh(&self) -> Result<(), Failure> {
         let description = self.folder.describe()?;
-        self.shelf.serve(self.wanted.clone(), &description).await?;
+        self.shelf.follow(&description).await?;
         let mut volumes = Vec::new();
         for entry in description.volumes.into_iter().filter(is_usable) {
-            if self.wanted.includes(&entry) {
+            if self.only.is_empty() || self.only.contains(&entry.name) {
                 let volume = describe(&entry)?;
                 let description = format!("{} on {} devices", entry.layout, entry.devices.len());
                 volumes.push(ServedVolume { name: entry.name, description, volume });
@@ -264,6 +278,7 @@ fn enter(description: &mut ArrayDescription, plan: &Plan) -> Result<VolumeEntry,
         unit: plan.unit,
         devices,
         ordering: plan.ordering.name().to_string(),
+        atomicity: creation::atomicity_name(plan.atomicity).to_string(),
         state: VolumeState::Creating,
     };
     match description.volume(&plan.name) {
@@ -307,11 +322,30 @@ fn set_state(folder: &ArrayFolder, name: &str, state: VolumeState) -> Result<(),
     })
 }
 
+/// Waits until the monitor knows the volumes of this revision: it must not take a device out that a new one can't do without.
+async fn await_monitor(folder: &ArrayFolder, revision: u64) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        let monitor = folder.monitor(&Moment::now())?;
+        if monitor.is_some_and(|monitor| monitor.report.revision >= revision) {
+            return Ok(());
+        }
+        if begun.elapsed() > MONITOR_WAIT {
+            let message = format!("the array's monitor has not taken note of the volume within {MONITOR_WAIT:?}");
+            return Err(Failure::unreachable("monitor-silent", message)
+                .hint("`braid status` shows whether it runs; `braid up` starts it, and so does `braid monitord`"));
+        }
+        tokio::time::sleep(MONITOR_PAUSE).await;
+    }
+}
+
 async fn create_components(client: &HostClient, volume: &VolumeDescription) -> Result<(), Failure> {
     on_all_devices(client, volume, |volume| Task::CreateObject {
         object: volume.id.object(),
         blocks: volume.component_blocks(),
         ordering: volume.ordering,
+        redundant: volume.layout.redundancy_units() > 0,
+        atomicity: volume.atomicity,
     })
     .await
 }

@@ -4,9 +4,6 @@ use braid_base::{ArrayId, LockServerId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Path, PathBuf};
 
-/// The epoch of an array whose devices are all in, as it was created.
-pub const FIRST_EPOCH: u32 = 1;
-
 /// The array's description, as it stands in `array.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -17,8 +14,6 @@ pub struct ArrayDescription {
     pub array: ArrayId,
     /// Rises with every change of this description.
     pub revision: u64,
-    /// Which set of devices is in.
-    pub epoch: u32,
     /// False until every device was made: nothing has been served from them yet, and they may be made again.
     pub created: bool,
     /// False until the volumes that it was created with were made.
@@ -68,6 +63,9 @@ pub struct VolumeEntry {
     pub devices: Vec<u16>,
     /// How its requests are ordered: `timestamp`, `device-lock`, …
     pub ordering: String,
+    /// What a failure may leave of a write: `implied` or `consistent`.
+    #[serde(default = "implied")]
+    pub atomicity: String,
     /// Whether its components are there, and all ordered so.
     pub state: VolumeState,
 }
@@ -144,6 +142,10 @@ pub struct Creation {
     pub lock_acquisition: String,
 }
 
+fn implied() -> String {
+    "implied".to_string()
+}
+
 fn one() -> u16 {
     1
 }
@@ -159,7 +161,6 @@ impl ArrayDescription {
             schema: crate::file::SCHEMA,
             array: ArrayId(uuid::Uuid::new_v4().into_bytes()),
             revision: 0,
-            epoch: FIRST_EPOCH,
             created: false,
             populated: false,
             next_volume: 1,

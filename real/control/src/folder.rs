@@ -2,7 +2,8 @@
 
 use crate::file::{self, Durability, Lock};
 use crate::hosts::GENERATIONS;
-use crate::{ArrayDescription, ControlError, RunningSet, lock_server_file, reserve};
+use crate::monitor::MONITOR;
+use crate::{ArrayDescription, ControlError, RunningSet, lock_server_file, monitor_file, reserve};
 use serde::Serialize;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -172,10 +173,11 @@ impl Supervision {
         for server in lock_servers {
             file::remove(&folder.dir.join(lock_server_file(server)))?;
         }
+        file::remove(&folder.dir.join(monitor_file()))?;
         file::remove(&folder.path(DESCRIPTION))?;
         let hosts = folder.path(HOSTS);
         std::fs::remove_dir_all(&hosts).map_err(ControlError::file("remove", &hosts))?;
-        for name in [GENERATIONS, RESERVE, RUN, LOCK, SUPERVISION] {
+        for name in [GENERATIONS, MONITOR, RESERVE, RUN, LOCK, SUPERVISION] {
             file::remove(&folder.path(name))?;
         }
         if and_folder {
@@ -269,6 +271,7 @@ pub(crate) mod tests {
             unit: 65_536,
             devices: vec![0, 1],
             ordering: "timestamp".into(),
+            atomicity: "implied".into(),
             state: VolumeState::Ready,
         }
     }
@@ -329,7 +332,7 @@ pub(crate) mod tests {
         let folder = scratch.array();
         let before = folder.describe().unwrap();
         let failed: Result<(), ControlError> = folder.update(|description| {
-            description.epoch = 9;
+            description.populated = true;
             Err(ControlError::GenerationsExhausted)
         });
         assert!(failed.is_err());

@@ -1,8 +1,8 @@
 //! Hosts: a fresh generation for each start, and the lease that says it lives.
 //!
 //! A lease ends when it is released, when it was not renewed for its length, or with the boot it was taken in. A
-//! generation without a live lease may be fenced: [`ArrayFolder::expire`] first removes the lease, so that its host can't
-//! renew it any more, and then says whom the devices are to refuse.
+//! generation without a live lease may be fenced: [`ArrayFolder::expire`] first ends the lease, so that its host can't renew it
+//! any more, and then says whom the devices are to refuse.
 
 use crate::file::{self, Durability};
 use crate::folder::HOSTS;
@@ -22,8 +22,10 @@ pub struct HostEntry {
     pub pid: u32,
     /// What it is there for, in words.
     pub what: String,
-    /// False if its lease has run out.
+    /// False if it has not renewed its lease within the length that was asked about.
     pub live: bool,
+    /// How long ago it renewed its lease; none if in another boot.
+    pub silent: Option<Duration>,
     /// What it had told when it last renewed its lease.
     pub report: LeaseReport,
 }
@@ -37,9 +39,21 @@ pub struct LeaseReport {
     /// The newest revision of the description that it lives by: of the volumes on hold there, it has nothing under way.
     #[serde(default)]
     pub revision: u64,
+    /// The device that it brings what that missed, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helps: Option<Help>,
     /// If it is a lock server: which, and where.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_server: Option<LockService>,
+}
+
+/// What a host does for a device that has come back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Help {
+    /// Which device.
+    pub device: u16,
+    /// Bytes of volumes that are still to be looked at; none while that is being found out.
+    pub left: Option<u64>,
 }
 
 /// A lock server that serves.
@@ -49,6 +63,16 @@ pub struct LockService {
     pub id: u16,
     /// Where it listens: `HOST:PORT` or `unix:PATH`.
     pub address: String,
+}
+
+/// The leases that have run out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// Whose they were: none of them can renew it any more.
+    pub gone: Vec<Generation>,
+    /// Whom the devices are to refuse. That need be told only if somebody is gone: hosts that have ended by themselves have left
+    /// nothing that could come late and do harm.
+    pub fence: Fence,
 }
 
 /// Whom the devices are to refuse: every generation below a number, except those that live.
@@ -77,6 +101,9 @@ struct Lease {
     renewed_nanos: u64,
     #[serde(default)]
     report: LeaseReport,
+    /// It has run out, and can't be renewed any more.
+    #[serde(default)]
+    expired: bool,
 }
 
 impl ArrayFolder {
@@ -97,6 +124,7 @@ impl ArrayFolder {
             boot: now.boot.clone(),
             renewed_nanos: nanos(now.elapsed),
             report: LeaseReport::default(),
+            expired: false,
         };
         // Under the same lock, so that nobody sees the generation without its lease and fences it.
         self.replace(&self.lease_path(Generation(generation)), &lease, Durability::ThisBoot)?;
@@ -108,7 +136,8 @@ impl ArrayFolder {
     pub fn renew(&self, generation: Generation, now: &Moment, report: Option<LeaseReport>) -> Result<(), ControlError> {
         let _lock = self.lock()?;
         let path = self.lease_path(generation);
-        let mut lease: Lease = file::read(&path)?.ok_or(ControlError::LeaseLost { generation })?;
+        let lease: Option<Lease> = file::read(&path)?.filter(|lease: &Lease| !lease.expired);
+        let mut lease = lease.ok_or(ControlError::LeaseLost { generation })?;
         lease.boot = now.boot.clone();
         lease.renewed_nanos = nanos(now.elapsed);
         lease.report = report.unwrap_or(lease.report);
@@ -135,13 +164,15 @@ impl ArrayFolder {
                 Ok(None) => {}
                 Ok(Some(lease)) => {
                     let renewed = Moment { boot: lease.boot, elapsed: Duration::from_nanos(lease.renewed_nanos) };
-                    let live = now.since(&renewed).is_some_and(|age| age <= length);
+                    let silent = now.since(&renewed);
+                    let live = !lease.expired && silent.is_some_and(|age| age <= length);
                     let Lease { pid, what, report, .. } = lease;
-                    hosts.push(HostEntry { generation, pid, what, live, report });
+                    hosts.push(HostEntry { generation, pid, what, live, silent, report });
                 }
                 Err(ControlError::Damaged { .. }) => {
                     let what = "unreadable lease".to_string();
-                    hosts.push(HostEntry { generation, pid: 0, what, live: false, report: LeaseReport::default() });
+                    let report = LeaseReport::default();
+                    hosts.push(HostEntry { generation, pid: 0, what, live: false, silent: None, report });
                 }
                 Err(error) => return Err(error),
             }
@@ -150,15 +181,29 @@ impl ArrayFolder {
         Ok(hosts)
     }
 
-    /// Removes the leases that have run out, and says whom the devices are to refuse from now on.
-    pub fn expire(&self, now: &Moment, length: Duration) -> Result<Fence, ControlError> {
+    /// Ends the leases that have run out, for good, and says whom the devices are to refuse from now on. Until somebody has seen
+    /// to that, and [forgets](ArrayFolder::forget) the hosts, they are named again.
+    pub fn expire(&self, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
         let _lock = self.lock()?;
         let below = Generation(self.last_generation()?.saturating_add(1));
         let (live, gone): (Vec<_>, Vec<_>) = self.hosts(now, length)?.into_iter().partition(|host| host.live);
-        for host in gone {
-            file::remove(&self.lease_path(host.generation))?;
+        for HostEntry { generation, pid, what, report, .. } in gone.iter().cloned() {
+            let path = self.lease_path(generation);
+            if file::read::<Lease>(&path).is_ok_and(|lease| lease.is_some_and(|lease| lease.expired)) {
+                continue;
+            }
+            let (schema, boot, renewed_nanos) = (file::SCHEMA, now.boot.clone(), 0);
+            let ended = Lease { schema, pid, what, boot, renewed_nanos, report, expired: true };
+            self.replace(&path, &ended, Durability::ThisBoot)?;
         }
-        Ok(Fence { below, except: live.into_iter().map(|host| host.generation).collect() })
+        let generations = |hosts: Vec<HostEntry>| hosts.into_iter().map(|host| host.generation).collect();
+        Ok(Expired { gone: generations(gone), fence: Fence { below, except: generations(live) } })
+    }
+
+    /// Removes leases that have ended: their hosts are kept out.
+    pub fn forget(&self, gone: &[Generation]) -> Result<(), ControlError> {
+        let _lock = self.lock()?;
+        gone.iter().try_for_each(|host| file::remove(&self.lease_path(*host)))
     }
 
     pub(crate) fn begin_generations(&self) -> Result<(), ControlError> {
@@ -247,7 +292,7 @@ mod tests {
         assert!(live(&at(14)));
         assert!(!live(&at(15)));
         let counters = BTreeMap::from([("operations".to_string(), 3)]);
-        let report = LeaseReport { counters, revision: 7, lock_server: None };
+        let report = LeaseReport { counters, revision: 7, helps: None, lock_server: None };
         folder.renew(generation, &at(13), Some(report.clone())).unwrap();
         folder.renew(generation, &at(14), None).unwrap();
         assert!(live(&at(18)));
@@ -266,13 +311,19 @@ mod tests {
         let alive = folder.take_generation("alive", &at(10)).unwrap();
         let ended = folder.take_generation("ended", &at(10)).unwrap();
         folder.release(ended).unwrap();
-        assert_eq!(folder.expire(&at(11), LEASE).unwrap(), Fence { below: Generation(4), except: vec![dead, alive] });
+        let expired = folder.expire(&at(11), LEASE).unwrap();
+        assert_eq!(expired, Expired { gone: vec![], fence: Fence { below: Generation(4), except: vec![dead, alive] } });
         folder.renew(alive, &at(14), None).unwrap();
-        let fence = folder.expire(&at(15), LEASE).unwrap();
-        assert_eq!(fence, Fence { below: Generation(4), except: vec![alive] });
+        let Expired { gone, fence } = folder.expire(&at(15), LEASE).unwrap();
+        assert_eq!((gone, &fence), (vec![dead], &Fence { below: Generation(4), except: vec![alive] }));
+        let again = folder.expire(&at(15), LEASE).unwrap();
+        assert_eq!((again.gone, &again.fence), (vec![dead], &fence), "until somebody has seen to it");
         assert!(
             matches!(folder.renew(dead, &at(15), None), Err(ControlError::LeaseLost { generation }) if generation == dead)
         );
+        folder.forget(&[dead]).unwrap();
+        assert_eq!(folder.expire(&at(15), LEASE).unwrap().gone, []);
+        assert!(folder.renew(dead, &at(15), None).is_err(), "nor can it after that");
         assert!(folder.take_generation("new", &at(15)).unwrap() >= fence.below, "a new host is never fenced");
     }
 
@@ -283,7 +334,12 @@ mod tests {
         let generation = folder.take_generation("test", &at(10)).unwrap();
         std::fs::write(folder.lease_path(generation), "").unwrap();
         assert!(!folder.hosts(&at(10), LEASE).unwrap()[0].live);
-        assert_eq!(folder.expire(&at(10), LEASE).unwrap().except, []);
+        assert_eq!(
+            folder.expire(&at(10), LEASE).unwrap(),
+            Expired { gone: vec![generation], fence: Fence { below: Generation(2), except: vec![] } }
+        );
+        assert!(matches!(folder.renew(generation, &at(10), None), Err(ControlError::LeaseLost { .. })));
+        folder.forget(&[generation]).unwrap();
         assert_eq!(folder.hosts(&at(10), LEASE).unwrap(), []);
     }
 }

@@ -5,6 +5,8 @@
 //!   generations           the last host generation given out                        only ever rises
 //!   hosts/17.json         the lease of host 17, renewed at every heartbeat          removed at a clean end
 //!   lockd0.state          what lock server 0 must not forget
+//!   monitor.state         what the monitor must not forget: who is in the array
+//!   monitor.json          where the monitor listens, and what it says of the devices       not durable
 //!   run.json              what `braid up` has started: processes and addresses      not durable, one run's
 //!   lock, up.lock         held while something changes; held while `braid up` runs
 //!   reserve               room on the file system, kept back for the others         given up when the disk is full
@@ -24,14 +26,16 @@ mod file;
 mod folder;
 mod hosts;
 mod moment;
+mod monitor;
 mod reserve;
 mod run;
 
 pub use description::{
-    ArrayDescription, Creation, DeviceEntry, FIRST_EPOCH, VolumeEntry, VolumeState, lock_server_file, parse_array_id,
+    ArrayDescription, Creation, DeviceEntry, VolumeEntry, VolumeState, lock_server_file, parse_array_id,
 };
 pub use error::ControlError;
 pub use folder::{ArrayFolder, Supervision};
-pub use hosts::{Fence, HostEntry, LeaseReport, LockService};
+pub use hosts::{Expired, Fence, Help, HostEntry, LeaseReport, LockService};
 pub use moment::Moment;
+pub use monitor::{DeviceReport, DeviceStanding, MonitorEntry, MonitorReport, monitor_file};
 pub use run::{Endpoint, RunningDaemon, RunningSet};

@@ -13,6 +13,9 @@ pub struct RunningSet {
     pub supervisor: u32,
     /// True once everything was started and served.
     pub ready: bool,
+    /// The monitor that runs.
+    #[serde(default)]
+    pub monitor: Option<RunningDaemon>,
     /// The devices that run.
     pub devices: Vec<RunningDaemon>,
     /// The lock servers that run.
@@ -21,11 +24,11 @@ pub struct RunningSet {
     pub nbd: Option<Endpoint>,
 }
 
-/// One device or lock server of this run.
+/// The monitor, a device or a lock server of this run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunningDaemon {
-    /// Its number.
+    /// Its number among its kind.
     pub id: u16,
     /// `HOST:PORT` or `unix:PATH`.
     pub address: String,
@@ -49,6 +52,7 @@ impl RunningSet {
             schema: crate::file::SCHEMA,
             supervisor,
             ready: false,
+            monitor: None,
             devices: Vec::new(),
             lock_servers: Vec::new(),
             nbd: None,

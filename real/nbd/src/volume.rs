@@ -8,7 +8,7 @@ use crate::{Backend, Error, ErrorNumber, Export, Space, Volume};
 use braid_base::{BLOCK_BYTES, BlockRange, limits};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
-use braid_shell::HostClient;
+use braid_shell::{HostClient, Warning};
 use braid_wire::Failure;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
@@ -25,6 +25,9 @@ const ALLOCATION_BYTES: u64 = (limits::EXTENTS_MAX * BLOCK_BYTES) as u64;
 const ALLOCATION_BYTES_MAX: u64 = 64 * ALLOCATION_BYTES;
 /// All requests in flight share the host's table, and 256 MiB: a piece counts once for each 64 KiB that it has begun.
 const BYTES_PER_PLACE: u64 = 64 << 10;
+
+/// Clients may ask again and again for what can't be had.
+static UNAVAILABLE: LazyLock<Warning> = LazyLock::new(Warning::default);
 
 static ZEROS: LazyLock<Bytes> = LazyLock::new(|| vec![0; limits::TRANSACTION_BYTES_MAX].into());
 
@@ -221,11 +224,14 @@ fn pieces(offset: u64, length: u64, most: u64) -> impl Iterator<Item = (u64, u64
 }
 
 fn error(error: HostError) -> Error {
+    if let HostError::Unavailable { .. } = &error {
+        UNAVAILABLE.say(|| format!("a client's request was refused: {error}"));
+    }
     let number = match &error {
         HostError::Device { failure: Failure::NoSpace, .. } => ErrorNumber::NoSpace,
         HostError::OutOfRange => ErrorNumber::Invalid,
         HostError::Busy => ErrorNumber::NoMemory,
-        HostError::Stopped | HostError::Rejected { .. } => ErrorNumber::Shutdown,
+        HostError::Stopped | HostError::Fenced | HostError::Rejected { .. } => ErrorNumber::Shutdown,
         _ => ErrorNumber::Io,
     };
     Error::new(number, error.to_string())

@@ -64,6 +64,16 @@ impl<M: Machine> Driver<M> {
         Driver::new(machine, transport, Some(disk), None, counters)
     }
 
+    pub fn server(
+        machine: M,
+        transport: Transport,
+        disk: Engine,
+        calls: mpsc::Receiver<Call>,
+        counters: Arc<Counters>,
+    ) -> Driver<M> {
+        Driver::new(machine, transport, Some(disk), Some(calls), counters)
+    }
+
     pub fn host(machine: M, transport: Transport, calls: mpsc::Receiver<Call>, counters: Arc<Counters>) -> Driver<M> {
         Driver::new(machine, transport, None, Some(calls), counters)
     }
@@ -158,11 +168,12 @@ impl<M: Machine> Driver<M> {
 
     /// Steps all that is ready, then flushes. False if nothing was.
     fn round(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        // One reading serves all that one wake-up brought.
-        let now = clock::now();
         let before = self.inputs;
         let mut received = std::mem::take(&mut self.received);
         let mut more = self.transport.poll_receive(cx, &mut received);
+        // One reading serves all that one wake-up brought. It comes after what was received: should the process stand still in
+        // between, a lease must not seem to run when a message is served that was sent after it had run out.
+        let now = clock::now();
         for (from, message) in received.drain(..) {
             if !self.deaf {
                 self.step(now, Input::Message { from, message });

@@ -1,4 +1,4 @@
-//! The way for front ends to a host that runs in a task of its own.
+//! The way for front ends to a host that runs in a task of its own, and to any other machine that takes requests.
 
 use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 /// Requests that wait for the driver at most; more wait in their callers.
 const CALLS_MAX: usize = 1024;
 
-/// Asks a host for something. Cheap to clone; usable from any thread.
+/// Asks a host, or another machine, for something. Cheap to clone; usable from any thread.
 #[derive(Clone, Debug)]
 pub struct HostClient {
     calls: mpsc::Sender<Call>,

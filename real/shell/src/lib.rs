@@ -2,7 +2,7 @@
 //! disk commands.
 //!
 //! * [`run_device`] drives a machine that has a disk and is connected to by hosts.
-//! * [`run_server`] drives one that connects to others besides.
+//! * [`run_server`] drives one that connects to others besides, and may be asked through a [`HostClient`].
 //! * [`run_host`] drives a machine that connects to others and is asked through a [`HostClient`].
 //!
 //! All are futures that own everything; run each in a tokio runtime of one thread (`new_current_thread`), or in one
@@ -33,6 +33,7 @@ pub use disk::{Disk, DiskOpenError, DiskOptions, EngineChoice};
 pub use host::HostClient;
 pub use inbox::Node;
 pub use stream::Listener;
+pub use warning::Warning;
 
 use braid_machine::Machine;
 use disk::Engine;
@@ -60,8 +61,9 @@ pub async fn run_device<M: Machine>(
 }
 
 /// The same for a machine that also speaks to others of its own accord: it keeps a connection to each of `nodes`, and
-/// when an address changes, it connects there.
-pub async fn run_server<M: Machine>(
+/// when an address changes, it connects there. The future drives it until `stop` ends; the client asks it, if it is a machine
+/// that takes requests.
+pub fn run_server<M: Machine>(
     machine: M,
     us: Node,
     (disk, engine): (Disk, EngineChoice),
@@ -69,10 +71,14 @@ pub async fn run_server<M: Machine>(
     nodes: watch::Receiver<Addresses>,
     counters: Arc<Counters>,
     stop: impl Future<Output = ()>,
-) -> io::Result<()> {
-    let engine = Engine::start(disk, engine, counters.clone())?;
-    let transport = Transport::listen_and_connect(us, listener, nodes, counters.clone());
-    Driver::device(machine, transport, engine, counters).run(stop).await
+) -> (HostClient, impl Future<Output = io::Result<()>>) {
+    let (client, calls) = HostClient::new();
+    let running = async move {
+        let engine = Engine::start(disk, engine, counters.clone())?;
+        let transport = Transport::listen_and_connect(us, listener, nodes, counters.clone());
+        Driver::server(machine, transport, engine, calls, counters).run(stop).await
+    };
+    (client, running)
 }
 
 /// A host to be run: the future drives it until `stop` ends; the client asks it. Then it takes no more requests,

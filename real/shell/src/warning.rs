@@ -1,4 +1,4 @@
-//! Warnings that strangers can cause, so that they can't fill the log.
+//! Warnings that others can cause again and again, so that they can't fill the log.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// One kind of warning.
-#[derive(Default)]
-pub(crate) struct Warning {
+#[derive(Debug, Default)]
+pub struct Warning {
     said: Mutex<Said>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Said {
     last: Option<Instant>,
     kept_back: u64,

@@ -3,8 +3,10 @@
 //! Whatever clients ask goes through here, so that all of it is in the history; and every scenario can end with
 //! [`Cluster::check_all`], which is what a storm ends with too.
 
+use crate::damage;
 use crate::options::Options;
 use crate::role::Role;
+use crate::standing::Seen;
 use crate::surveyor::Surveyor;
 use crate::workload::Wish;
 use braid_base::{
@@ -82,6 +84,8 @@ pub struct Cluster {
     next_op: u64,
     next_tag: u64,
     rng: Rng,
+    /// What the checks remember of who was in.
+    pub(crate) seen: Seen,
 }
 
 impl Cluster {
@@ -110,7 +114,9 @@ impl Cluster {
             next_op: 1,
             next_tag: 1,
             rng,
+            seen: Seen::default(),
         };
+        cluster.world.watch(NodeId::Monitor);
         cluster.add_monitor();
         for device in cluster.devices() {
             cluster.add_device(device);
@@ -146,6 +152,12 @@ impl Cluster {
     /// All lock servers.
     pub fn lock_servers(&self) -> Vec<LockServerId> {
         (0..self.options.lock_servers).map(LockServerId).collect()
+    }
+
+    /// All nodes that keep something on a disk.
+    pub fn nodes_with_disks(&self) -> impl Iterator<Item = NodeId> + use<> {
+        let devices = self.devices().into_iter().map(NodeId::Device);
+        devices.chain(self.lock_servers().into_iter().map(NodeId::LockServer)).chain([NodeId::Monitor])
     }
 
     /// The volume.
@@ -354,10 +366,7 @@ impl Cluster {
                 self.history.saw(id, now, holes);
             }
             (Record::Nothing, _) => {}
-            (_, Err(HostError::TimedOut { .. } | HostError::Contended { .. } | HostError::Unavailable { .. })) => {}
-            // A host that was silent for too long is fenced by lock servers.
-            (_, Err(HostError::LockServerSilent { .. } | HostError::Fenced))
-                if self.options.ordering.needs_lock_server() => {}
+            (_, Err(error)) if self.options.excuses(error) => {}
             (record, outcome) => return failed("unexpected-answer", format!("{record:?}: {outcome:?}")),
         }
         Ok(Some(asked))
@@ -380,12 +389,18 @@ impl Cluster {
     /// Lets one thing happen in a scenario; false if nothing more does until then.
     fn pass(&mut self, until: Time) -> bool {
         let happening = self.world.next(until);
-        self.check_exclusion().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
+        self.check_moment().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
         if let Some(Happening::Reply { op, outcome, .. }) = &happening {
             self.on_reply(*op, outcome).unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
             self.answered.insert(*op, outcome.clone());
         }
         happening.is_some()
+    }
+
+    /// What must be true at any moment of any run, as far as it is seen from outside.
+    pub(crate) fn check_moment(&mut self) -> Result<(), Failed> {
+        self.check_exclusion()?;
+        self.check_membership()
     }
 
     /// After everything has healed: what must be true of an array at rest.
@@ -421,17 +436,30 @@ impl Cluster {
 
     /// No transaction undecided, no lock held, nobody waiting, no host with anything under way.
     pub(crate) fn check_nothing_is_left(&self) -> Result<(), Failed> {
+        self.check_rest(None)
+    }
+
+    /// The same, while one device is away.
+    pub(crate) fn check_rest(&self, without: Option<DeviceId>) -> Result<(), Failed> {
         let standing = self.membership().map(|membership| membership.members.clone()).unwrap_or_default();
-        if standing.is_empty() || standing.iter().any(|member| member.standing != Standing::In) {
+        let expected = |device| without == Some(device);
+        if standing.is_empty()
+            || standing.iter().any(|member| member.standing != Standing::In && !expected(member.device))
+        {
             return Err(Failed { check: "device-not-in", details: format!("{standing:?}") });
         }
-        for device in self.devices() {
+        for device in self.devices().into_iter().filter(|device| !expected(*device)) {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {
                 return Err(Failed { check: "device-down", details: format!("{device} is not up") });
             };
             if *machine.service() != Service::Serving {
                 let details = format!("{device} does not serve: {:?}", machine.service());
                 return Err(Failed { check: "device-unusable", details });
+            }
+            // Its renewals may still be on their way, behind a message that the storm has delayed.
+            let now = self.world.local(NodeId::Device(device)).expect("it is a node").time;
+            if !machine.has_lease(now) {
+                return Err(Failed { check: "device-without-lease", details: format!("{device} may not serve") });
             }
             let undecided = machine.transactions().iter().find(|(_, transaction)| transaction.state.undecided());
             if let Some((id, transaction)) = undecided {
@@ -547,25 +575,24 @@ impl Cluster {
 
     /// Every block of every component, read device by device.
     fn survey(&mut self) -> Result<BTreeMap<(DeviceId, u64), Vec<u8>>, Failed> {
-        let generation = self.fresh_generation();
-        let node = NodeId::Host(generation);
-        let blocks = self.volume.component_blocks();
-        let object = (VOLUME.object(), self.options.ordering);
-        let epoch = self.membership().expect("the monitor is up").epoch;
-        let surveyor = Surveyor::new(generation, epoch, object, blocks, &self.devices());
-        self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
-        let mut found = None;
-        // A device may still be in its last stall.
-        for _ in 0..100 {
-            self.run_for(Duration::from_millis(200));
+        // A device may still be in its last stall, or the epoch may change.
+        for _ in 0..20 {
+            let generation = self.fresh_generation();
+            let node = NodeId::Host(generation);
+            let blocks = self.volume.component_blocks();
+            let object = (VOLUME.object(), self.options.ordering);
+            let epoch = self.membership().expect("the monitor is up").epoch;
+            let surveyor = Surveyor::new(generation, epoch, object, blocks, &self.devices());
+            self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
+            self.run_for(Duration::from_secs(1));
             let Some(Role::Surveyor(surveyor)) = self.world.machine(node) else { unreachable!("it was just added") };
-            found = surveyor.blocks().cloned();
-            if found.is_some() {
-                break;
+            let found = surveyor.blocks().cloned();
+            self.world.crash(node);
+            if let Some(found) = found {
+                return Ok(found);
             }
         }
-        self.world.crash(node);
-        found.ok_or_else(|| Failed { check: "survey", details: "a device does not answer plain reads".into() })
+        Err(Failed { check: "survey", details: "a device does not answer plain reads".into() })
     }
 
     fn answer(&mut self, op: OpId, otherwise: &str) -> Result<HostSuccess, Failed> {
@@ -584,12 +611,11 @@ impl Cluster {
 
     fn add_device(&mut self, device: DeviceId) {
         let config = self.store_config(device);
-        let mut disk = Disk::new(DiskOptions::default(), self.rng.fork());
-        for (offset, bytes) in
-            Store::format_with(&config, 77, self.options.journal_bytes).expect("simulated devices are large enough")
-        {
-            disk.preload(offset, &bytes);
-        }
+        let fresh = Store::format_with(&config, 77, self.options.journal_bytes).expect("devices are large enough");
+        let superblock = fresh.iter().find(|(offset, _)| *offset == 0).expect("a device begins with its superblock");
+        let space = self.options.chunks.map(|chunks| damage::space_for(&superblock.1, chunks));
+        let mut disk = Disk::new(DiskOptions { space, ..DiskOptions::default() }, self.rng.fork());
+        fresh.iter().for_each(|(offset, bytes)| disk.preload(*offset, bytes));
         let machine = self.new_device(device);
         let clock = self.clock();
         self.world.add(NodeId::Device(device), machine, Some(disk), clock);

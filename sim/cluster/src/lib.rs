@@ -2,22 +2,31 @@
 //!
 //! * [`cluster`] builds an array and has the words that scenarios are told in: write, read, crash, restart, settle, check.
 //! * [`storm`] runs one seed: options, a storm under faults, healing, then every check.
-//! * [`attack`](../attack/index.html) runs many seeds; `planted` proves that they find the bugs in `bugs/`.
+//! * [`matrix`] lets each node of a tiny array lose power at each of its steps.
+//! * [`attack`] runs many seeds; the program `planted` proves that they find the bugs in `bugs/`.
 //!
 //! ```text
 //!   seed ─► Options ─► storm (clients work, faults happen) ─► heal ─► everything answers, nothing is left undecided
 //!                                                                └─► parity right, history serializable
 //! ```
 
+pub mod attack;
 pub mod cluster;
+pub mod crash_table;
+mod damage;
 mod exclusion;
+pub mod matrix;
 pub mod options;
+pub mod report;
 mod role;
+mod standing;
 pub mod storm;
 mod surveyor;
+mod weather;
 pub mod workload;
 
 pub use cluster::{Cluster, Failed, HostSlot};
-pub use options::Options;
+pub use options::{Choices, Options};
+pub use report::{Failure, Report};
 pub use role::Role;
-pub use storm::{Failure, Report, run};
+pub use storm::run;

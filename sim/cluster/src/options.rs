@@ -1,12 +1,14 @@
-//! What a run is made of. A seed decides all of it.
+//! What a run is made of. A seed decides all of it, but for what is chosen ([`Choices`]).
 
 use braid_base::Rng;
 use braid_base::limits::Settings;
 use braid_check::Promise;
 use braid_host::Acquisition;
 use braid_layout::{Layout, Scheme};
-use braid_wire::{Atomicity, Ordering};
-use braid_world::FaultOptions;
+use braid_machine::HostError;
+use braid_wire::{Atomicity, Failure, Ordering};
+use braid_world::{Budget, FaultKind, FaultOptions};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ pub struct Options {
     pub layout: Layout,
     /// What keeps hosts apart.
     pub ordering: Ordering,
-    /// What becomes of hostwrites that are cut short.
+    /// What hostwrites promise.
     pub atomicity: Atomicity,
     /// Lock servers; none unless the ordering needs them.
     pub lock_servers: u16,
@@ -41,6 +43,8 @@ pub struct Options {
     pub device_bytes: u64,
     /// Bytes of its journal, if not the usual: a short one has a checkpoint every few dozen writes.
     pub journal_bytes: Option<u64>,
+    /// Chunks that a device's disk has space for until everything heals, if that is limited.
+    pub chunks: Option<u64>,
     /// Spans of the protocol, often much shorter than in service, so that rare paths are taken.
     pub settings: Settings,
     /// What goes wrong.
@@ -66,24 +70,37 @@ impl Options {
             operations: 0,
             device_bytes: 16 << 20,
             journal_bytes: None,
+            chunks: None,
             settings: Settings::default(),
             faults: FaultOptions::none(),
         }
     }
 
-    /// What a seed stands for. Half of the seeds are ordered by timestamps, the others by the three kinds of locks; one in eight
-    /// has its writes take effect on arrival.
+    /// What a seed stands for.
     pub fn of_seed(seed: u64) -> Options {
-        let options = Options::by_timestamps(seed);
-        let options = match Rng::new(seed ^ 0x0de2).below(6) {
-            0 => options.ordered_by(Ordering::DeviceLock),
-            1 => options.ordered_by(Ordering::ServerLock),
-            2 => options.ordered_by(Ordering::CallbackLock),
-            _ => options,
+        Options::chosen(seed, &Choices::default())
+    }
+
+    /// What a seed stands for where nothing is chosen. Half of the seeds are ordered by timestamps, the others by the three kinds
+    /// of locks; one in eight has its writes take effect on arrival.
+    pub fn chosen(seed: u64, choices: &Choices) -> Options {
+        let atomicity = choices.atomicity.unwrap_or(match Rng::new(seed ^ 0xa70).below(8) {
+            0 => Atomicity::Consistent,
+            _ => Atomicity::Implied,
+        });
+        let options = match atomicity {
+            Atomicity::Implied => Options::by_timestamps(seed, &choices.kinds()),
+            Atomicity::Consistent => Options::by_timestamps(seed, &choices.kinds()).consistent(),
         };
-        match Rng::new(seed ^ 0xa70).below(8) {
-            0 => options.with_atomicity(Atomicity::Consistent),
-            _ => options,
+        let ordering = choices.ordering.unwrap_or(match Rng::new(seed ^ 0x0de2).below(6) {
+            0 => Ordering::DeviceLock,
+            1 => Ordering::ServerLock,
+            2 => Ordering::CallbackLock,
+            _ => Ordering::Timestamp,
+        });
+        match ordering {
+            Ordering::Timestamp => options,
+            other => options.ordered_by(other),
         }
     }
 
@@ -103,46 +120,30 @@ impl Options {
         Options { ordering, lock_servers, acquisition, settings, ..self }
     }
 
-    /// The same with another atomicity. Where writes take effect on arrival, what a host that dies has left behind is lost together
-    /// with a device, by design: so devices stay up, and are not cut off for as long as their leases run.
-    pub fn with_atomicity(self, atomicity: Atomicity) -> Options {
-        if atomicity == Atomicity::Implied {
-            return Options { atomicity, ..self };
+    /// The same with writes that take effect on arrival. What a host that dies has left behind is lost together with a device, by
+    /// design: so devices stay up, and are heard.
+    fn consistent(mut self) -> Options {
+        self.faults.weights.retain(|kind, _| WITH_CONSISTENT.contains(kind));
+        if self.layout.redundancy_units() == 0 {
+            // There would be nothing to keep consistent.
+            let scheme: Scheme = "raid5:2+1".parse().expect("a scheme that there is");
+            self.layout = Layout::new(scheme, 3, self.layout.unit_blocks()).expect("a ring that is wide enough");
         }
-        let faults = FaultOptions { device_crash: 0, stall_devices: false, cut: 0, ..self.faults };
-        // Without redundancy there would be nothing to keep consistent.
-        let scheme: Scheme = "raid5:2+1".parse().expect("it exists");
-        let layout = match self.layout.redundancy_units() {
-            0 => Layout::new(scheme, 3, self.layout.unit_blocks()).expect("it fits"),
-            _ => self.layout,
-        };
         // What may have happened in part multiplies what the checker has to try.
-        Options { atomicity, layout, faults, clients: self.clients.min(2), ..self }
+        Options { atomicity: Atomicity::Consistent, clients: self.clients.min(2), chunks: None, ..self }
     }
 
-    fn by_timestamps(seed: u64) -> Options {
+    fn by_timestamps(seed: u64, kinds: &BTreeSet<FaultKind>) -> Options {
         let rng = &mut Rng::new(seed);
-        let schemes = [
-            ("raid5:4+1", 5),
-            ("raid5:4+1", 5),
-            ("raid5:2+1", 3),
-            ("raid5:2+1", 4),
-            ("raid5:3+1", 7),
-            ("raid1:2", 2),
-            ("raid1:2", 3),
-            ("raid1:3", 3),
-            ("raid0:3", 3),
-        ];
-        let (scheme, devices) = schemes[rng.below(schemes.len() as u64) as usize];
-        let scheme: Scheme = scheme.parse().expect("a scheme of the list");
         // Sixteen blocks are what a store writes directly, past its journal.
         let unit_blocks = [1, 1, 2, 2, 4, 4, 16][rng.below(7) as usize];
+        let layout = topology(rng, unit_blocks);
         let settings = settings(rng);
-        // Two clocks apart, and floors that were reserved ahead of the faster one, stay within what devices tolerate.
-        let skew_max = settings.stamp_ahead_max.as_nanos() as u64 / 6;
-        Options {
+        let budget = budget(&settings, kinds.clone());
+        let tight = [None, None, Some(rng.between(1, 8))][rng.below(3) as usize];
+        let options = Options {
             seed,
-            layout: Layout::new(scheme, devices, unit_blocks).expect("a layout of the list fits"),
+            layout,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
             lock_servers: 0,
@@ -155,10 +156,96 @@ impl Options {
             operations: rng.between(100, 700),
             device_bytes: 16 << 20,
             journal_bytes: [None, Some(1 << 20), Some(2 << 20)][rng.below(3) as usize],
-            faults: FaultOptions::draw(rng, skew_max),
+            chunks: None,
+            faults: FaultOptions::draw(rng, &budget),
             settings,
-        }
+        };
+        // Space is set aside so far ahead that a disk that fills up later is hardly noticed.
+        let chunks = tight.filter(|_| options.faults.has(FaultKind::FullDisk));
+        Options { chunks, ..options }
     }
+}
+
+/// What of a run is not left to its seed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choices {
+    /// What keeps hosts apart.
+    pub ordering: Option<Ordering>,
+    /// What hostwrites promise.
+    pub atomicity: Option<Atomicity>,
+    /// Only these kinds of faults; messages have theirs all the same.
+    pub only: Vec<FaultKind>,
+    /// These kinds besides, which a run does not have unless told to.
+    pub also: Vec<FaultKind>,
+    /// None of these kinds.
+    pub without: Vec<FaultKind>,
+}
+
+impl Choices {
+    /// The kinds of faults that a run may have.
+    pub fn kinds(&self) -> BTreeSet<FaultKind> {
+        let usual = FaultKind::ALL.into_iter().filter(|kind| !UNUSUAL.contains(kind));
+        let mut kinds: BTreeSet<FaultKind> =
+            if self.only.is_empty() { usual.collect() } else { self.only.iter().copied().collect() };
+        kinds.extend(&self.also);
+        kinds.retain(|kind| !self.without.contains(kind));
+        kinds
+    }
+}
+
+/// As on the command line, with a space before each.
+impl fmt::Display for Choices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(ordering) = self.ordering {
+            write!(f, " --ordering {ordering}")?;
+        }
+        if let Some(atomicity) = self.atomicity {
+            write!(f, " --atomicity {atomicity}")?;
+        }
+        for (option, kinds) in [("only", &self.only), ("also", &self.also), ("without", &self.without)] {
+            if !kinds.is_empty() {
+                let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+                write!(f, " --{option} {}", names.join(","))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Faults that go beyond the budget: nobody notices a place that a write did not reach (`docs/disk-format.md`).
+pub const UNUSUAL: [FaultKind; 1] = [FaultKind::Misdirected];
+
+/// What may go wrong where writes take effect on arrival (`docs/invariants.md`).
+const WITH_CONSISTENT: [FaultKind; 5] =
+    [FaultKind::HostCrash, FaultKind::ServerCrash, FaultKind::ClockStep, FaultKind::ClockRate, FaultKind::SlowDisk];
+
+/// What a storm may not exceed. `docs/reliability.md` gives the reasons.
+fn budget(settings: &Settings, kinds: BTreeSet<FaultKind>) -> Budget {
+    Budget {
+        kinds,
+        // Two clocks apart, and floors that were reserved ahead of the faster one, stay within what devices tolerate.
+        skew_max: settings.stamp_ahead_max.as_nanos() as u64 / 6,
+        // The rates of two clocks differ by less than a tenth, as leases have it.
+        rate_ppm_max: 45_000,
+        span_max: Duration::from_secs(9),
+    }
+}
+
+/// A scheme on a ring: as many devices as a stripe is wide, a few more, or groups.
+fn topology(rng: &mut Rng, unit_blocks: u64) -> Layout {
+    let scheme = match rng.below(10) {
+        0 => format!("raid0:{}", rng.between(1, 4)),
+        1..4 => format!("raid1:{}", rng.between(2, 3)),
+        _ => format!("raid5:{}+1", rng.between(2, 5)),
+    };
+    let scheme: Scheme = scheme.parse().expect("a scheme that there is");
+    let width = scheme.width() as u64;
+    let devices = match rng.below(4) {
+        0 => width + rng.between(1, 3),
+        1 => 2 * width,
+        _ => width,
+    };
+    Layout::new(scheme, devices as usize, unit_blocks).expect("a ring that is wide enough")
 }
 
 impl Options {
@@ -167,18 +254,37 @@ impl Options {
     /// decide: where clocks are apart, or devices restart (and take only stamps above what they had reserved ahead of the
     /// clock), stamps of different hosts are not in the order of time.
     pub fn promise(&self) -> Promise {
-        let faults = &self.faults;
-        let leases_last = faults.stall == 0 && faults.cut == 0 && faults.network.delay == 0;
+        let has = |kinds: &[FaultKind]| kinds.iter().any(|kind| self.faults.has(*kind));
+        let restarts = has(&[FaultKind::DeviceCrash, FaultKind::Blackout, FaultKind::Flap]);
+        let silence = has(&[FaultKind::Stall, FaultKind::SlowNode, FaultKind::Cut]) || self.faults.network.delay > 0;
         let locks_last = match self.ordering {
             Ordering::ServerLock | Ordering::CallbackLock => true,
-            Ordering::DeviceLock => leases_last && faults.device_crash == 0,
+            Ordering::DeviceLock => !silence && !restarts,
             Ordering::None | Ordering::Timestamp => false,
         };
         if locks_last {
             return Promise::Strict;
         }
-        let agree = faults.skew_max == 0 && faults.drift_ppm_max == 0 && faults.device_crash == 0;
+        let turned = has(&[FaultKind::ClockRate, FaultKind::ClockLeap]);
+        let agree = self.faults.skew_max == 0 && self.faults.drift_ppm_max == 0 && !turned && !restarts;
         if agree { Promise::Strict } else { Promise::Related }
+    }
+
+    /// Errors that the faults of a run excuse; any other is a failure.
+    pub fn excuses(&self, error: &HostError) -> bool {
+        let has = |kind| self.faults.has(kind);
+        match error {
+            HostError::TimedOut { .. } | HostError::Contended { .. } | HostError::Unavailable { .. } => true,
+            // A host that was silent for too long is fenced by lock servers.
+            HostError::LockServerSilent { .. } | HostError::Fenced => self.ordering.needs_lock_server(),
+            HostError::ClockApart { .. } => has(FaultKind::ClockLeap),
+            HostError::Device { failure: Failure::NoSpace, .. } => has(FaultKind::FullDisk),
+            // Hosts do not read around damage yet: they say that a block is lost, and never show another content.
+            HostError::Device { failure: Failure::Lost { .. } | Failure::Disk, .. } => {
+                has(FaultKind::Rot) || has(FaultKind::Unreadable) || has(FaultKind::Misdirected)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -206,9 +312,9 @@ impl fmt::Display for Options {
         let Options { layout, settings, faults, .. } = self;
         writeln!(
             f,
-            "seed {}: {}, {} ({} lock servers, {:?}); {} on {} devices, {} stripes in units of {} blocks; \
+            "seed {}: {} ({}; {} lock servers, {:?}); {} on {} devices, {} stripes in units of {} blocks; \
              {} hosts with {} clients each, thinking up to {:?}; \
-             {} operations within {:?}; journals of {:?} bytes",
+             {} operations within {:?}; journals of {:?} bytes, space for {:?} chunks",
             self.seed,
             self.ordering,
             self.atomicity,
@@ -223,7 +329,8 @@ impl fmt::Display for Options {
             self.think_max,
             self.operations,
             self.storm,
-            self.journal_bytes
+            self.journal_bytes,
+            self.chunks
         )?;
         writeln!(f, "  {settings:?}")?;
         write!(f, "  {faults:?}")

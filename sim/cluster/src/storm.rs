@@ -3,17 +3,16 @@
 
 use crate::cluster::{Asked, Cluster, Failed, HostSlot};
 use crate::options::Options;
+use crate::report::{Failure, Report};
 use crate::role::Role;
+use crate::weather::Weather;
 use crate::workload::Workload;
 use braid_base::{NodeId, Rng, Time};
-use braid_host::HostCounters;
-use braid_locks::LockServerCounters;
-use braid_machine::{HostError, HostOutcome, Ignored};
-use braid_wire::{Atomicity, Ordering};
-use braid_world::{Fault, Happening, LocalClock, NetworkCounts, Storm, Trace};
+use braid_machine::{HostError, HostOutcome};
+use braid_wire::Failure as WireFailure;
+use braid_world::{CrashPoint, DiskCounts, Fault, Happening, LocalClock, Storm, Trace};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -23,94 +22,21 @@ const AFTERMATH: Duration = Duration::from_secs(16);
 /// What the stores count that says how they were tried; losses of power at a disk command take their counts along.
 const COUNTED: [&str; 4] = ["journal_batches", "chunks_written", "blocks_homed", "checkpoints"];
 
-/// How a run went that found nothing wrong.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// Runs that this sums up.
-    pub runs: u64,
-    /// Simulated time.
-    pub simulated: Duration,
-    /// Events.
-    pub events: u64,
-    /// Operations that succeeded.
-    pub done: u64,
-    /// How long the slowest operation took that was answered.
-    pub slowest: Duration,
-    /// Operations that ended in an error, by its name, or whose host died.
-    pub unknown: BTreeMap<&'static str, u64>,
-    /// Faults by name, other than those of messages.
-    pub faults: BTreeMap<&'static str, u64>,
-    /// Faults of messages.
-    pub network: NetworkCounts,
-    /// Inputs that machines dropped, by reason.
-    pub ignored: BTreeMap<Ignored, u64>,
-    /// What hosts counted.
-    pub hosts: HostCounters,
-    /// What lock servers counted; what they had before a loss of power at a disk command is lost.
-    pub lock_servers: LockServerCounters,
-    /// What the stores of devices counted.
-    pub stores: BTreeMap<&'static str, u64>,
-    /// Steps of the search for an order.
-    pub search_steps: u64,
-    /// Tells this run from any other.
-    pub digest: u64,
-}
-
-/// What a run found wrong.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// Which check, or `panic`.
-    pub check: &'static str,
-    /// Of which run.
-    pub seed: u64,
-    /// By which ordering.
-    pub ordering: Ordering,
-    /// With which atomicity.
-    pub atomicity: Atomicity,
-    /// When.
-    pub at: Time,
-    /// At which event.
-    pub event: u64,
-    /// What it saw.
-    pub details: String,
-    /// The last lines of the trace, if any were kept.
-    pub trace: Vec<String>,
-}
-
 /// Runs `options` from beginning to end, keeping so many lines of its trace.
 pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
-    catch_panics_quietly();
-    let (seed, ordering, atomicity) = (options.seed, options.ordering, options.atomicity);
-    QUIET.set(true);
-    let built = catch_unwind(AssertUnwindSafe(|| Run::new(options, Trace::keeping(lines))));
-    QUIET.set(false);
-    let mut run = built.map_err(|_| {
-        let details = LAST_PANIC.take();
-        Failure {
-            check: "panic-at-start",
-            seed,
-            ordering,
-            atomicity,
-            at: Time(0),
-            event: 0,
-            details,
-            trace: Vec::new(),
-        }
+    let (seed, ordering) = (options.seed, options.ordering);
+    let mut run = caught(|| Ok(Run::new(options, Trace::keeping(lines)))).map_err(|Failed { details, .. }| {
+        Failure { check: "panic-at-start", seed, ordering, at: Time(0), event: 0, details, trace: Vec::new() }
     })?;
-    QUIET.set(true);
-    let outcome = catch_unwind(AssertUnwindSafe(|| run.go_to_the_end()));
-    QUIET.set(false);
-    let failed = match outcome {
-        Ok(Ok(())) => return Ok(run.report()),
-        Ok(Err(failed)) => failed,
-        Err(_) => Failed { check: "panic", details: LAST_PANIC.take() },
+    let failed = match caught(|| run.go_to_the_end()) {
+        Ok(()) => return Ok(run.report()),
+        Err(failed) => failed,
     };
     let world = &run.cluster.world;
     Err(Box::new(Failure {
         check: failed.check,
         seed,
         ordering,
-        atomicity,
         at: world.now(),
         event: world.trace.events(),
         details: failed.details,
@@ -118,34 +44,37 @@ pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
     }))
 }
 
+/// A panic is a finding like others. What it leaves half done is only looked at.
+pub(crate) fn caught<T>(act: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
+    catch_panics_quietly();
+    QUIET.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(act));
+    QUIET.set(false);
+    outcome.unwrap_or_else(|_| Err(Failed { check: "panic", details: LAST_PANIC.take() }))
+}
+
 /// A run under way.
-struct Run {
-    cluster: Cluster,
-    storm: Storm,
+pub(crate) struct Run {
+    pub(crate) cluster: Cluster,
+    pub(crate) storm: Storm,
     workload: Workload,
-    rng: Rng,
+    pub(crate) rng: Rng,
     /// What each alarm is for.
     agenda: BTreeMap<u64, Agenda>,
     next_token: u64,
     /// Of nodes that are to lose power at a disk command: for how long, and whether clocks start over.
-    crash_plans: BTreeMap<NodeId, (Duration, bool)>,
+    pub(crate) crash_plans: BTreeMap<NodeId, (Duration, bool)>,
     issued: u64,
-    storming: bool,
+    pub(crate) storming: bool,
     report: Report,
 }
 
 /// Something that is going to happen.
-enum Agenda {
+pub(crate) enum Agenda {
     /// A client has thought enough.
     Wish { slot: HostSlot, node: NodeId, client: usize },
-    /// The next fault.
-    Fault,
-    /// A node comes back.
-    Return { node: NodeId, reboot: bool },
-    /// A cut ends.
-    Join(Vec<(NodeId, NodeId)>),
-    /// A disk is fast again.
-    Quicken(NodeId),
+    /// A fault begins or ends.
+    Weather(Weather),
 }
 
 impl Run {
@@ -196,23 +125,7 @@ impl Run {
             self.wake_clients(slot);
         }
         let pause = self.storm.pause();
-        self.plan(pause, Agenda::Fault);
-    }
-
-    fn heal(&mut self) {
-        self.storming = false;
-        self.cluster.world.network.heal();
-        let devices = self.cluster.devices().into_iter().map(NodeId::Device);
-        let servers = self.cluster.lock_servers().into_iter().map(NodeId::LockServer);
-        for node in devices.chain(servers).chain([NodeId::Monitor]) {
-            let disk = self.cluster.world.disk_mut(node).expect("it has a disk");
-            disk.slow_down(1);
-            disk.spare();
-            self.restart(node);
-        }
-        for slot in self.cluster.slots() {
-            self.replace_if_down(slot);
-        }
+        self.plan(pause, Agenda::Weather(Weather::Next));
     }
 
     /// Everything that was asked is answered in its time, and soon after nothing is left under way.
@@ -248,7 +161,7 @@ impl Run {
     }
 
     fn on_happening(&mut self, happening: Happening) -> Result<(), Failed> {
-        self.cluster.check_exclusion()?;
+        self.cluster.check_moment()?;
         match happening {
             Happening::Reply { op, outcome, .. } => {
                 if let Some(asked) = self.cluster.on_reply(op, &outcome)? {
@@ -263,13 +176,10 @@ impl Run {
             }
             Happening::PowerFailed(node) => {
                 let (away, reboot) = self.crash_plans.remove(&node).expect("power fails where it was planned");
-                self.count_fault(match node {
-                    NodeId::LockServer(_) => "lock server crash at a disk command",
-                    NodeId::Monitor => "monitor crash at a disk command",
-                    _ => "device crash at a disk command",
-                });
-                self.plan(away, Agenda::Return { node, reboot });
+                self.count_fault(Fault::Crash { node, at: Some(CrashPoint::Write(1)), away, reboot }.name());
+                self.plan(away, Agenda::Weather(Weather::Return { node, reboot }));
             }
+            Happening::Stepped(_) => {}
             Happening::Alarm(token) => {
                 let agenda = self.agenda.remove(&token).expect("alarms have their reasons");
                 if self.storming {
@@ -289,81 +199,12 @@ impl Run {
                     self.cluster.wish(slot, client, wish);
                 }
             }
-            Agenda::Fault => {
-                let up = self.cluster.world.up();
-                let world = &self.cluster.world;
-                if let Some(fault) = self.storm.next(&up, |node| world.skew(node)) {
-                    self.on_fault(fault);
-                }
-                let pause = self.storm.pause();
-                self.plan(pause, Agenda::Fault);
-            }
-            Agenda::Return { node, reboot } => self.bring_back(node, reboot),
-            Agenda::Join(pairs) => pairs.iter().for_each(|(from, to)| self.cluster.world.network.join(*from, *to)),
-            Agenda::Quicken(node) => {
-                if let Some(disk) = self.cluster.world.disk_mut(node) {
-                    disk.slow_down(1);
-                }
-            }
-        }
-    }
-
-    fn on_fault(&mut self, fault: Fault) {
-        match fault {
-            Fault::Crash { node, at: Some(point), away, reboot } => {
-                self.crash_plans.insert(node, (away, reboot));
-                self.cluster.world.disk_mut(node).expect("it has a disk").crash_at(point);
-            }
-            Fault::Crash { node, at: None, away, reboot } => {
-                self.count_fault(match node {
-                    NodeId::Host(_) => "host crash",
-                    NodeId::Device(_) => "device crash",
-                    NodeId::LockServer(_) => "lock server crash",
-                    NodeId::Monitor => "monitor crash",
-                });
-                self.crash(node);
-                self.plan(away, Agenda::Return { node, reboot });
-            }
-            Fault::Stall { node, span } => {
-                self.count_fault("stall");
-                self.cluster.world.stall(node, span);
-            }
-            Fault::Cut { pairs, span } => {
-                self.count_fault("cut");
-                pairs.iter().for_each(|(from, to)| self.cluster.world.network.cut(*from, *to));
-                self.plan(span, Agenda::Join(pairs));
-            }
-            Fault::ClockStep { node, by } => {
-                self.count_fault("clock step");
-                self.cluster.world.step_clock(node, by);
-            }
-            Fault::SlowDisk { node, times, span } => {
-                self.count_fault("slow disk");
-                self.cluster.world.disk_mut(node).expect("it has a disk").slow_down(times);
-                self.plan(span, Agenda::Quicken(node));
-            }
-        }
-    }
-
-    fn bring_back(&mut self, node: NodeId, reboot: bool) {
-        match node {
-            NodeId::Device(_) | NodeId::LockServer(_) | NodeId::Monitor => {
-                if reboot && self.cluster.world.machine(node).is_none() {
-                    self.cluster.world.reboot_clock(node, Time(self.rng.below(1_000_000_000)));
-                }
-                self.restart(node);
-            }
-            NodeId::Host(_) => {
-                if let Some(slot) = self.cluster.slot(node) {
-                    self.replace_if_down(slot);
-                    self.wake_clients(slot);
-                }
-            }
+            Agenda::Weather(weather) => self.on_weather(weather),
         }
     }
 
     /// Starts a device, a lock server or the monitor, if it is down.
-    fn restart(&mut self, node: NodeId) {
+    pub(crate) fn restart(&mut self, node: NodeId) {
         match node {
             _ if self.cluster.world.machine(node).is_some() => {}
             NodeId::Device(device) => self.cluster.restart_device(device),
@@ -374,7 +215,7 @@ impl Run {
     }
 
     /// Power fails at a node; what a host was asked is of unknown outcome.
-    fn crash(&mut self, node: NodeId) {
+    pub(crate) fn crash(&mut self, node: NodeId) {
         self.count_machine(node);
         if matches!(node, NodeId::Host(_)) {
             let lost = self.cluster.asked().filter(|asked| asked.node == node).count() as u64;
@@ -393,7 +234,7 @@ impl Run {
         }
     }
 
-    fn replace_if_down(&mut self, slot: HostSlot) {
+    pub(crate) fn replace_if_down(&mut self, slot: HostSlot) {
         if self.cluster.world.machine(self.cluster.node(slot)).is_none() {
             let boot = Time(self.rng.below(1_000_000_000_000));
             self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.storm.drift_ppm()));
@@ -402,7 +243,7 @@ impl Run {
         }
     }
 
-    fn wake_clients(&mut self, slot: HostSlot) {
+    pub(crate) fn wake_clients(&mut self, slot: HostSlot) {
         let node = self.cluster.node(slot);
         (0..self.cluster.options.clients).for_each(|client| self.think(node, client));
     }
@@ -415,14 +256,14 @@ impl Run {
         }
     }
 
-    fn plan(&mut self, span: Duration, agenda: Agenda) {
+    pub(crate) fn plan(&mut self, span: Duration, agenda: Agenda) {
         let at = self.cluster.world.now().after(span);
         self.next_token += 1;
         self.agenda.insert(self.next_token, agenda);
         self.cluster.world.alarm(at, self.next_token);
     }
 
-    fn count_fault(&mut self, kind: &'static str) {
+    pub(crate) fn count_fault(&mut self, kind: &'static str) {
         *self.report.faults.entry(kind).or_default() += 1;
     }
 
@@ -434,6 +275,9 @@ impl Run {
             Err(HostError::LockServerSilent { .. }) => "lock server silent",
             Err(HostError::Fenced) => "fenced",
             Err(HostError::Unavailable { .. }) => "unavailable",
+            Err(HostError::ClockApart { .. }) => "clock apart",
+            Err(HostError::Device { failure: WireFailure::NoSpace, .. }) => "device full",
+            Err(HostError::Device { failure: WireFailure::Lost { .. } | WireFailure::Disk, .. }) => "block lost",
             Err(_) => "other error",
         };
         *self.report.unknown.entry(error).or_default() += 1;
@@ -459,84 +303,18 @@ impl Run {
 
     fn report(self) -> Report {
         let world = &self.cluster.world;
+        let mut disks = DiskCounts::default();
+        self.cluster.nodes_with_disks().filter_map(|node| world.disk(node)).for_each(|disk| disks.add(&disk.counts()));
         Report {
+            disks,
             simulated: world.now().since(Time(0)),
             events: world.trace.events(),
             network: world.network.counts(),
             ignored: world.ignored().clone(),
             digest: world.trace.digest(),
+            trace: world.trace.lines().map(str::to_string).collect(),
             ..self.report
         }
-    }
-}
-
-impl Report {
-    /// Adds another run's figures.
-    pub fn add(&mut self, other: &Report) {
-        self.runs += other.runs;
-        self.simulated += other.simulated;
-        self.events += other.events;
-        self.done += other.done;
-        self.slowest = self.slowest.max(other.slowest);
-        self.search_steps += other.search_steps;
-        self.digest ^= other.digest.rotate_left(self.runs as u32);
-        other.unknown.iter().for_each(|(name, count)| *self.unknown.entry(name).or_default() += count);
-        other.faults.iter().for_each(|(name, count)| *self.faults.entry(name).or_default() += count);
-        other.ignored.iter().for_each(|(why, count)| *self.ignored.entry(*why).or_default() += count);
-        other.stores.iter().for_each(|(name, count)| *self.stores.entry(name).or_default() += count);
-        self.hosts.add(&other.hosts);
-        self.lock_servers.add(&other.lock_servers);
-        let (sum, more) = (&mut self.network, &other.network);
-        sum.sent += more.sent;
-        sum.lost += more.lost;
-        sum.cut += more.cut;
-        sum.doubled += more.doubled;
-        sum.damaged += more.damaged;
-        sum.delayed += more.delayed;
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let network = &self.network;
-        writeln!(
-            f,
-            "{} runs, {:.0} s of simulated time, {} events, digest {:016x}",
-            self.runs,
-            self.simulated.as_secs_f64(),
-            self.events,
-            self.digest
-        )?;
-        let slowest = self.slowest;
-        writeln!(f, "  operations  {} done in at most {slowest:?}, of unknown outcome: {:?}", self.done, self.unknown)?;
-        writeln!(f, "  faults      {:?}", self.faults)?;
-        writeln!(
-            f,
-            "  messages    {} sent, {} lost, {} at a cut, {} doubled, {} damaged, {} delayed",
-            network.sent, network.lost, network.cut, network.doubled, network.damaged, network.delayed
-        )?;
-        writeln!(f, "  hosts       {:?}", self.hosts)?;
-        writeln!(f, "  lock servers {:?}", self.lock_servers)?;
-        writeln!(f, "  stores      {:?}", self.stores)?;
-        write!(f, "  ignored     {:?}; {} steps to order the histories", self.ignored, self.search_steps)
-    }
-}
-
-impl fmt::Display for Failure {
-    /// What a failing run says, and all that it says.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.trace.iter().try_for_each(|line| writeln!(f, "{line}"))?;
-        let seconds = self.at.0 as f64 / 1e9;
-        writeln!(f, "FAILED {}  seed {}  at {seconds:.6}s  event {}", self.check, self.seed, self.event)?;
-        for line in self.details.lines() {
-            writeln!(f, "  {line}")?;
-        }
-        let attack = "cargo run --release -p braid-cluster --bin attack --";
-        write!(
-            f,
-            "reproduce: {attack} --seed {} --ordering {} --atomicity {}",
-            self.seed, self.ordering, self.atomicity
-        )
     }
 }
 

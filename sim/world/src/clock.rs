@@ -34,14 +34,34 @@ impl LocalClock {
 
     /// Moves the wall clock by so many nanoseconds. Timers don't notice.
     pub fn step(&mut self, nanoseconds: i64) {
-        self.skew += nanoseconds;
+        self.skew = self.skew.saturating_add(nanoseconds);
+    }
+
+    /// Lets both clocks run fast by `ppm` millionths from now on (slow, if negative).
+    pub fn set_rate(&mut self, now: Time, ppm: i64) {
+        self.rebase(now, self.reading + self.elapsed(now));
+        *self = self.clone().drifting(ppm);
+    }
+
+    /// By how many millionths both clocks run fast.
+    pub fn rate_ppm(&self) -> i64 {
+        self.drift_ppm
+    }
+
+    /// By how many nanoseconds the wall clock is ahead of true time.
+    pub fn ahead(&self, now: Time) -> i64 {
+        self.skew.saturating_add(self.elapsed(now) as i64 - now.since(self.since).as_nanos() as i64)
     }
 
     /// Starts the timers' clock anew from `reading`, as a machine does that boots.
     pub fn reboot(&mut self, now: Time, reading: Time) {
-        // The wall clock goes on as it was: what its drift had gathered stays.
-        self.skew += self.elapsed(now) as i64 - now.since(self.since).as_nanos() as i64;
-        self.reading = reading.0;
+        self.rebase(now, reading.0);
+    }
+
+    /// Counts from `now` on. The wall clock goes on as it was: what its drift had gathered stays.
+    fn rebase(&mut self, now: Time, reading: u64) {
+        self.skew = self.ahead(now);
+        self.reading = reading;
         self.since = now;
     }
 
@@ -93,5 +113,28 @@ mod tests {
         clock.reboot(Time(1_000_000_000), Time(7));
         let booted = clock.now(Time(1_000_000_000));
         assert_eq!((booted.time, booted.clock), (Time(7), stepped.clock));
+    }
+
+    #[test]
+    fn a_clock_whose_rate_changes_goes_on_from_where_it_is() {
+        let second = 1_000_000_000;
+        let mut clock = LocalClock::exact(Time(500)).drifting(100);
+        clock.set_rate(Time(second), 50_000);
+        assert_eq!(clock.now(Time(second)).time, Time(500 + second + 100_000));
+        assert_eq!(clock.ahead(Time(second)), 100_000);
+        assert_eq!(clock.ahead(Time(2 * second)), 100_000 + 50_000_000);
+        clock.set_rate(Time(2 * second), 0);
+        assert_eq!(clock.now(Time(9 * second)).time.0 - clock.now(Time(2 * second)).time.0, 7 * second);
+        assert_eq!(clock.ahead(Time(9 * second)), 50_100_000);
+    }
+
+    #[test]
+    fn a_wall_clock_may_be_a_year_off_and_come_back() {
+        let year = 365 * 86_400 * 1_000_000_000;
+        let mut clock = LocalClock::exact(Time(0));
+        for by in [year, -year, -year, year] {
+            clock.step(by);
+        }
+        assert_eq!(clock, LocalClock::exact(Time(0)));
     }
 }

@@ -6,7 +6,12 @@
 //! * A `durable` write is on the medium when it completes, and covers nothing else.
 //! * Commands in flight at a crash may have been done, not done, or done in part.
 //! * Two overlapping commands in flight, one of them a write, are a bug of the machine, and end the run.
+//!
+//! What goes wrong beyond that, sectors that rot and writes that go astray, is in `damage`.
 
+mod damage;
+
+use crate::disk::damage::{Astray, Wound};
 use braid_base::Rng;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
 use bytes::Bytes;
@@ -46,6 +51,18 @@ pub enum CrashPoint {
     Sync(u64),
 }
 
+/// What is there, after a loss of power, of writes that were not synced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Keeps {
+    /// As the dice have it: nothing, everything, or some sectors.
+    #[default]
+    Dice,
+    /// Nothing.
+    Nothing,
+    /// Everything.
+    Everything,
+}
+
 /// The disk of one node.
 #[derive(Clone, Debug)]
 pub struct Disk {
@@ -61,12 +78,57 @@ pub struct Disk {
     uncovered: BTreeSet<u64>,
     next_write: u64,
     pages_used: BTreeSet<u64>,
+    full: bool,
     crash_point: Option<CrashPoint>,
+    keeps: Keeps,
+    wounds: BTreeMap<u64, Wound>,
+    astray: Option<Astray>,
+    counts: DiskCounts,
+}
+
+/// What a disk did, and what was done to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCounts {
+    /// Losses of power.
+    pub crashes: u64,
+    /// Writes that were not synced when power failed, and are gone.
+    pub lost: u64,
+    /// The same, of which some sectors are there.
+    pub torn: u64,
+    /// The same, which are there.
+    pub kept: u64,
+    /// Sectors of which a bit flipped.
+    pub rotten: u64,
+    /// Sectors that could not be read any more.
+    pub unreadable: u64,
+    /// Writes that landed elsewhere.
+    pub astray: u64,
+    /// Commands that found no space.
+    pub refused: u64,
+    /// Reads that met a sector that can't be read.
+    pub failed: u64,
+}
+
+impl DiskCounts {
+    /// Adds what another disk did.
+    pub fn add(&mut self, more: &DiskCounts) {
+        self.crashes += more.crashes;
+        self.lost += more.lost;
+        self.torn += more.torn;
+        self.kept += more.kept;
+        self.rotten += more.rotten;
+        self.unreadable += more.unreadable;
+        self.astray += more.astray;
+        self.refused += more.refused;
+        self.failed += more.failed;
+    }
 }
 
 #[derive(Clone, Debug)]
 struct Unsynced {
     base: Sector,
+    /// What was wrong with the sector before these writes.
+    wound: Option<Wound>,
     writes: Vec<(u64, Sector)>,
 }
 
@@ -90,7 +152,12 @@ impl Disk {
             uncovered: BTreeSet::new(),
             next_write: 0,
             pages_used: BTreeSet::new(),
+            full: false,
             crash_point: None,
+            keeps: Keeps::Dice,
+            wounds: BTreeMap::new(),
+            astray: None,
+            counts: DiskCounts::default(),
         }
     }
 
@@ -117,17 +184,24 @@ impl Disk {
         self.crash_point = None;
     }
 
-    /// Flips one bit of one sector that holds data, and says which; nothing if there is none.
-    pub fn rot(&mut self) -> Option<u64> {
-        let count = self.content.len() as u64;
-        if count == 0 {
-            return None;
-        }
-        let chosen = self.rng.below(count) as usize;
-        let bit = self.rng.below(SECTOR_BYTES as u64 * 8) as usize;
-        let (sector, bytes) = self.content.iter_mut().nth(chosen)?;
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        Some(*sector)
+    /// What losses of power leave, from now on, of writes that were not synced.
+    pub fn set_keeps(&mut self, keeps: Keeps) {
+        self.keeps = keeps;
+    }
+
+    /// From now on there is no space but what is used already; or, again, as much as the options say.
+    pub fn set_full(&mut self, full: bool) {
+        self.full = full;
+    }
+
+    /// What it did so far.
+    pub fn counts(&self) -> DiskCounts {
+        self.counts
+    }
+
+    /// True if anything was ever written to the sector with this byte.
+    pub fn is_written(&self, offset: u64) -> bool {
+        self.content.contains_key(&(offset / SECTOR_BYTES as u64))
     }
 
     /// What a read would see now, for checkers and tools.
@@ -165,6 +239,10 @@ impl Disk {
     pub fn complete(&mut self, tag: DiskTag) -> DiskResult {
         let Flying { command, covers } = self.in_flight.remove(&tag).expect("a command completes once");
         match command {
+            DiskCommand::Read { offset, length } if !self.is_readable(offset, length) => {
+                self.counts.failed += 1;
+                DiskResult::Read(Err(DiskError::Failed))
+            }
             DiskCommand::Read { offset, length } => DiskResult::Read(Ok(self.peek(offset, length).into())),
             DiskCommand::Write { offset, data, durable } => {
                 DiskResult::Done(self.write(offset, &joined(&data), durable))
@@ -179,6 +257,7 @@ impl Disk {
 
     /// Power fails: what is unsynced or in flight is kept, lost or kept in part.
     pub fn crash(&mut self) {
+        self.counts.crashes += 1;
         self.crash_point = None;
         for (_, flying) in std::mem::take(&mut self.in_flight) {
             match flying.command {
@@ -193,15 +272,35 @@ impl Disk {
             }
         }
         self.uncovered.clear();
-        let mood = self.rng.below(4);
-        for (sector, Unsynced { base, writes }) in std::mem::take(&mut self.unsynced) {
+        let mood = match self.keeps {
+            Keeps::Dice => self.rng.below(4),
+            Keeps::Nothing => 0,
+            Keeps::Everything => 1,
+        };
+        // Of each write, whether any sector is there, and whether any is not.
+        let mut fates: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
+        for (sector, Unsynced { base, wound, writes }) in std::mem::take(&mut self.unsynced) {
             let kept = match mood {
                 0 => 0,
                 1 => writes.len(),
                 _ => self.rng.below(writes.len() as u64 + 1) as usize,
             };
+            for (number, (write, _)) in writes.iter().enumerate() {
+                let fate = fates.entry(*write).or_default();
+                if number < kept { fate.0 = true } else { fate.1 = true }
+            }
             let content = if kept == 0 { base } else { writes[kept - 1].1 };
+            if let (0, Some(wound)) = (kept, wound) {
+                self.wounds.insert(sector, wound);
+            }
             self.content.insert(sector, content);
+        }
+        for fate in fates.into_values() {
+            match fate {
+                (true, true) => self.counts.torn += 1,
+                (true, false) => self.counts.kept += 1,
+                _ => self.counts.lost += 1,
+            }
         }
     }
 
@@ -226,15 +325,17 @@ impl Disk {
 
     fn write(&mut self, offset: u64, data: &[u8], durable: bool) -> Result<(), DiskError> {
         self.take_space(offset, data.len() as u64)?;
+        let strayed = self.stray(offset, data);
         let write = self.next_write;
         self.next_write += 1;
-        for (sector, bytes) in sectors(offset, data) {
+        for (sector, bytes) in sectors(offset, data).filter(|(sector, _)| !strayed.contains(sector)) {
             let before = self.content.insert(sector, bytes).unwrap_or([0; SECTOR_BYTES]);
+            let wound = self.wounds.remove(&sector);
             if durable {
                 self.unsynced.remove(&sector);
             } else {
-                let unsynced = self.unsynced.entry(sector).or_insert(Unsynced { base: before, writes: Vec::new() });
-                unsynced.writes.push((write, bytes));
+                let fresh = Unsynced { base: before, wound, writes: Vec::new() };
+                self.unsynced.entry(sector).or_insert(fresh).writes.push((write, bytes));
             }
         }
         if !durable {
@@ -247,7 +348,7 @@ impl Disk {
         self.uncovered.retain(|write| !covered.contains(write));
         self.unsynced.retain(|_, unsynced| {
             if let Some(last) = unsynced.writes.iter().rposition(|(write, _)| covered.contains(write)) {
-                unsynced.base = unsynced.writes[last].1;
+                (unsynced.base, unsynced.wound) = (unsynced.writes[last].1, None);
                 unsynced.writes.drain(..=last);
             }
             !unsynced.writes.is_empty()
@@ -255,9 +356,10 @@ impl Disk {
     }
 
     fn take_space(&mut self, offset: u64, length: u64) -> Result<(), DiskError> {
-        let Some(space) = self.options.space else { return Ok(()) };
         let new = pages(offset, length).filter(|page| !self.pages_used.contains(page)).count() as u64;
-        if (self.pages_used.len() as u64 + new) * PAGE_BYTES > space {
+        let beyond = |space: u64| (self.pages_used.len() as u64 + new) * PAGE_BYTES > space;
+        if new > 0 && (self.full || self.options.space.is_some_and(beyond)) {
+            self.counts.refused += 1;
             return Err(DiskError::NoSpace);
         }
         self.pages_used.extend(pages(offset, length));
@@ -363,6 +465,37 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_of_power_counts_what_became_of_each_write() {
+        let mut sum = DiskCounts::default();
+        for seed in 0..64 {
+            let mut disk = disk(seed);
+            run(&mut disk, 1, write(0, 1, 4, false));
+            run(&mut disk, 2, write(8192, 1, 4, false));
+            disk.crash();
+            let found = |offset| disk.peek(offset, 4 * SECTOR_BYTES).iter().filter(|byte| **byte == 1).count();
+            let torn = [found(0), found(8192)].iter().filter(|there| ![0, 4 * SECTOR_BYTES].contains(*there)).count();
+            assert_eq!(disk.counts().torn, torn as u64, "seed {seed}");
+            sum.add(&disk.counts());
+        }
+        assert_eq!((sum.crashes, sum.lost + sum.torn + sum.kept), (64, 128));
+        assert!(sum.lost > 10 && sum.torn > 10 && sum.kept > 10, "{sum:?}");
+    }
+
+    #[test]
+    fn a_disk_keeps_nothing_or_everything_where_it_is_told_to() {
+        for (keeps, byte) in [(Keeps::Nothing, 0), (Keeps::Everything, 1)] {
+            for seed in 0..8 {
+                let mut disk = disk(seed);
+                disk.set_keeps(keeps);
+                run(&mut disk, 1, write(0, 1, 2, false));
+                disk.issue(DiskTag(2), write(4096, 1, 2, true));
+                disk.crash();
+                assert_eq!([disk.peek(0, 1024), disk.peek(4096, 1024)], [[byte; 1024], [byte; 1024]], "{keeps:?}");
+            }
+        }
+    }
+
+    #[test]
     #[should_panic(expected = "commands in flight overlap")]
     fn overlapping_commands_in_flight_end_the_run() {
         let mut disk = disk(0);
@@ -376,6 +509,18 @@ mod tests {
         assert_eq!(run(&mut disk, 1, DiskCommand::Reserve { offset: 0, length: 8192 }), DiskResult::Done(Ok(())));
         assert_eq!(run(&mut disk, 2, write(4096, 1, 1, false)), DiskResult::Done(Ok(())));
         assert_eq!(run(&mut disk, 3, write(8192, 1, 1, false)), DiskResult::Done(Err(DiskError::NoSpace)));
+        assert_eq!(disk.counts().refused, 1);
+    }
+
+    #[test]
+    fn a_disk_may_be_full_for_a_while() {
+        let mut disk = disk(1);
+        run(&mut disk, 1, DiskCommand::Reserve { offset: 0, length: 8192 });
+        disk.set_full(true);
+        assert_eq!(run(&mut disk, 2, write(4096, 1, 1, false)), DiskResult::Done(Ok(())));
+        assert_eq!(run(&mut disk, 3, write(8192, 1, 1, false)), DiskResult::Done(Err(DiskError::NoSpace)));
+        disk.set_full(false);
+        assert_eq!(run(&mut disk, 4, write(8192, 1, 1, false)), DiskResult::Done(Ok(())));
     }
 
     #[test]

@@ -1,26 +1,139 @@
-//! The fault model, its budget, and the dice.
+//! The fault model, and its budget. The dice are [`Storm`](crate::Storm)'s.
 //!
-//! What may go wrong, all at once and in any order:
+//! What may go wrong, all at once and in any order, is a [`FaultKind`]; messages have faults of their own
+//! ([`NetworkOptions`]): lost, doubled, late, out of order, damaged (which is lost). [`Budget`] says what a storm may not
+//! exceed; `docs/reliability.md` says why.
 //!
-//! * **messages**: lost, doubled, late, out of order, damaged (which is lost); one-way and two-way cuts between any two
-//!   nodes, for a while ([`NetworkOptions`]);
-//! * **hosts**: die at any moment and come back as a new generation, with nothing; stall for longer than their lease and
-//!   then go on as if nothing had been;
-//! * **devices and lock servers**: die at any moment, also in the midst of a write or sync, and come back with exactly what was durable
-//!   (the rest as the dice say, [`Disk`](crate::Disk)); stall; have a slow disk;
-//! * **clocks**: skewed from the start, drifting up to 200 ppm, stepping forwards and back.
-//!
-//! The budget: no device loses what it had made durable, and every fault ends. (Loss of devices comes with redundancy that
-//! is used; rot has its own tests at the store.) Skews stay within what devices tolerate, since beyond it a host is
-//! refused, which is right but tests little: scripted scenarios go there.
-//!
-//! Of the kinds of faults, a seed switches some off entirely and draws weights for the others, so that every combination
-//! has its day.
+//! Every fault ends. Of the kinds, a seed switches some off entirely and draws weights for the others, so that every
+//! combination has its day.
 
 use crate::disk::CrashPoint;
 use crate::network::NetworkOptions;
 use braid_base::{NodeId, Rng};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
 use std::time::Duration;
+
+/// What kind of thing goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FaultKind {
+    /// A host dies, and comes back as a new generation, with nothing.
+    HostCrash,
+    /// A device loses power, at a command to its disk or in between, and comes back with what was durable.
+    DeviceCrash,
+    /// A lock server or the monitor loses power.
+    ServerCrash,
+    /// Everything loses power at once.
+    Blackout,
+    /// A node dies and comes back again and again.
+    Flap,
+    /// A node does nothing for a while, and knows nothing of it.
+    Stall,
+    /// A node takes long for each input.
+    SlowNode,
+    /// Nothing passes between some nodes, in one direction or both.
+    Cut,
+    /// A wall clock is set, within the budget.
+    ClockStep,
+    /// A node's clocks run fast or slow.
+    ClockRate,
+    /// A wall clock is off by up to a year for a while, one at a time.
+    ClockLeap,
+    /// A disk is slow.
+    SlowDisk,
+    /// A disk has no space.
+    FullDisk,
+    /// A bit of a sector flips.
+    Rot,
+    /// A sector can't be read.
+    Unreadable,
+    /// A write lands elsewhere, and is said to be done.
+    Misdirected,
+}
+
+impl FaultKind {
+    /// All of them.
+    pub const ALL: [FaultKind; 16] = [
+        FaultKind::HostCrash,
+        FaultKind::DeviceCrash,
+        FaultKind::ServerCrash,
+        FaultKind::Blackout,
+        FaultKind::Flap,
+        FaultKind::Stall,
+        FaultKind::SlowNode,
+        FaultKind::Cut,
+        FaultKind::ClockStep,
+        FaultKind::ClockRate,
+        FaultKind::ClockLeap,
+        FaultKind::SlowDisk,
+        FaultKind::FullDisk,
+        FaultKind::Rot,
+        FaultKind::Unreadable,
+        FaultKind::Misdirected,
+    ];
+
+    /// As it is called on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            FaultKind::HostCrash => "host-crash",
+            FaultKind::DeviceCrash => "device-crash",
+            FaultKind::ServerCrash => "server-crash",
+            FaultKind::Blackout => "blackout",
+            FaultKind::Flap => "flap",
+            FaultKind::Stall => "stall",
+            FaultKind::SlowNode => "slow-node",
+            FaultKind::Cut => "cut",
+            FaultKind::ClockStep => "clock-step",
+            FaultKind::ClockRate => "clock-rate",
+            FaultKind::ClockLeap => "clock-leap",
+            FaultKind::SlowDisk => "slow-disk",
+            FaultKind::FullDisk => "full-disk",
+            FaultKind::Rot => "rot",
+            FaultKind::Unreadable => "unreadable",
+            FaultKind::Misdirected => "misdirected",
+        }
+    }
+
+    /// The highest weight that dice give it, beside the others'.
+    fn weight_max(self) -> u64 {
+        match self {
+            FaultKind::HostCrash | FaultKind::DeviceCrash | FaultKind::ServerCrash | FaultKind::Cut => 10,
+            FaultKind::Blackout | FaultKind::ClockLeap => 2,
+            // Often there is nothing to damage.
+            FaultKind::Rot | FaultKind::Unreadable | FaultKind::Misdirected => 20,
+            _ => 5,
+        }
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// There is no such kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSuchFault(String);
+
+impl fmt::Display for NoSuchFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = FaultKind::ALL.map(FaultKind::name).join(", ");
+        write!(f, "there is no fault '{}': choose among {names}", self.0)
+    }
+}
+
+impl std::error::Error for NoSuchFault {}
+
+impl FromStr for FaultKind {
+    type Err = NoSuchFault;
+
+    fn from_str(text: &str) -> Result<FaultKind, NoSuchFault> {
+        FaultKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| NoSuchFault(text.to_string()))
+    }
+}
 
 /// One thing going wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +149,22 @@ pub enum Fault {
         /// Whether the whole machine boots anew, so that its timers' clock starts over.
         reboot: bool,
     },
+    /// All of these die at once, and come back one after the other, each machine booted anew.
+    Blackout {
+        /// Which, and for how long each.
+        nodes: Vec<(NodeId, Duration)>,
+    },
+    /// A node dies and comes back so many times.
+    Flap {
+        /// Which.
+        node: NodeId,
+        /// How often.
+        times: u32,
+        /// For how long each time.
+        down: Duration,
+        /// How long it is up in between.
+        up: Duration,
+    },
     /// A node does nothing for a while, and knows nothing of it.
     Stall {
         /// Which.
@@ -43,8 +172,19 @@ pub enum Fault {
         /// For how long.
         span: Duration,
     },
+    /// Each input keeps a node busy.
+    SlowNode {
+        /// Which.
+        node: NodeId,
+        /// For how long each time.
+        busy: Duration,
+        /// For how long altogether.
+        span: Duration,
+    },
     /// Nothing passes between these for a while.
     Cut {
+        /// In which form.
+        shape: CutShape,
         /// From, to.
         pairs: Vec<(NodeId, NodeId)>,
         /// For how long.
@@ -57,6 +197,24 @@ pub enum Fault {
         /// How far, in nanoseconds.
         by: i64,
     },
+    /// Clocks run fast or slow for a while; then the wall clock must be set to where it may be.
+    ClockRate {
+        /// Whose.
+        node: NodeId,
+        /// By so many millionths.
+        ppm: i64,
+        /// For how long.
+        span: Duration,
+    },
+    /// A wall clock jumps far, and back after a while.
+    ClockLeap {
+        /// Whose.
+        node: NodeId,
+        /// How far, in nanoseconds.
+        by: i64,
+        /// For how long.
+        span: Duration,
+    },
     /// A disk is slow for a while.
     SlowDisk {
         /// Whose.
@@ -66,33 +224,106 @@ pub enum Fault {
         /// For how long.
         span: Duration,
     },
+    /// A disk has no more space for a while.
+    FullDisk {
+        /// Whose.
+        node: NodeId,
+        /// For how long.
+        span: Duration,
+    },
+    /// A bit flips somewhere in these bytes of a disk.
+    Rot(Damageable),
+    /// Somewhere in these bytes of a disk a sector can't be read.
+    Unreadable(Damageable),
+    /// What is next written to these bytes of a disk lands elsewhere.
+    Misdirected {
+        /// Where it is meant to go.
+        meant: Damageable,
+        /// The first byte of where it goes.
+        hit: u64,
+    },
 }
 
-/// Which faults a run has, and how often. Weights are relative; zero switches a kind off.
+/// Between whom nothing passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutShape {
+    /// Two nodes, one way.
+    PairOneWay,
+    /// Two nodes.
+    Pair,
+    /// One node and some or all others, one way.
+    NodeOneWay,
+    /// One node and some or all others.
+    Node,
+    /// Two halves, one way.
+    HalvesOneWay,
+    /// Two halves.
+    Halves,
+}
+
+impl Fault {
+    /// What is counted.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Fault::Crash { node: NodeId::Host(_), .. } => "host crash",
+            Fault::Crash { node: NodeId::Device(_), at: None, .. } => "device crash",
+            Fault::Crash { node: NodeId::Device(_), .. } => "device crash at a disk command",
+            Fault::Crash { node: NodeId::LockServer(_), at: None, .. } => "lock server crash",
+            Fault::Crash { node: NodeId::LockServer(_), .. } => "lock server crash at a disk command",
+            Fault::Crash { node: NodeId::Monitor, at: None, .. } => "monitor crash",
+            Fault::Crash { node: NodeId::Monitor, .. } => "monitor crash at a disk command",
+            Fault::Blackout { .. } => "blackout",
+            Fault::Flap { .. } => "flap",
+            Fault::Stall { .. } => "stall",
+            Fault::SlowNode { .. } => "slow node",
+            Fault::Cut { shape, .. } => match shape {
+                CutShape::PairOneWay => "cut of a pair, one way",
+                CutShape::Pair => "cut of a pair",
+                CutShape::NodeOneWay => "cut of a node, one way",
+                CutShape::Node => "cut of a node",
+                CutShape::HalvesOneWay => "cut in halves, one way",
+                CutShape::Halves => "cut in halves",
+            },
+            Fault::ClockStep { .. } => "clock step",
+            Fault::ClockRate { .. } => "clock rate",
+            Fault::ClockLeap { .. } => "clock leap",
+            Fault::SlowDisk { .. } => "slow disk",
+            Fault::FullDisk { .. } => "full disk",
+            Fault::Rot(_) => "rot",
+            Fault::Unreadable(_) => "unreadable sector",
+            Fault::Misdirected { .. } => "misdirected write",
+        }
+    }
+}
+
+/// What a storm may not exceed, so that all that is promised must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Kinds that there may be.
+    pub kinds: BTreeSet<FaultKind>,
+    /// The most that a wall clock is off, in nanoseconds, but for one that leaps.
+    pub skew_max: u64,
+    /// The most that clocks run fast or slow, in millionths.
+    pub rate_ppm_max: u64,
+    /// No fault lasts longer.
+    pub span_max: Duration,
+}
+
+/// Which faults a run has, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultOptions {
     /// The mean time between two faults other than of messages.
     pub every: Duration,
-    /// A host dies.
-    pub host_crash: u64,
-    /// A device dies.
-    pub device_crash: u64,
-    /// A lock server dies.
-    pub lock_server_crash: u64,
-    /// A node stalls.
-    pub stall: u64,
-    /// Whether devices, and the monitor that gives them leases, may be the ones that stall.
-    pub stall_devices: bool,
-    /// A cut.
-    pub cut: u64,
-    /// A clock steps.
-    pub clock_step: u64,
-    /// A slow disk.
-    pub slow_disk: u64,
+    /// How often each kind comes, relative to the others; what is not in here does not.
+    pub weights: BTreeMap<FaultKind, u64>,
     /// The most that a wall clock is off, in nanoseconds, from the start or after a step.
     pub skew_max: u64,
-    /// The most that clocks drift, in millionths.
+    /// The most that clocks drift all the time, in millionths.
     pub drift_ppm_max: u64,
+    /// The most that they do for a while.
+    pub rate_ppm_max: u64,
+    /// No fault lasts longer.
+    pub span_max: Duration,
     /// How the network behaves meanwhile.
     pub network: NetworkOptions,
 }
@@ -102,25 +333,20 @@ impl FaultOptions {
     pub fn none() -> FaultOptions {
         FaultOptions {
             every: Duration::from_secs(1),
-            host_crash: 0,
-            device_crash: 0,
-            lock_server_crash: 0,
-            stall: 0,
-            stall_devices: true,
-            cut: 0,
-            clock_step: 0,
-            slow_disk: 0,
+            weights: BTreeMap::new(),
             skew_max: 0,
             drift_ppm_max: 0,
+            rate_ppm_max: 0,
+            span_max: Duration::ZERO,
             network: NetworkOptions::clean(),
         }
     }
 
-    /// What the dice choose; `skew_max` is the budget for clocks, in nanoseconds.
-    pub fn draw(rng: &mut Rng, skew_max: u64) -> FaultOptions {
+    /// What the dice choose within a budget.
+    pub fn draw(rng: &mut Rng, budget: &Budget) -> FaultOptions {
         let mut weight = |most: u64| if rng.chance(1, 2) { 0 } else { rng.between(1, most) };
-        let (host_crash, device_crash, stall) = (weight(10), weight(10), weight(5));
-        let (cut, clock_step, slow_disk) = (weight(10), weight(5), weight(5));
+        // Every kind throws its dice, allowed or not: so the rest of a seed is the same under any budget.
+        let weights = FaultKind::ALL.map(|kind| (kind, weight(kind.weight_max())));
         let network = NetworkOptions {
             latency_min: Duration::from_micros(10),
             latency_max: Duration::ZERO,
@@ -133,145 +359,70 @@ impl FaultOptions {
         };
         FaultOptions {
             every: Duration::from_millis(rng.between(30, 2_000)),
-            host_crash,
-            device_crash,
-            lock_server_crash: device_crash,
-            stall,
-            stall_devices: true,
-            cut,
-            clock_step,
-            slow_disk,
-            skew_max: [0, skew_max / 1_000, skew_max][rng.below(3) as usize],
-            drift_ppm_max: [0, 200][rng.below(2) as usize],
+            weights: weights.into_iter().filter(|(kind, weight)| *weight > 0 && budget.kinds.contains(kind)).collect(),
+            skew_max: [0, budget.skew_max / 1_000, budget.skew_max][rng.below(3) as usize],
+            drift_ppm_max: [0, 200][rng.below(2) as usize].min(budget.rate_ppm_max),
+            rate_ppm_max: budget.rate_ppm_max,
+            span_max: budget.span_max,
             network: NetworkOptions {
                 latency_max: Duration::from_micros(rng.between(50, 3_000)),
-                delay_max: Duration::from_millis([5, 100, 6_000][rng.below(3) as usize]),
+                delay_max: Duration::from_millis([5, 100, 6_000][rng.below(3) as usize]).min(budget.span_max),
                 in_order: rng.chance(1, 3),
                 ..network
             },
         }
     }
+
+    /// True if this kind may come.
+    pub fn has(&self, kind: FaultKind) -> bool {
+        self.weights.get(&kind).is_some_and(|weight| *weight > 0)
+    }
 }
 
-/// The dice that decide what goes wrong next.
-#[derive(Clone, Debug)]
-pub struct Storm {
-    options: FaultOptions,
-    rng: Rng,
+/// Bytes of a disk that may be damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damageable {
+    /// Whose disk.
+    pub node: NodeId,
+    /// Which bytes.
+    pub bytes: Range<u64>,
 }
 
-impl Storm {
-    /// A storm with dice of its own.
-    pub fn new(options: FaultOptions, rng: Rng) -> Storm {
-        Storm { options, rng }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// How long until the next fault.
-    pub fn pause(&mut self) -> Duration {
-        Duration::from_nanos(self.rng.below(2 * self.options.every.as_nanos() as u64) + 1)
-    }
-
-    /// How far a wall clock is to be off, in nanoseconds: within the budget, whatever it was before.
-    pub fn skew(&mut self) -> i64 {
-        let most = self.options.skew_max;
-        self.rng.below(2 * most + 1) as i64 - most as i64
-    }
-
-    /// How much a clock is to drift, in millionths.
-    pub fn drift_ppm(&mut self) -> i64 {
-        let most = self.options.drift_ppm_max;
-        self.rng.below(2 * most + 1) as i64 - most as i64
-    }
-
-    /// What goes wrong now among `nodes`, all those that are up; nothing, if nothing can. `skew` says how far the wall clock
-    /// of a node is off.
-    pub fn next(&mut self, nodes: &[NodeId], skew: impl Fn(NodeId) -> i64) -> Option<Fault> {
-        let options = self.options.clone();
-        let hosts = |node: &&NodeId| matches!(node, NodeId::Host(_));
-        let devices = |node: &&NodeId| matches!(node, NodeId::Device(_));
-        let lock_servers = |node: &&NodeId| matches!(node, NodeId::LockServer(_));
-        let weights = [
-            options.host_crash,
-            options.device_crash,
-            options.stall,
-            options.cut,
-            options.clock_step,
-            options.slow_disk,
-            if nodes.iter().any(|node| lock_servers(&node)) { options.lock_server_crash } else { 0 },
-        ];
-        let total: u64 = weights.iter().sum();
-        if total == 0 {
-            return None;
-        }
-        let mut drawn = self.rng.below(total);
-        let kind = weights.iter().position(|weight| {
-            let here = drawn < *weight;
-            drawn = drawn.saturating_sub(*weight);
-            here
-        })?;
-        match kind {
-            0 => self.pick(nodes.iter().filter(hosts)).map(|node| self.crash(node, None)),
-            1 => self.pick(nodes.iter().filter(devices)).map(|node| {
-                let count = self.rng.between(1, 12);
-                let at = [None, Some(CrashPoint::Write(count)), Some(CrashPoint::Sync(count))];
-                let at = at[self.rng.below(3) as usize];
-                self.crash(node, at)
-            }),
-            2 => {
-                let spared =
-                    |node: &&NodeId| !options.stall_devices && matches!(node, NodeId::Device(_) | NodeId::Monitor);
-                let node = self.pick(nodes.iter().filter(|node| !spared(node)))?;
-                Some(Fault::Stall { node, span: self.span() })
-            }
-            3 => self.pick(nodes.iter()).and_then(|one| {
-                let others: Vec<NodeId> = nodes.iter().copied().filter(|node| *node != one).collect();
-                self.cut(one, &others)
-            }),
-            4 => self.pick(nodes.iter()).map(|node| Fault::ClockStep { node, by: self.skew() - skew(node) }),
-            5 => self.pick(nodes.iter().filter(|node| !hosts(node))).map(|node| Fault::SlowDisk {
-                node,
-                times: self.rng.between(2, 200) as u32,
-                span: self.span(),
-            }),
-            _ => self.pick(nodes.iter().filter(lock_servers)).map(|node| {
-                // It writes seldom: when it hears of a host, and when it forgets one; all its writes are durable.
-                let at = [None, Some(CrashPoint::Write(self.rng.between(1, 2)))];
-                let at = at[self.rng.below(2) as usize];
-                self.crash(node, at)
-            }),
+    fn budget() -> Budget {
+        Budget {
+            kinds: FaultKind::ALL.into_iter().collect(),
+            skew_max: 1_000_000,
+            rate_ppm_max: 45_000,
+            span_max: Duration::from_secs(5),
         }
     }
 
-    fn crash(&mut self, node: NodeId, at: Option<CrashPoint>) -> Fault {
-        Fault::Crash { node, at, away: self.span(), reboot: self.rng.chance(1, 2) }
-    }
-
-    /// Cuts `one` off from some of the others, in one direction or both.
-    fn cut(&mut self, one: NodeId, others: &[NodeId]) -> Option<Fault> {
-        let everybody = self.rng.chance(1, 3);
-        let direction = self.rng.below(3);
-        let mut pairs = Vec::new();
-        for other in others {
-            if everybody || self.rng.chance(1, 2) {
-                if direction != 0 {
-                    pairs.push((one, *other));
-                }
-                if direction != 1 {
-                    pairs.push((*other, one));
-                }
-            }
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for kind in FaultKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
         }
-        (!pairs.is_empty()).then(|| Fault::Cut { pairs, span: self.span() })
+        let error = "flood".parse::<FaultKind>().unwrap_err().to_string();
+        assert!(error.contains("flood") && error.contains("host-crash, device-crash"), "{error}");
     }
 
-    /// Mostly short, sometimes longer than any lease.
-    fn span(&mut self) -> Duration {
-        let most = [20, 20, 20, 500, 500, 500, 3_000, 3_000, 9_000][self.rng.below(9) as usize];
-        Duration::from_millis(self.rng.between(1, most))
-    }
-
-    fn pick<'a>(&mut self, nodes: impl Iterator<Item = &'a NodeId>) -> Option<NodeId> {
-        let nodes: Vec<&NodeId> = nodes.collect();
-        (!nodes.is_empty()).then(|| *nodes[self.rng.below(nodes.len() as u64) as usize])
+    #[test]
+    fn dice_keep_to_the_budget() {
+        for seed in 0..200 {
+            let kinds = [FaultKind::Rot, FaultKind::Cut].into();
+            let drawn = FaultOptions::draw(&mut Rng::new(seed), &Budget { kinds, ..budget() });
+            assert!(drawn.weights.keys().all(|kind| [FaultKind::Rot, FaultKind::Cut].contains(kind)));
+            assert!(drawn.skew_max <= 1_000_000 && drawn.network.delay_max <= Duration::from_secs(5));
+            let all = FaultOptions::draw(&mut Rng::new(seed), &budget());
+            assert_eq!(
+                (all.every, &all.network),
+                (drawn.every, &drawn.network),
+                "a narrower budget changes nothing else"
+            );
+        }
     }
 }

@@ -15,12 +15,14 @@ pub mod clock;
 pub mod disk;
 pub mod faults;
 pub mod network;
+pub mod storm;
 pub mod trace;
 pub mod world;
 
 pub use clock::LocalClock;
-pub use disk::{CrashPoint, Disk, DiskOptions};
-pub use faults::{Fault, FaultOptions, Storm};
+pub use disk::{CrashPoint, Disk, DiskCounts, DiskOptions, Keeps};
+pub use faults::{Budget, CutShape, Damageable, Fault, FaultKind, FaultOptions, NoSuchFault};
 pub use network::{Network, NetworkCounts, NetworkOptions, Verdict};
+pub use storm::{Storm, Terrain};
 pub use trace::Trace;
 pub use world::{Happening, World};

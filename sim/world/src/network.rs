@@ -70,6 +70,21 @@ pub struct NetworkCounts {
     pub damaged: u64,
     /// Delayed beyond the usual latency.
     pub delayed: u64,
+    /// That arrive before one that was sent earlier from the same node to the same.
+    pub reordered: u64,
+}
+
+impl NetworkCounts {
+    /// Adds what another network did.
+    pub fn add(&mut self, more: &NetworkCounts) {
+        self.sent += more.sent;
+        self.lost += more.lost;
+        self.cut += more.cut;
+        self.doubled += more.doubled;
+        self.damaged += more.damaged;
+        self.delayed += more.delayed;
+        self.reordered += more.reordered;
+    }
 }
 
 /// One delivery of a message.
@@ -90,8 +105,10 @@ pub struct Network {
     rule: Option<Rule>,
     /// Pairs (from, to) between which nothing passes.
     cuts: BTreeSet<(NodeId, NodeId)>,
-    /// When the last message of each pair arrives, kept while messages arrive in order.
+    /// When the last message of each pair arrives, kept while messages arrive in order; rules may delay it further.
     last_arrivals: BTreeMap<(NodeId, NodeId), Time>,
+    /// The latest moment at which a message of each pair arrives.
+    latest_arrivals: BTreeMap<(NodeId, NodeId), Time>,
     counts: NetworkCounts,
 }
 
@@ -104,6 +121,7 @@ impl Network {
             rule: None,
             cuts: BTreeSet::new(),
             last_arrivals: BTreeMap::new(),
+            latest_arrivals: BTreeMap::new(),
             counts: NetworkCounts::default(),
         }
     }
@@ -161,6 +179,9 @@ impl Network {
             self.counts.delayed += 1;
             flights.iter_mut().for_each(|flight| flight.at = flight.at.after(span));
         }
+        let latest = self.latest_arrivals.entry((from, to)).or_default();
+        self.counts.reordered += u64::from(flights.iter().any(|flight| flight.at < *latest));
+        *latest = flights.iter().map(|flight| flight.at).fold(*latest, Time::max);
         flights
     }
 

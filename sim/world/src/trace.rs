@@ -1,8 +1,8 @@
 //! What happened, one line per event in fixed columns, and a running digest for "same seed, same trace".
 //!
 //! ```text
-//!      event         time  node  what
-//!        412   0.003117402  d3    message from h1: Request(Request { host: Generation(1), …
+//!      event         time  node    what
+//!        412   0.003117402  d3      message from h1: Request(Request { host: Generation(1), …
 //! ```
 //!
 //! The digest is taken of numbers that determine the event, so that runs which keep no lines need not write any.
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Write};
 
 /// Characters of an event's text that are kept.
-const TEXT_MAX: usize = 300;
+const TEXT_MAX: usize = 1200;
 
 /// The events of a run.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,7 @@ impl Trace {
         }
         let name = node.map_or_else(String::new, |node| node.to_string());
         let mut line = Shortened(format!(
-            "{:>9} {:>5}.{:09}  {name:<5} ",
+            "{:>9} {:>5}.{:09}  {name:<7} ",
             self.events,
             now.0 / 1_000_000_000,
             now.0 % 1_000_000_000
@@ -109,7 +109,7 @@ mod tests {
         }
         let lines: Vec<_> = trace.lines().collect();
         assert_eq!(lines.len(), 2);
-        assert!(lines[0].contains(" 1 xxx") && lines[0].len() < 400 && lines[0].ends_with('…'));
+        assert!(lines[0].contains(" 1 xxx") && lines[0].len() < TEXT_MAX + 100 && lines[0].ends_with('…'));
     }
 
     #[test]

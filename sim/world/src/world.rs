@@ -28,8 +28,10 @@ pub enum Happening {
     },
     /// A moment that the owner had asked for ([`World::alarm`]).
     Alarm(u64),
-    /// A node's power failed at the crash point of its disk.
+    /// A node's power failed at the crash point of its disk, or before an input ([`World::crash_before`]).
     PowerFailed(NodeId),
+    /// A node that is watched has taken a step ([`World::watch`]).
+    Stepped(NodeId),
 }
 
 /// Nodes, the network between them, and what is going to happen.
@@ -48,6 +50,7 @@ pub struct World<M> {
     rng: Rng,
     effects: Effects,
     happenings: std::collections::VecDeque<Happening>,
+    watched: Option<NodeId>,
 }
 
 struct Node<M> {
@@ -55,7 +58,12 @@ struct Node<M> {
     machine: Option<M>,
     disk: Option<Disk>,
     clock: LocalClock,
-    skew: i64,
+    /// How long each input keeps it busy.
+    busy: Duration,
+    /// Inputs that it took, over all its lives.
+    inputs: u64,
+    /// Power fails before the input of this number.
+    crash_before: Option<u64>,
     /// Counts starts: events of an earlier life concern nobody.
     life: u64,
     armed: Option<(Time, u64)>,
@@ -102,6 +110,7 @@ impl<M: Machine> World<M> {
             rng,
             effects: Effects::new(),
             happenings: Default::default(),
+            watched: None,
         }
     }
 
@@ -117,7 +126,17 @@ impl<M: Machine> World<M> {
 
     /// Brings in a node, and starts it.
     pub fn add(&mut self, node: NodeId, machine: M, disk: Option<Disk>, clock: LocalClock) {
-        let fresh = Node { machine: None, disk, clock, skew: 0, life: 0, armed: None, stalled_until: Time(0) };
+        let fresh = Node {
+            machine: None,
+            disk,
+            clock,
+            busy: Duration::ZERO,
+            inputs: 0,
+            crash_before: None,
+            life: 0,
+            armed: None,
+            stalled_until: Time(0),
+        };
         assert!(self.nodes.insert(node, fresh).is_none(), "{node} is in the world already");
         self.start(node, machine);
     }
@@ -138,10 +157,23 @@ impl<M: Machine> World<M> {
     pub fn crash(&mut self, node: NodeId) {
         let place = self.node_mut(node);
         place.machine = None;
+        place.crash_before = None;
         if let Some(disk) = &mut place.disk {
             disk.crash();
         }
         self.trace.event(self.now, Some(node), &[1], format_args!("crash"));
+    }
+
+    /// Lets power fail at a node instead of its `count`-th input from now on: so what that node had sent and commanded before is
+    /// under way.
+    pub fn crash_before(&mut self, node: NodeId, count: u64) {
+        let place = self.node_mut(node);
+        place.crash_before = Some(place.inputs + count);
+    }
+
+    /// How many inputs a node has taken, over all its lives.
+    pub fn inputs(&self, node: NodeId) -> u64 {
+        self.nodes.get(&node).map_or(0, |place| place.inputs)
     }
 
     /// Starts the timers' clock of a node that is down over, as a machine does that boots.
@@ -154,15 +186,34 @@ impl<M: Machine> World<M> {
 
     /// Moves a node's wall clock by so many nanoseconds.
     pub fn step_clock(&mut self, node: NodeId, by: i64) {
-        let place = self.node_mut(node);
-        place.clock.step(by);
-        place.skew += by;
+        self.node_mut(node).clock.step(by);
         self.trace.event(self.now, Some(node), &[2, by as u64], format_args!("clock steps by {by} ns"));
     }
 
-    /// By how much a node's wall clock was moved in all, in nanoseconds.
+    /// By how many nanoseconds a node's wall clock is ahead of true time.
     pub fn skew(&self, node: NodeId) -> i64 {
-        self.nodes.get(&node).map_or(0, |place| place.skew)
+        self.nodes.get(&node).map_or(0, |place| place.clock.ahead(self.now))
+    }
+
+    /// Lets both clocks of a node run fast by `ppm` millionths from now on (slow, if negative).
+    pub fn set_clock_rate(&mut self, node: NodeId, ppm: i64) {
+        let now = self.now;
+        self.node_mut(node).clock.set_rate(now, ppm);
+        self.trace.event(now, Some(node), &[12, ppm as u64], format_args!("clock runs fast by {ppm} millionths"));
+        // Its deadline comes at another moment now.
+        self.arm(node);
+    }
+
+    /// By how many millionths a node's clocks run fast.
+    pub fn clock_rate(&self, node: NodeId) -> i64 {
+        self.nodes.get(&node).map_or(0, |place| place.clock.rate_ppm())
+    }
+
+    /// From now on, each input keeps the node busy for so long; what comes meanwhile waits. Zero: it is quick again.
+    pub fn slow_down(&mut self, node: NodeId, busy: Duration) {
+        self.node_mut(node).busy = busy;
+        let facts = [13, busy.as_nanos() as u64];
+        self.trace.event(self.now, Some(node), &facts, format_args!("takes {busy:?} for each input"));
     }
 
     /// What a node's clocks say.
@@ -172,7 +223,12 @@ impl<M: Machine> World<M> {
 
     /// True if any node still stalls.
     pub fn is_any_stalled(&self) -> bool {
-        self.nodes.values().any(|place| place.machine.is_some() && place.stalled_until > self.now)
+        self.nodes.keys().any(|node| self.is_stalled(*node))
+    }
+
+    /// True if this node does nothing at present.
+    pub fn is_stalled(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|place| place.machine.is_some() && place.stalled_until > self.now)
     }
 
     /// A node does nothing for a while; what comes meanwhile it finds afterwards.
@@ -193,6 +249,11 @@ impl<M: Machine> World<M> {
     /// Asks for [`Happening::Alarm`] at `at`.
     pub fn alarm(&mut self, at: Time, token: u64) {
         self.schedule(at.max(self.now), Event::Alarm(token));
+    }
+
+    /// Tells of each step that this node takes, by [`Happening::Stepped`].
+    pub fn watch(&mut self, node: NodeId) {
+        self.watched = Some(node);
     }
 
     /// The machine of a node, if it is up.
@@ -256,6 +317,10 @@ impl<M: Machine> World<M> {
             }
             return self.schedule(at, event);
         }
+        if place.crash_before.is_some_and(|count| place.inputs + 1 >= count) {
+            self.crash(node);
+            return self.happenings.push_back(Happening::PowerFailed(node));
+        }
         let Some(input) = self.input(node, event) else { return };
         self.step(node, input);
     }
@@ -308,9 +373,13 @@ impl<M: Machine> World<M> {
         let place = self.nodes.get_mut(&node).expect("it was just found");
         let local: Now = place.clock.now(self.now);
         let machine = place.machine.as_mut().expect("it is up");
+        place.inputs += 1;
         let mut effects = std::mem::take(&mut self.effects);
         machine.step(local, input, &mut effects);
         machine.invariants();
+        if !place.busy.is_zero() {
+            place.stalled_until = place.stalled_until.max(self.now.after(place.busy));
+        }
         for why in effects.drain_ignored() {
             *self.ignored.entry(why).or_default() += 1;
             self.trace.note(self.now, Some(node), format_args!("ignored: {why:?}"));
@@ -320,6 +389,9 @@ impl<M: Machine> World<M> {
         }
         self.effects = effects;
         self.arm(node);
+        if self.watched == Some(node) {
+            self.happenings.push_back(Happening::Stepped(node));
+        }
     }
 
     fn perform(&mut self, node: NodeId, effect: Effect) {
@@ -371,7 +443,7 @@ impl<M: Machine> World<M> {
     fn arm(&mut self, node: NodeId) {
         let number = self.next_event;
         let now = self.now;
-        let place = self.nodes.get_mut(&node).expect("its machine made the step");
+        let place = self.nodes.get_mut(&node).expect("it is in the world");
         let Some(machine) = &place.machine else { return };
         // A moment passes at least: nobody is woken in the instant in which he asks.
         let at = machine.deadline().map(|deadline| place.clock.when(deadline).max(Time(now.0 + 1_000)));

@@ -200,3 +200,49 @@ fn alarms_come_at_their_time() {
     assert_eq!(world.next(Time(400)), None);
     assert_eq!((world.next(Time(900)), world.now()), (Some(Happening::Alarm(2)), Time(500)));
 }
+
+#[test]
+fn power_fails_before_the_chosen_input_and_what_was_under_way_goes_on() {
+    let mut world = world(1, NetworkOptions::clean());
+    assert_eq!(ask(&mut world, 1), answered(1));
+    let taken = world.inputs(DEVICE);
+    world.crash_before(DEVICE, 2);
+    assert_eq!(ask(&mut world, 2), Some(Happening::PowerFailed(DEVICE)));
+    assert_eq!(world.inputs(DEVICE), taken + 1, "the request was taken, the end of its write was not");
+    world.start(DEVICE, Toy::default());
+    assert_eq!(world.next(Time(world.now().0 + 1_000_000_000)), answered(2), "once");
+}
+
+#[test]
+fn a_slow_node_takes_its_time_for_each_input() {
+    let mut world = world(1, NetworkOptions::clean());
+    world.slow_down(DEVICE, Duration::from_millis(3));
+    let asked_at = world.now();
+    assert_eq!(ask(&mut world, 1), answered(1));
+    assert!(world.now().since(asked_at) >= Duration::from_millis(6), "a message and the end of a write come first");
+    world.slow_down(DEVICE, Duration::ZERO);
+    let (asked_at, free) = (world.now(), Duration::from_millis(3));
+    assert_eq!(ask(&mut world, 2), answered(2));
+    assert!(world.now().since(asked_at) < free + Duration::from_millis(2));
+}
+
+#[test]
+fn whoever_waits_by_a_clock_that_runs_slow_waits_longer() {
+    let waited = |ppm: i64| {
+        let mut world = world(1, NetworkOptions::clean());
+        world.crash(DEVICE);
+        world.set_clock_rate(HOST, 0);
+        world.request(HOST, OpId(1), HostRequest::Flush { volume: braid_base::VolumeId(1) });
+        world.next(Time(1_000_000));
+        // Armed already by the clock as it was.
+        world.set_clock_rate(HOST, ppm);
+        let sent = world.network.counts().sent;
+        while world.network.counts().sent == sent {
+            let soon = Time(world.now().0 + 10_000);
+            world.next(soon);
+        }
+        world.now().0
+    };
+    let (slow, exact, fast) = (waited(-45_000), waited(0), waited(45_000));
+    assert!(fast + 300_000 < exact && exact + 300_000 < slow, "{fast} {exact} {slow}");
+}

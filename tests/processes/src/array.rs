@@ -110,10 +110,26 @@ impl Array {
         number(&self.status()["devices"][device]["pid"]) as u32
     }
 
+    /// The process of the monitor, as it is now.
+    pub fn monitor_pid(&self) -> u32 {
+        number(&self.status()["monitor"]["pid"]) as u32
+    }
+
+    /// How a device stands: `in`, `away`, `returning`, `out`.
+    pub fn standing(&self, device: usize) -> String {
+        text(&self.status()["devices"][device]["standing"])
+    }
+
+    /// Waits until a volume is in this state, such as `healthy` or `degraded`. Returns the status that says so.
+    #[track_caller]
+    pub fn await_volume(&self, volume: usize, state: &str) -> Value {
+        self.await_status(&format!("volume {volume} is {state}"), |status| status["volumes"][volume]["state"] == state)
+    }
+
     /// The processes of all devices, as they were when the array was ready.
     pub fn first_device_pids(&self) -> Vec<u32> {
         let devices = self.ready()["devices"].as_array().expect("devices are listed");
-        devices.iter().map(|device| number(&device["pid"]) as u32).collect()
+        devices.iter().filter_map(|device| device["pid"].as_u64()).map(|pid| pid as u32).collect()
     }
 
     /// The file of a device.
@@ -133,13 +149,14 @@ impl Array {
         begun.elapsed()
     }
 
-    /// Asks for the status again and again until it is as wished.
-    pub fn await_status(&self, what: &str, wished: impl Fn(&Value) -> bool) {
+    /// Asks for the status again and again until it is as wished. Returns it as it was then.
+    #[track_caller]
+    pub fn await_status(&self, what: &str, wished: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             let status = self.status();
             if wished(&status) {
-                return;
+                return status;
             }
             assert!(begun.elapsed() < LIMIT, "after {LIMIT:?} still not: {what}: {status:#}");
         }
@@ -154,6 +171,7 @@ impl Array {
         assert_eq!(number(&found["stripes"]), stripes, "every stripe is checked: {found}");
         assert_eq!(number(&found["bad"]), 0, "{found}");
         assert_eq!(number(&found["unreadable"]), 0, "{found}");
+        assert_eq!(number(&found["unchecked"]), 0, "{found}");
     }
 
     /// `braid down`: all processes end, and say that all is well.
@@ -169,11 +187,11 @@ impl Array {
     /// `kill -9` of everything at once.
     pub fn kill(&mut self) {
         let status = self.status();
-        let pids: Vec<u32> = status["devices"]
-            .as_array()
-            .expect("devices are listed")
+        let devices = status["devices"].as_array().expect("devices are listed");
+        let pids: Vec<u32> = devices
             .iter()
-            .filter_map(|device| device["pid"].as_u64())
+            .chain([&status["monitor"]])
+            .filter_map(|daemon| daemon["pid"].as_u64())
             .map(|pid| pid as u32)
             .collect();
         let supervisor = self.supervisor.take().expect("it was up");

@@ -8,6 +8,7 @@
 //! | `nbd` | an NBD client of few words: blocking, and free to misbehave |
 //! | `load` | writers that know what must be on a volume, whatever happens to hosts and devices |
 //! | `data` | bytes that a seed decides |
+//! | `network` | networks of a test's own, whose links can be cut |
 //! | `scratch` | folders and mounts that go away by themselves |
 //!
 //! The tests need the program built (`cargo xtask test` does that), the clients installed, and root for mounts.
@@ -17,6 +18,7 @@ pub mod daemon;
 pub mod data;
 pub mod load;
 pub mod nbd;
+pub mod network;
 pub mod program;
 pub mod scratch;
 

@@ -27,6 +27,9 @@ pub struct Plan {
     pub begin: u64,
     /// Whether servers may go away. A worker then goes on with those that are left, and ends without one.
     pub hosts_may_go: bool,
+    /// Whether each worker stays with one server: the first with the first, and so on round. So a server that stands still stops
+    /// its own workers alone.
+    pub apart: bool,
     /// Decides what is written where and when.
     pub seed: u64,
 }
@@ -74,7 +77,10 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Done {
     operations: u64,
+    /// Those of each server.
+    through: Vec<u64>,
     longest: Duration,
+    longest_through: Vec<Duration>,
     ended: usize,
 }
 
@@ -82,6 +88,11 @@ impl Load {
     /// Sets them to work.
     pub fn start(plan: Plan) -> Load {
         let shared = Arc::new(Shared::default());
+        {
+            let mut done = shared.done.lock().expect("nobody has it");
+            done.through = vec![0; plan.hosts.len()];
+            done.longest_through = vec![Duration::ZERO; plan.hosts.len()];
+        }
         let workers = (0..plan.workers)
             .map(|number| {
                 let (shared, plan) = (shared.clone(), plan.clone());
@@ -98,9 +109,20 @@ impl Load {
     /// Ends when some more operations were answered.
     #[track_caller]
     pub fn go_on(&self) {
+        self.await_more(|done| done.operations);
+    }
+
+    /// Ends when one server has answered some more.
+    #[track_caller]
+    pub fn go_on_through(&self, host: usize) {
+        self.await_more(|done| done.through[host]);
+    }
+
+    #[track_caller]
+    fn await_more(&self, count: impl Fn(&Done) -> u64) {
         let mut done = self.shared.done.lock().expect("no worker panics with it");
-        let (wished, begun) = (done.operations + SOME, Instant::now());
-        while done.operations < wished {
+        let (wished, begun) = (count(&done) + SOME, Instant::now());
+        while count(&done) < wished {
             assert!(done.ended < self.plan.workers, "the writers have ended: their own words are above");
             assert!(begun.elapsed() < PROGRESS_LIMIT, "{SOME} operations took longer than {PROGRESS_LIMIT:?}");
             let waited = self.shared.progress.wait_timeout(done, Duration::from_secs(1));
@@ -111,6 +133,11 @@ impl Load {
     /// The longest that one operation took since this was asked last.
     pub fn take_longest(&self) -> Duration {
         std::mem::take(&mut self.shared.done.lock().expect("no worker panics with it").longest)
+    }
+
+    /// The longest that one took through this server, since that was asked last.
+    pub fn take_longest_through(&self, host: usize) -> Duration {
+        std::mem::take(&mut self.shared.done.lock().expect("no worker panics with it").longest_through[host])
     }
 
     /// Lets each end its operation.
@@ -142,14 +169,17 @@ struct End<'a>(&'a Shared);
 struct Worker<'a> {
     plan: &'a Plan,
     number: usize,
-    hosts: Vec<Client>,
+    /// By their places in the plan.
+    hosts: Vec<(usize, Client)>,
     cells: Vec<Cell>,
     rng: Rng,
 }
 
 impl Worker<'_> {
     fn new(plan: &Plan, number: usize) -> Worker<'_> {
-        let hosts = plan.hosts.iter().map(|uri| Client::open(uri)).collect();
+        let own = number % plan.hosts.len();
+        let hosts = plan.hosts.iter().enumerate().filter(|(host, _)| !plan.apart || *host == own);
+        let hosts = hosts.map(|(host, uri)| (host, Client::open(uri))).collect();
         let count = (plan.cells - number).div_ceil(plan.workers);
         Worker { plan, number, hosts, cells: vec![Cell::default(); count], rng: Rng::new(plan.seed + number as u64) }
     }
@@ -159,6 +189,7 @@ impl Worker<'_> {
             let index = self.rng.below(self.cells.len() as u64) as usize;
             let host = self.rng.below(self.hosts.len() as u64) as usize;
             let begun = Instant::now();
+            let through = self.hosts[host].0;
             let outcome = if self.rng.chance(2, 3) { self.write(host, index) } else { self.read(host, index) };
             let took = begun.elapsed();
             match outcome {
@@ -172,6 +203,8 @@ impl Worker<'_> {
             let mut done = shared.done.lock().expect("no worker panics with it");
             done.operations += 1;
             done.longest = done.longest.max(took);
+            done.through[through] += 1;
+            done.longest_through[through] = done.longest_through[through].max(took);
             shared.progress.notify_all();
         }
         self.cells
@@ -181,14 +214,14 @@ impl Worker<'_> {
         self.cells[index].sent += 1;
         let version = self.cells[index].sent;
         let (offset, data) = self.plan.cell(self.number, index, version);
-        self.hosts[host].write(offset, &data)?;
+        self.hosts[host].1.write(offset, &data)?;
         self.cells[index].known = version;
         Ok(())
     }
 
     fn read(&mut self, host: usize, index: usize) -> Result<(), Refusal> {
         let (offset, _) = self.plan.cell(self.number, index, 0);
-        let there = self.hosts[host].read(offset, self.plan.cell_bytes)?;
+        let there = self.hosts[host].1.read(offset, self.plan.cell_bytes)?;
         self.cells[index] = self.plan.understand(self.number, index, self.cells[index], &there);
         Ok(())
     }

@@ -21,7 +21,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Simulated. The world knows no protocol; the checkers know no simulator.
     ("sim/check", &["base", "wire", "layout"]),
     ("sim/world", &["base", "wire", "machine"]),
-    ("sim/cluster", &["base", "wire", "machine", "layout", "store", "locks", "device", "host", "world", "check"]),
+    (
+        "sim/cluster",
+        &["base", "wire", "machine", "layout", "store", "locks", "membership", "device", "host", "world", "check"],
+    ),
     ("sim/measure", &["base", "wire", "machine", "layout", "store", "device", "host", "locks", "world"]),
     ("sim/experiments", &["wire", "measure"]),
     // Real. The shell knows no protocol either.
@@ -39,11 +42,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "device",
             "host",
             "locks",
+            "membership",
             "shell",
             "control",
             "nbd",
             "measure",
             "experiments",
+            "world",
+            "cluster",
         ],
     ),
     // Measured: the pure, and nothing else, so that what is counted is the same on every machine.

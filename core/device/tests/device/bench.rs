@@ -9,8 +9,8 @@ use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
 use braid_store::{Store, StoreConfig};
 use braid_wire::{
-    Answer, Atomicity, Command, Content, Linkage, Message, Ordering, Outcome, Piece, Reply, Request, Task, Want,
-    WriteMode,
+    Answer, Atomicity, Command, Content, Linkage, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest,
+    Ordering, Outcome, Piece, Reply, Request, Task, Want, WriteMode,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,6 +22,8 @@ pub const LOCKED: ObjectId = ObjectId(3);
 pub const SERVED: ObjectId = ObjectId(4);
 pub const BLOCKS: u64 = 256;
 pub const EPOCH: Epoch = Epoch(1);
+/// The array's devices; the one on the bench is the first.
+pub const DEVICES: [DeviceId; 4] = [DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(3)];
 const SIZE: u64 = 64 << 20;
 
 pub struct Bench {
@@ -37,11 +39,32 @@ pub struct Bench {
     /// What each host was told, in order, heartbeats aside.
     pub heard: BTreeMap<Generation, VecDeque<Answer>>,
     settled: BTreeMap<Generation, u64>,
+    /// By which epoch hosts live.
+    pub epoch: Epoch,
+    /// A test plays the monitor; otherwise the membership never changes.
+    has_monitor: bool,
+    /// What the monitor was told.
+    pub renewals: VecDeque<MonitorRequest>,
 }
 
 impl Bench {
     /// A device with an object for each way of ordering.
     pub fn new() -> Bench {
+        let mut bench = Bench::started(false);
+        bench.create_objects();
+        bench
+    }
+
+    /// The same in an array with a monitor, which tests play; it has a lease and lives by epoch 1, in which four devices are in.
+    pub fn with_monitor() -> Bench {
+        let mut bench = Bench::started(true);
+        bench.tell(Some(Membership::first(DEVICES)));
+        bench.create_objects();
+        bench
+    }
+
+    /// A device that was just switched on for the first time.
+    pub fn started(has_monitor: bool) -> Bench {
         let config = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
         let mut disk = vec![0; SIZE as usize];
         for (offset, bytes) in Store::format(&config, 77).expect("the size will do") {
@@ -49,7 +72,7 @@ impl Bench {
         }
         let second = 1_000_000_000;
         let mut bench = Bench {
-            device: device(),
+            device: device(has_monitor),
             now: Now { time: Time(second), clock: Clock(1_000 * second) },
             disk,
             commands: VecDeque::new(),
@@ -57,8 +80,19 @@ impl Bench {
             check_every_step: true,
             heard: BTreeMap::new(),
             settled: BTreeMap::new(),
+            epoch: EPOCH,
+            has_monitor,
+            renewals: VecDeque::new(),
         };
         bench.take(Input::Start);
+        if has_monitor {
+            // What is due now: it asks who is in.
+            bench.take(Input::Wake);
+        }
+        bench
+    }
+
+    fn create_objects(&mut self) {
         for (object, ordering) in [
             (OBJECT, Ordering::Timestamp),
             (UNORDERED, Ordering::None),
@@ -67,20 +101,51 @@ impl Bench {
         ] {
             let task =
                 Task::CreateObject { object, blocks: BLOCKS, ordering, redundant: true, atomicity: Atomicity::Implied };
-            bench.say(Generation(99), Command::Manage { ticket: object.0, task });
-            assert!(matches!(bench.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
+            self.say(Generation(99), Command::Manage { ticket: object.0, task });
+            assert!(matches!(self.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
         }
-        bench
+    }
+
+    /// The monitor gives a lease, as if that were asked for just now, and tells a membership if there is news.
+    pub fn tell(&mut self, membership: Option<Membership>) {
+        if let Some(membership) = &membership {
+            self.epoch = membership.epoch;
+        }
+        self.tell_late(membership, self.now.time);
+    }
+
+    /// The same, in answer to what was sent then.
+    pub fn tell_late(&mut self, membership: Option<Membership>, sent: Time) {
+        let answer = MonitorAnswer { membership, away: Vec::new(), reply: MonitorReply::Lease { sent } };
+        self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    }
+
+    /// Lets time pass in which the monitor renews the lease, again and again.
+    pub fn pass_with_lease(&mut self, span: Duration) {
+        let end = self.now.time.after(span);
+        while self.now.time < end {
+            self.pass(Duration::from_millis(500).min(end.since(self.now.time)));
+            self.tell(None);
+        }
+    }
+
+    /// The epoch by which the device has last said that it lives.
+    pub fn epoch_told(&self) -> Option<Epoch> {
+        self.renewals.back().map(|request| request.epoch)
     }
 
     /// Power off, power on: the disk keeps what it has, and the device its own again.
     pub fn restart(&mut self) {
-        self.device = device();
+        self.device = device(self.has_monitor);
         self.commands.clear();
+        self.renewals.clear();
         self.heard.clear();
         self.stalled = false;
         self.take(Input::Start);
         assert_eq!(*self.device.service(), Service::Serving);
+        if self.has_monitor {
+            self.take(Input::Wake);
+        }
     }
 
     /// One step, and all that its disk commands bring about.
@@ -110,6 +175,10 @@ impl Bench {
                 Effect::Disk { tag, command } => self.commands.push_back((tag, command)),
                 Effect::Send { to: NodeId::Host(host), message: Message::Answer(answer) } => {
                     self.heard.entry(host).or_default().push_back(answer);
+                }
+                Effect::Send { to: NodeId::Monitor, message: Message::MonitorRequest(request) } if self.has_monitor => {
+                    assert!(matches!(request.command, MonitorCommand::Renew { .. }), "{request:?}");
+                    self.renewals.push_back(request);
                 }
                 other => panic!("a device does not do this: {other:?}"),
             }
@@ -163,7 +232,7 @@ impl Bench {
 
     fn send(&mut self, host: Generation, over: Vec<u64>, commits: Vec<u64>, command: Command) {
         let settled = self.settled.get(&host).copied().unwrap_or(0);
-        let request = Request { host, epoch: EPOCH, settled, over, commits, command };
+        let request = Request { host, epoch: self.epoch, settled, over, commits, command };
         self.take(Input::Message { from: NodeId::Host(host), message: Message::Request(request) });
     }
 
@@ -196,13 +265,10 @@ impl Default for Bench {
     }
 }
 
-fn device() -> Device {
+fn device(has_monitor: bool) -> Device {
     let store = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
-    Device::new(DeviceConfig {
-        store,
-        membership: Some(Membership::first((0..4).map(DeviceId))),
-        settings: Settings::default(),
-    })
+    let membership = (!has_monitor).then(|| Membership::first(DEVICES));
+    Device::new(DeviceConfig { store, membership, settings: Settings::default() })
 }
 
 /// A transaction under test: what it would say.

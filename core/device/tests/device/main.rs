@@ -3,5 +3,6 @@
 mod bench;
 mod deciding;
 mod locking;
+mod membership;
 mod ordering;
 mod strangers;

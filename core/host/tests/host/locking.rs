@@ -5,7 +5,7 @@ use braid_base::{DeviceId, LockServerId};
 use braid_host::Acquisition;
 use braid_machine::{HostError, HostSuccess};
 use braid_wire::locking::{LockCommand, LockMode, LockRefusal, LockReply, LockTerm};
-use braid_wire::{Command, Ordering, Outcome, Refusal, Reply, Step, WriteMode};
+use braid_wire::{Command, Ordering, Outcome, Refusal, Reply, Step, Vote, WriteMode};
 use std::time::Duration;
 
 const SERVER: LockServerId = LockServerId(0);
@@ -239,12 +239,15 @@ fn a_lock_stays_until_an_abort_is_known_also_to_a_device_that_promised_nothing()
     let writes = stage.commands();
     let [(full, write), (other, _)] = &writes[..] else { panic!("a block and its parity: {writes:?}") };
     let (transaction, _) = subject(write);
-    // A copy of this write may come when there is room again.
+    // A copy of this write may come when there is room again: both are asked, so that one of them promises that it won't be taken.
     stage.answer(*full, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::Busy });
+    let asked = stage.commands();
+    assert_eq!(asked.iter().map(|(device, _)| *device).collect::<Vec<_>>(), [*full, *other]);
+    assert!(asked.iter().all(|(_, command)| matches!(command, Command::Resolve { .. })), "{asked:?}");
+    stage.answer(*full, Reply::Vote { transaction, vote: Vote::NeverPrepared });
     let aborts = stage.commands();
     let is_abort = |command: &Command| matches!(command, Command::Decide { outcome: Outcome::Abort, .. });
-    assert_eq!(aborts.iter().map(|(device, _)| *device).collect::<Vec<_>>(), [*full, *other]);
-    assert!(aborts.iter().all(|(_, command)| is_abort(command)), "{aborts:?}");
+    assert!(aborts.len() == 2 && aborts.iter().all(|(_, command)| is_abort(command)), "{aborts:?}");
     let unlock = (SERVER, LockCommand::Unlock { claim: held });
     stage.accept_all(&aborts[..1], 0);
     assert!(!stage.lock_commands().contains(&unlock), "a write of it may still be taken");

@@ -9,7 +9,9 @@ use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::{Atomicity, Layout, VolumeDescription};
 use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId};
 use braid_wire::locking::{LockAnswer, LockCommand, LockReply, LockRequest};
-use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Reply, Request};
+use braid_wire::{
+    Answer, Command, Content, Message, MonitorAnswer, MonitorReply, MonitorRequest, Ordering, Piece, Reply, Request,
+};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -25,6 +27,10 @@ pub struct Stage {
     /// The same to lock servers.
     pub asked: Vec<(LockServerId, LockRequest)>,
     pub replies: Vec<(OpId, HostOutcome)>,
+    /// What the monitor was told, if tests play one.
+    pub monitored: Vec<MonitorRequest>,
+    /// By which epoch devices live.
+    pub epoch: Epoch,
     next_op: u64,
 }
 
@@ -36,6 +42,22 @@ impl Stage {
 
     /// The same with so many lock servers.
     pub fn with_lock_servers(ordering: Ordering, servers: u16, acquisition: Acquisition) -> Stage {
+        let mut stage = Stage::started(ordering, servers, acquisition, false);
+        assert_eq!(stage.sent.len(), 5, "it makes itself known to every device");
+        stage.sent.clear();
+        stage
+    }
+
+    /// The same in an array with a monitor, which tests play; all devices are in.
+    pub fn with_monitor(ordering: Ordering) -> Stage {
+        let mut stage = Stage::started(ordering, 1, Acquisition::Ordered, true);
+        stage.news(Membership::first((0..5).map(DeviceId)));
+        stage.sent.clear();
+        stage
+    }
+
+    /// One that was just started.
+    pub fn started(ordering: Ordering, servers: u16, acquisition: Acquisition, has_monitor: bool) -> Stage {
         let devices: Vec<_> = (0..5).map(DeviceId).collect();
         let scheme = "raid5:4+1".parse().expect("a scheme");
         let volume = VolumeDescription {
@@ -48,7 +70,7 @@ impl Stage {
         };
         let config = HostConfig {
             generation: HOST,
-            membership: Some(Membership::first(devices.iter().copied())),
+            membership: (!has_monitor).then(|| Membership::first(devices.iter().copied())),
             devices,
             lock_servers: (0..servers).map(LockServerId).collect(),
             acquisition,
@@ -63,12 +85,29 @@ impl Stage {
             sent: Vec::new(),
             asked: Vec::new(),
             replies: Vec::new(),
+            monitored: Vec::new(),
+            epoch: EPOCH,
             next_op: 0,
         };
         stage.take(Input::Start);
-        assert_eq!(stage.sent.len(), 5, "it makes itself known to every device");
-        stage.sent.clear();
         stage
+    }
+
+    /// The monitor tells a membership, and devices live by it.
+    pub fn news(&mut self, membership: Membership) {
+        self.epoch = membership.epoch;
+        self.hear(Some(membership), &[]);
+    }
+
+    /// The monitor says which devices are away.
+    pub fn lack(&mut self, away: &[u16]) {
+        self.hear(None, away);
+    }
+
+    fn hear(&mut self, membership: Option<Membership>, away: &[u16]) {
+        let away = away.iter().copied().map(DeviceId).collect();
+        let answer = MonitorAnswer { membership, away, reply: MonitorReply::Changed };
+        self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     }
 
     pub fn take(&mut self, input: Input) {
@@ -82,6 +121,9 @@ impl Stage {
                 }
                 Effect::Send { to: NodeId::LockServer(server), message: Message::LockRequest(request) } => {
                     self.asked.push((server, request));
+                }
+                Effect::Send { to: NodeId::Monitor, message: Message::MonitorRequest(request) } => {
+                    self.monitored.push(request);
                 }
                 Effect::Reply { op, outcome } => self.replies.push((op, outcome)),
                 other => panic!("a host does not do this: {other:?}"),
@@ -127,7 +169,7 @@ impl Stage {
     }
 
     pub fn answer_with(&mut self, device: DeviceId, confirmed: Vec<u64>, reply: Reply) {
-        let answer = Answer { epoch: EPOCH, confirmed, reply };
+        let answer = Answer { epoch: self.epoch, confirmed, reply };
         self.take(Input::Message { from: NodeId::Device(device), message: Message::Answer(answer) });
     }
 

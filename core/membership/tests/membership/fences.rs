@@ -69,6 +69,17 @@ fn a_device_without_a_lease_adopts_it_before_it_serves_again() {
 }
 
 #[test]
+fn nor_is_one_waited_for_that_is_away() {
+    let mut bench = Bench::of(2);
+    bench.renew(device(1));
+    bench.fence(5, &[7]);
+    bench.pass_with(LEASE - SECOND / 10, &nodes(&[0], &[]));
+    assert!(!bench.is_fenced(5));
+    bench.pass_with(NOTICE, &nodes(&[0], &[]));
+    assert_eq!((bench.is_fenced(5), bench.away()), (true, vec![1]));
+}
+
+#[test]
 fn after_a_restart_of_the_monitor_devices_have_to_say_it_again() {
     let mut bench = Bench::new();
     bench.fence(5, &[7]);
@@ -92,6 +103,7 @@ fn a_fence_that_changes_nothing_is_no_new_epoch_but_waits_for_the_first() {
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
     assert!(bench.is_fenced(2));
     // An epoch for another reason is not waited for.
+    bench.renew(device(4));
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 2, 3], &[]));
     assert_eq!(bench.epoch(), 3);
     bench.fence(3, &[3]);
@@ -109,8 +121,8 @@ fn requests_that_come_while_the_disk_is_busy_make_the_next_epoch_together() {
     assert_eq!(bench.epoch(), 1);
     bench.stalled = false;
     bench.run_disk();
+    assert_eq!(bench.epoch(), 3, "at once");
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert_eq!(bench.epoch(), 3);
     assert!(bench.is_fenced(2));
     assert_eq!(bench.monitor.counters().fences, 3);
     assert!((1..4).all(|host| bench.membership().fence.refuses(Generation(host))));

@@ -475,8 +475,8 @@ fn storm(seed: u64, weather: Weather) -> (MonitorCounters, u64) {
     let mut storm = Storm::new(seed, weather);
     storm.run(Duration::from_secs(120));
     storm.weather = CALM;
-    // Whoever has come and gone often has to wait.
-    storm.run(Duration::from_secs(120));
+    // For up to a minute the last troubles go on; whoever has come and gone often has to wait for another.
+    storm.run(Duration::from_secs(180));
     let newest = storm.history.last_key_value().map(|(_, membership)| membership).expect("it has served");
     for (id, device) in &storm.devices {
         let member = newest.member(*id).expect("it is there");
@@ -507,7 +507,7 @@ fn weather() -> impl Strategy<Value = Weather> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(30))]
 
     #[test]
     fn nobody_serves_who_is_out_whatever_the_weather(seed: u64, weather in weather()) {

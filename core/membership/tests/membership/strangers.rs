@@ -1,7 +1,7 @@
 //! What networks and strangers bring: ignored, never believed.
 
 use crate::bench::*;
-use braid_base::{DeviceId, Epoch, Generation, LockServerId, NodeId};
+use braid_base::{DeviceId, Epoch, Generation, LockServerId, NodeId, Time};
 use braid_machine::Input;
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply};
 
@@ -10,7 +10,7 @@ fn devices_only_renew_and_nobody_else_is_one() {
     let mut bench = Bench::new();
     let fence = MonitorCommand::Fence { ticket: 1, below: Generation(9), except: vec![], also: vec![] };
     let caught_up = MonitorCommand::CaughtUp { device: DeviceId(1), since: Epoch(1) };
-    let renew = || MonitorCommand::Renew { sent: bench_time(), silent: vec![] };
+    let renew = || MonitorCommand::Renew { sent: Time(7), silent: vec![] };
     let before = bench.monitor.counters().ignored;
     for (node, command) in [
         (device(1), fence),
@@ -26,10 +26,6 @@ fn devices_only_renew_and_nobody_else_is_one() {
     let answer = MonitorAnswer { membership: None, away: vec![], reply: MonitorReply::Changed };
     bench.take(Input::Message { from: device(1), message: Message::MonitorAnswer(answer) });
     assert_eq!((bench.monitor.counters().ignored - before, bench.epoch()), (6, 1));
-}
-
-fn bench_time() -> braid_base::Time {
-    braid_base::Time(7)
 }
 
 #[test]

@@ -57,12 +57,105 @@ fn a_block_in_anothers_place_is_lost() {
 }
 
 #[test]
-fn an_unreadable_sector_fails_the_read_and_nothing_else() {
+fn a_block_on_an_unreadable_sector_is_lost_alone_until_it_is_overwritten() {
+    let mut bench = at_home();
+    for (value, block) in [(505, 21), (900, 40)] {
+        // In its data, or in its header.
+        let home = home_of(&bench, value) + if block == 21 { 512 } else { 4096 };
+        bench.disk.break_at(home);
+        assert_eq!(bench.read(block, 1), Err(Failure::Lost { block }));
+        assert_eq!(bench.read(16, 30), Err(Failure::Lost { block }), "of all that is read with it");
+        bench.write(value, vec![data(block, 1, value + 7000)]);
+        assert_eq!(bench.read(block, 1), Ok(pattern(value + 7000)));
+    }
+    checkpoint(&mut bench, 2000);
+    assert_eq!(bench.read(16, 16), Ok([patterns(500..505), pattern(7505), patterns(506..516)].concat()));
+    // Several at once: the first counts.
+    for value in [514, 503, 502] {
+        let home = home_of(&bench, value);
+        bench.disk.break_at(home);
+    }
+    assert_eq!(bench.read(16, 16), Err(Failure::Lost { block: 18 }));
+    assert_eq!(bench.read(20, 10), Ok([pattern(504), pattern(7505), patterns(506..514)].concat()));
+}
+
+#[test]
+fn a_read_that_fails_but_once_brings_all_the_same() {
     let mut bench = at_home();
     let home = home_of(&bench, 505);
     bench.disk.failing_reads.push(home);
-    assert_eq!(bench.read(16, 16), Err(Failure::Disk));
     assert_eq!(bench.read(16, 16), Ok(patterns(500..516)));
+}
+
+#[test]
+fn blocks_that_are_read_one_by_one_keep_their_slot_meanwhile() {
+    let mut bench = at_home();
+    let home = home_of(&bench, 505);
+    bench.disk.failing_reads.push(home);
+    bench.disk.hold_reads = true;
+    bench.store.read(9, OBJECT, &[BlockRange::new(16, 16)], &mut bench.out);
+    bench.write(3, vec![data(16, 16, 900)]);
+    // All together can't be read; then one after the other, while others want the room.
+    bench.disk.hold_reads = false;
+    bench.end_one();
+    for sequence in 4..12 {
+        bench.disk.hold_reads = true;
+        bench.write(sequence, vec![data(16, 16, 1000 * sequence)]);
+        bench.disk.hold_reads = false;
+        bench.end_one();
+    }
+    bench.run();
+    let read = bench.events.iter().find_map(|event| match event {
+        StoreEvent::Read { ticket: 9, result } => Some(result.clone().map(|pieces| crate::protocol::join(&pieces))),
+        _ => None,
+    });
+    assert_eq!(read, Some(Ok(patterns(500..516))));
+}
+
+#[test]
+fn an_unreadable_sector_costs_a_start_no_more_than_rot_does() {
+    let mut bench = Bench::with_object(100);
+    bench.write(1, vec![data(16, 16, 500)]);
+    checkpoint(&mut bench, 10);
+    bench.write(4000, vec![data(3, 3, 700)]);
+    bench.settle();
+    let pages = bench.disk.find(b"BrMp");
+    let payload = in_journal(&bench, 701) + 1024;
+    let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
+    let batches = bench.disk.find(b"BraidJnl");
+    let unused = (geometry.journal_offset..geometry.map_offset)
+        .step_by(512)
+        .find(|at| bench.disk.get(*at, 512) == [0; 512] && !batches.contains(at))
+        .expect("the journal was not yet full");
+    for (broken, lost) in
+        [(0, false), (4096, false), (pages[0], false), (pages[1] + 3584, false), (unused, false), (payload, true)]
+    {
+        let mut disk = bench.disk.clone();
+        disk.break_at(broken);
+        let (mut again, _) = Bench::start(disk, 1).unwrap_or_else(|error| panic!("{broken}: {error}"));
+        assert_eq!(again.read(16, 16), Ok(patterns(500..516)));
+        assert_eq!(again.read(3, 3), if lost { Err(Failure::Lost { block: 4 }) } else { Ok(patterns(700..703)) });
+        // Copies are made good.
+        let (mut again, _) = again.restart().expect("nothing else is wrong");
+        assert_eq!(again.read(16, 16), Ok(patterns(500..516)));
+    }
+    // Of a run of pages each may have its own good copy, but not none.
+    let mut disk = bench.disk.clone();
+    pages.iter().for_each(|page| disk.break_at(*page));
+    assert!(matches!(Bench::start(disk, 1), Err(StoreError::Damaged { part: "chunk map", .. })));
+    let mut disk = bench.disk.clone();
+    let its_batch = *batches.iter().rfind(|at| **at < payload).expect("a payload follows its records");
+    disk.break_at(its_batch);
+    assert!(matches!(Bench::start(disk, 1), Err(StoreError::Damaged { part: "journal", .. })));
+}
+
+#[test]
+fn a_disk_with_too_many_unreadable_sectors_is_said_to_be_broken() {
+    let mut disk = at_home().disk;
+    for at in 0..65 {
+        disk.break_at(8192 + at * 1024);
+    }
+    assert!(matches!(Bench::start(disk, 1), Err(StoreError::Disk(DiskError::Failed))));
 }
 
 /// Sectors of the journal that begin with the content of `value`.
@@ -192,9 +285,9 @@ fn a_device_of_somebody_else_is_refused_by_name() {
 #[test]
 fn a_disk_that_is_not_ours_or_does_not_read_is_said_to_be_so() {
     let mut disk = Bench::with_object(100).disk;
-    disk.failing_reads.push(0);
-    assert!(matches!(Bench::start(disk.clone(), 1), Err(StoreError::Disk(DiskError::Failed))));
-    disk.failing_reads.clear();
+    let mut broken = disk.clone();
+    [0, 4096].into_iter().for_each(|copy| broken.break_at(copy));
+    assert!(matches!(Bench::start(broken, 1), Err(StoreError::Disk(DiskError::Failed))), "it may be ours");
     disk.put(0, &vec![0; 8192].into());
     assert!(matches!(Bench::start(disk, 1), Err(StoreError::NotBraid)));
 }

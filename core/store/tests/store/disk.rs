@@ -4,7 +4,7 @@
 use braid_base::Rng;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const SECTOR: u64 = 512;
 
@@ -26,8 +26,10 @@ pub struct TestDisk {
     pub reserves_refused: u64,
     /// Reads don't end.
     pub hold_reads: bool,
-    /// Reads of sectors at or behind this offset fail once for each element.
+    /// Reads of the sectors at these offsets fail once for each element.
     pub failing_reads: Vec<u64>,
+    /// Reads of these sectors fail until they are written.
+    unreadable: BTreeSet<u64>,
 }
 
 #[derive(Clone)]
@@ -55,6 +57,7 @@ impl TestDisk {
             reserves_refused: 0,
             hold_reads: false,
             failing_reads: Vec::new(),
+            unreadable: BTreeSet::new(),
         };
         for (offset, bytes) in writes {
             disk.put(offset, &bytes);
@@ -67,7 +70,13 @@ impl TestDisk {
         assert!((bytes.len() as u64 | offset).is_multiple_of(SECTOR), "whole sectors");
         for (sector, at) in (offset / SECTOR..).zip((0..bytes.len()).step_by(SECTOR as usize)) {
             self.durable.insert(sector, bytes.slice(at..at + SECTOR as usize));
+            self.unreadable.remove(&sector);
         }
+    }
+
+    /// The sector at `offset` can't be read any more.
+    pub fn break_at(&mut self, offset: u64) {
+        self.unreadable.insert(offset / SECTOR);
     }
 
     pub fn get(&self, offset: u64, length: usize) -> Vec<u8> {
@@ -113,6 +122,7 @@ impl TestDisk {
                     for at in (0..part.len()).step_by(SECTOR as usize) {
                         let version = (flight.number, part.slice(at..at + SECTOR as usize));
                         self.unsynced.entry(sector).or_default().push(version);
+                        self.unreadable.remove(&sector);
                         sector += 1;
                     }
                 }
@@ -141,7 +151,9 @@ impl TestDisk {
         let result = match flight.command {
             DiskCommand::Read { offset, length } => {
                 let fails = self.failing_reads.iter().position(|at| (offset..offset + length as u64).contains(at));
+                let sectors = offset / SECTOR..(offset + length as u64).div_ceil(SECTOR);
                 match fails {
+                    _ if self.unreadable.range(sectors).next().is_some() => DiskResult::Read(Err(DiskError::Failed)),
                     Some(at) => {
                         self.failing_reads.remove(at);
                         DiskResult::Read(Err(DiskError::Failed))

@@ -1,7 +1,7 @@
 //! What follows from a membership, case by case: what others have missed, and what goes when this device has been out itself.
 
 use crate::disk::TestDisk;
-use crate::protocol::{Bench, OBJECT, config, data, intent, pattern, transaction};
+use crate::protocol::{Bench, JOURNAL, OBJECT, config, data, intent, pattern, transaction};
 use braid_base::{BlockRange, DeviceId, Epoch, Member, Membership, ObjectId, Standing, limits};
 use braid_store::{Intent, Storage, Store, StoreEvent};
 use braid_wire::{Atomicity, Failure, Linkage, ObjectDescription, Ordering};
@@ -287,13 +287,13 @@ fn the_journal_does_not_fill_with_what_is_missed() {
         bench.store.forget(transaction(sequence));
     }
     let kept = bench.counter("extents_missed") * 16;
-    assert!((crate::protocol::JOURNAL / 64..crate::protocol::JOURNAL / 32).contains(&kept), "{kept} bytes");
+    assert!((JOURNAL / 64..JOURNAL / 32).contains(&kept), "{kept} bytes");
     for device in [OTHER, THIRD] {
         let (extents, _) = bench.store.missed(device, OBJECT, 0);
         let held = |block| extents.iter().any(|extent| extent.contains(BlockRange::new(block, 1)));
         assert!((1..=count).all(|sequence| held(sequence * 10)));
     }
-    assert!(bench.counter("journal_bytes_used") < crate::protocol::JOURNAL * 3 / 4);
+    assert!(bench.counter("journal_bytes_used") < JOURNAL * 3 / 4);
 }
 
 #[test]
@@ -307,4 +307,101 @@ fn who_is_in_costs_a_commit_nothing() {
         bench.counter("disk_write_bytes") - before
     };
     assert_eq!(cost(&[]), cost(&[(OTHER, Standing::Out, 2)]), "and who is out no more");
+}
+
+/// A membership by which this device was out, and a commit and an intent just before it, while a checkpoint takes its snapshot.
+/// After a crash the records before that snapshot are replayed through it; if the checkpoint has ended, only those behind it.
+fn adopted_as_a_checkpoint_begins(mut bench: Bench, memberships: &[Membership], ended: bool) {
+    bench.prepare_at(1, 1, 10, 10);
+    bench.prepare_at(2, 1, 20, 20);
+    for sequence in 10.. {
+        if bench.counter("journal_bytes_used") > JOURNAL / 2 - 20_000 {
+            break;
+        }
+        bench.write(sequence, vec![data(60, 3, sequence)]);
+    }
+    assert_eq!(bench.counter("checkpoints"), 0);
+    bench.store.apply(bench.now, intent(3, vec![data(35, 10, 9)]), &mut bench.out);
+    bench.perform();
+    bench.store.commit(bench.now, transaction(1), &mut bench.out);
+    bench.store.prepare(bench.now, written(4, 1, 40, 40), &mut bench.out);
+    for membership in memberships {
+        bench.store.adopt(9, membership.clone(), &mut bench.out);
+    }
+    bench.perform();
+    let dropped = StoreEvent::Adopted { ticket: 9, dropped: vec![transaction(2)] };
+    while !bench.events.contains(&dropped) {
+        assert!(bench.end_one(), "{:?}", bench.events);
+    }
+    assert!(bench.counter("journal_bytes_used") > JOURNAL / 2, "the snapshot has not yet freed what is before it");
+    if ended {
+        while bench.counter("checkpoints") == 0 {
+            assert!(bench.end_one());
+        }
+        let refused = StoreEvent::Prepared { transaction: transaction(4), result: Err(Failure::Absent) };
+        assert!(bench.events.contains(&refused), "{:?}", bench.events);
+    }
+    bench.disk.crash_hard();
+    let (mut bench, recovered) = Bench::start(bench.disk, 1).expect("nothing is wrong");
+    assert_eq!(recovered.membership.as_ref(), memberships.last());
+    assert_eq!(recovered.intents, []);
+    assert_eq!(bench.read(1, 1), Ok(pattern(1)), "it was committed before");
+    assert_eq!(bench.read(2, 1), Ok(vec![0; 4096]));
+}
+
+#[test]
+fn what_was_committed_just_before_this_device_was_found_to_be_out_stays() {
+    for ended in [false, true] {
+        adopted_as_a_checkpoint_begins(Bench::new(1).with_members(), &[membership(4, &[(OWN, RETURNING, 3)])], ended);
+    }
+}
+
+#[test]
+fn a_first_membership_and_another_in_one_batch_follow_each_other() {
+    let memberships = [membership(1, &[]), membership(4, &[(OWN, RETURNING, 3)])];
+    for ended in [false, true] {
+        adopted_as_a_checkpoint_begins(Bench::with_object(100), &memberships, ended);
+    }
+}
+
+#[test]
+fn a_full_journal_takes_a_membership_with_all_that_follows_from_it() {
+    let mut bench = Bench::new(1).with_members();
+    let mut sequence = 0;
+    // Decisions that nobody lets go, and then what is undecided, until no more is let in.
+    let refused = loop {
+        sequence += 1;
+        let participants = vec![OTHER, OWN, THIRD];
+        bench.store.prepare(
+            bench.now,
+            Intent { participants, ..written(sequence, 1, sequence * 10, sequence * 10) },
+            &mut bench.out,
+        );
+        bench.settle();
+        let answer = bench.events.drain(..).find_map(|event| match event {
+            StoreEvent::Prepared { result, .. } => Some(result),
+            _ => None,
+        });
+        let result = answer.expect("it is answered");
+        if result.is_err() {
+            break result;
+        }
+        if bench.counter("commits_remembered") < 1000 {
+            bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
+        }
+    };
+    assert_eq!(refused, Err(Failure::Busy));
+    assert!(bench.counter("intents_undecided") > 10);
+    bench.events.clear();
+    bench.adopt(membership(2, &[(OTHER, Standing::Out, 2), (THIRD, Standing::Out, 2)]));
+    for sequence in sequence - bench.counter("intents_undecided")..sequence {
+        bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
+        bench.settle();
+    }
+    assert_eq!(bench.counter("intents_undecided"), 0);
+    let (mut bench, recovered) = bench.restart().expect("nothing is wrong");
+    assert_eq!(recovered.commits.len() as u64, sequence - 1);
+    assert!(bench.counter("extents_missed") > 100);
+    bench.store.settle(transaction(0).host, sequence);
+    bench.write_at(sequence, 2, 5, 5);
 }

@@ -127,7 +127,7 @@ impl Missing {
     /// True if the others have decided about it without this device.
     pub fn is_stale(&self, id: TransactionId) -> bool {
         let write = &self.writes[&id];
-        write.redundant && write.epoch < self.returned()
+        write.redundant && write.participants.len() > 1 && write.epoch < self.returned()
     }
 
     /// What must be on record, and what may be. The same, unless there was a crash.

@@ -1,9 +1,9 @@
 //! `braid lockd`: the daemon of one lock server.
 
 use crate::commands::Common;
+use crate::daemon;
 use crate::failure::Failure;
 use crate::lockd::LockDaemon;
-use crate::output;
 use crate::signals::{self, Signals};
 use braid_base::LockServerId;
 use braid_shell::Address;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 ///
 /// Volumes with the ordering server-lock or callback-lock need it: hosts ask it before they use a volume's blocks. `braid up` starts
 /// it by itself, and again when it dies; hosts find it by the array's folder. Its state, the file lockd0.state in that folder, is
-/// small: which hosts may hold locks. After it died, it waits for those to say what they hold, or has the devices refuse them, and
+/// small: which hosts may hold locks. After it died, it waits for those to say what they hold, or has the monitor shut them out, and
 /// only then grants new locks.
 ///
 /// Ends with Ctrl-C or SIGTERM. Whoever can reach the address can take locks: keep it to networks that you trust.
@@ -41,12 +41,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut signals = Signals::catch()?;
     let daemon = LockDaemon::open(&common.folder(), LockServerId(arguments.id))?;
     let serving = |address: &Address| {
-        let (id, pid) = (arguments.id, std::process::id());
-        output::print(
-            common.json,
-            || json!({"schema": 1, "ready": true, "address": address.to_string(), "id": id, "pid": pid}),
-            || format!("lock server {id} serves at {address}\n"),
-        );
+        let id = arguments.id;
+        daemon::announce(common.json, &format!("lock server {id}"), address, json!({"id": id}));
     };
     daemon.serve(&arguments.listen, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)

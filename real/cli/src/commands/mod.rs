@@ -5,6 +5,7 @@ mod completions;
 mod device;
 mod down;
 mod lockd;
+mod monitord;
 mod nbd;
 mod sim;
 mod status;
@@ -70,6 +71,7 @@ enum Command {
     Device(device::Command),
     Nbd(nbd::Arguments),
     Lockd(lockd::Arguments),
+    Monitord(monitord::Arguments),
     Bench(Box<bench::Arguments>),
     #[command(subcommand)]
     Sim(sim::Command),
@@ -136,6 +138,7 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         Command::Volume(command) => volume::run(command, common).await,
         Command::Device(command) => device::run(command, common).await,
         Command::Lockd(arguments) => lockd::run(arguments, common).await,
+        Command::Monitord(arguments) => monitord::run(arguments, common).await,
         Command::Nbd(arguments) => nbd::run(arguments, common).await,
         Command::Bench(arguments) => bench::run(*arguments, common).await,
         Command::Sim(command) => sim::execute(command, common),

@@ -2,15 +2,19 @@
 
 use crate::commands::Common;
 use crate::failure::{Exit, Failure};
+use crate::health::{DeviceHealth, MonitorHealth, VolumeHealth, is_there};
+use crate::observed::LEASE_COUNTER;
 use crate::output::{self, table};
-use crate::session::{LEASE, Session};
-use crate::{counts, ordering};
+use crate::session::{HOST_LEASE, LEASE, Session};
+use crate::{counts, ordering, volumes};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, Generation, LockServerId};
-use braid_control::{ArrayDescription, ArrayFolder, HostEntry, Moment, RunningSet, VolumeState};
+use braid_control::{
+    ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, HostEntry, Moment, MonitorEntry, RunningSet,
+    VolumeEntry, VolumeState,
+};
 use braid_machine::{HostRequest, HostSuccess};
 use braid_wire::{Managed, Task};
-use rustix::process::{Pid, test_kill_process};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -20,10 +24,13 @@ use tokio::task::JoinSet;
 /// How long a device may take to say how it is.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
 
-/// Show the array: its devices, lock servers, volumes and hosts, and whether they serve
+/// Show the array: its monitor, devices, lock servers, volumes and hosts, and how they are
 ///
-/// Asks each device, and says `serving` only of those that answered. Ends with status 0 if the array is up, even if
-/// a device is not serving at the moment, and with 3 if it is not up.
+/// Asks each device, and says `serving` only of those that answered and may serve. The monitor says which devices are in: one that
+/// is out is done without; one that is returning is being brought what it missed; one that is away is waited for, since too many
+/// others are out. A volume is healthy; or degraded: all of it is served, with less redundancy; or waiting for devices that just
+/// fell silent; or unavailable: what needs the devices named there ends in errors. Ends with status 0 if the array is up, even
+/// if a device is not serving at the moment, and with 3 if it is not up.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Show what each device, lock server and host has counted since it started, and what that means for one operation
@@ -33,8 +40,7 @@ pub struct Arguments {
 
 /// How a device is.
 struct DeviceState {
-    /// `serving`, or in words why not.
-    state: String,
+    health: DeviceHealth,
     counters: Vec<(String, u64)>,
 }
 
@@ -49,9 +55,17 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     };
     let hosts = folder.hosts(&Moment::now(), LEASE)?;
     let hosts: Vec<HostEntry> = hosts.into_iter().filter(|host| Some(host.generation) != own).collect();
-    let view = View { folder: &folder, description: &description, running: running.as_ref(), states, hosts };
+    // After the devices were asked: what it says is the later word.
+    let monitor = folder.monitor(&Moment::now())?;
+    let view = View { folder: &folder, description: &description, running: running.as_ref(), states, hosts, monitor };
     output::print(common.json, || view.json(), || view.text(arguments.verbose));
     Ok(if running.is_some() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Unreachable as u8) })
+}
+
+impl DeviceState {
+    fn silent(why: &str) -> DeviceState {
+        DeviceState { health: DeviceHealth::Silent(why.to_string()), counters: Vec::new() }
+    }
 }
 
 struct View<'a> {
@@ -60,6 +74,7 @@ struct View<'a> {
     running: Option<&'a RunningSet>,
     states: BTreeMap<DeviceId, DeviceState>,
     hosts: Vec<HostEntry>,
+    monitor: Option<MonitorEntry>,
 }
 
 impl View<'_> {
@@ -80,7 +95,11 @@ impl View<'_> {
                 "pid": running.and_then(|running| running.pid),
                 "file": entry.path(&self.folder.absolute()),
                 "size": entry.size,
-                "state": self.device_state(id),
+                "state": self.device_health(id).words(),
+                "standing": self.standing(id).map(|device| device.standing.name()),
+                "since": self.standing(id).map(|device| device.since),
+                "left": self.left(id),
+                "helper": self.standing(id).and_then(|device| device.helper),
                 "restarts": running.map(|running| running.restarts),
                 "counters": counters,
             })
@@ -93,8 +112,18 @@ impl View<'_> {
                 "layout": volume.layout,
                 "unit": volume.unit,
                 "ordering": volume.ordering,
-                "state": self.volume_state(volume),
+                "atomicity": volume.atomicity,
+                "state": self.volume_state(volume).0,
+                "lacks": self.volume_state(volume).1,
             })
+        });
+        let running = self.running.and_then(|running| running.monitor.as_ref());
+        let monitor = json!({
+            "state": self.monitor_health().name(),
+            "address": self.monitor.as_ref().map(|monitor| monitor.report.address.clone()),
+            "pid": self.monitor.as_ref().map(|monitor| monitor.pid),
+            "restarts": running.map(|running| running.restarts),
+            "counters": self.monitor.as_ref().map(|monitor| &monitor.report.counters),
         });
         let lock_servers = self.lock_servers().map(|(id, lease)| {
             let running = self.running.and_then(|running| running.lock_server(id));
@@ -113,6 +142,7 @@ impl View<'_> {
                 "pid": host.pid,
                 "what": host.what,
                 "live": host.live,
+                "silent_seconds": host.silent.map(|silent| silent.as_secs()),
                 "counters": host.report.counters,
             })
         });
@@ -123,6 +153,8 @@ impl View<'_> {
             "up": self.running.is_some(),
             "ready": self.running.is_some_and(|running| running.ready),
             "pid": self.running.map(|running| running.supervisor),
+            "epoch": self.monitor.as_ref().map(|monitor| monitor.report.epoch),
+            "monitor": monitor,
             "volumes": volumes.collect::<Vec<_>>(),
             "devices": devices.collect::<Vec<_>>(),
             "lock_servers": lock_servers.collect::<Vec<_>>(),
@@ -136,7 +168,12 @@ impl View<'_> {
             Some(_) => "starting".to_string(),
             None => format!("not up: `braid up --dir {}` starts it", self.folder.dir().display()),
         };
-        let mut text = format!("array {} in {}: {up}\n\n", self.description.array, self.folder.dir().display());
+        let mut text = format!("array {} in {}: {up}\n", self.description.array, self.folder.dir().display());
+        if self.running.is_some() || self.monitor.is_some() {
+            let epoch = self.monitor.as_ref().map(|monitor| format!(", epoch {}", monitor.report.epoch));
+            text += &format!("monitor: {}{}\n", self.monitor_health().words(), epoch.unwrap_or_default());
+        }
+        text += "\n";
         let mut rows = vec![row(["volume", "size", "layout", "ordering", "state", "address"])];
         for volume in &self.description.volumes {
             let address = self.nbd(&volume.name).unwrap_or_default();
@@ -145,20 +182,21 @@ impl View<'_> {
                 &format_size(volume.bytes),
                 &volume.layout,
                 &volume.ordering,
-                &self.volume_state(volume),
+                &self.volume_words(volume),
                 &address,
             ]));
         }
         text += &table(&rows);
         text += "\n";
-        let mut rows = vec![row(["device", "size", "state", "process", "address", "file"])];
+        let mut rows = vec![row(["device", "size", "standing", "state", "process", "address", "file"])];
         for entry in &self.description.devices {
             let id = DeviceId(entry.id);
             let running = self.running.and_then(|running| running.device(id));
             rows.push(row([
                 &id.to_string(),
                 &format_size(entry.size),
-                &self.device_state(id),
+                &self.standing_words(id),
+                &self.device_health(id).words(),
                 &running.and_then(|running| running.pid).map(|pid| pid.to_string()).unwrap_or_default(),
                 running.map_or("", |running| &running.address),
                 &entry.file.display().to_string(),
@@ -179,12 +217,20 @@ impl View<'_> {
             text += "\n";
             let mut rows = vec![row(["host", "lease", "process", "what"])];
             for host in self.hosts() {
-                let lease = if host.live { "live" } else { "run out" };
-                rows.push(row([&host.generation.to_string(), lease, &host.pid.to_string(), &host.what]));
+                let lease = match host.silent {
+                    Some(_) if host.live => "live".to_string(),
+                    Some(silent) if silent <= HOST_LEASE => format!("silent for {} s", silent.as_secs()),
+                    _ => "run out".to_string(),
+                };
+                rows.push(row([&host.generation.to_string(), &lease, &host.pid.to_string(), &host.what]));
             }
             text += &table(&rows);
         }
         if verbose {
+            if let Some(monitor) = &self.monitor {
+                let counters: Vec<_> = monitor.report.counters.clone().into_iter().collect();
+                text += &counted("the monitor", Vec::new(), &counters);
+            }
             for (id, state) in &self.states {
                 let meaning = counts::of_device(&state.counters.iter().cloned().collect());
                 text += &counted(&format!("device {id}"), meaning, &state.counters);
@@ -237,32 +283,75 @@ impl View<'_> {
         lease.and_then(|lease| Some(lease.report.lock_server.as_ref()?.address.clone())).or(running)
     }
 
-    fn device_state(&self, id: DeviceId) -> String {
-        match (self.states.get(&id), self.running.and_then(|running| running.device(id))) {
-            (_, Some(running)) if running.pid.is_none() => {
-                format!("down: {}", running.down.as_deref().unwrap_or("being started again"))
-            }
-            (Some(state), _) => state.state.clone(),
-            (None, _) => "not running".to_string(),
+    fn monitor_health(&self) -> MonitorHealth {
+        MonitorHealth::of(self.monitor.as_ref(), self.running.and_then(|running| running.monitor.as_ref()))
+    }
+
+    /// How the monitor sees a device.
+    fn standing(&self, id: DeviceId) -> Option<&DeviceReport> {
+        self.monitor.as_ref()?.report.devices.iter().find(|device| device.id == id.0)
+    }
+
+    /// What a device that has come back has yet to be brought, as far as its helper has said.
+    fn left(&self, id: DeviceId) -> Option<u64> {
+        let helper = Generation(self.standing(id)?.helper?);
+        let host = self.hosts.iter().find(|host| host.generation == helper)?;
+        host.report.helps.as_ref().filter(|help| help.device == id.0)?.left
+    }
+
+    fn standing_words(&self, id: DeviceId) -> String {
+        match self.standing(id) {
+            Some(DeviceReport { standing: DeviceStanding::Returning, helper, .. }) => match (helper, self.left(id)) {
+                (Some(_), Some(left)) => format!("returning, {} to go", format_size(left)),
+                (Some(host), None) => format!("returning, helped by {}", Generation(*host)),
+                (None, _) => "returning, no host helps".to_string(),
+            },
+            Some(device) => device.standing.name().to_string(),
+            None => String::new(),
         }
     }
 
-    fn volume_state(&self, volume: &braid_control::VolumeEntry) -> String {
-        let away: Vec<String> = volume
-            .devices
-            .iter()
-            .map(|id| DeviceId(*id))
-            .filter(|id| self.states.get(id).is_none_or(|state| state.state != SERVING))
-            .map(|id| id.to_string())
-            .collect();
-        match &volume.state {
+    fn device_health(&self, id: DeviceId) -> DeviceHealth {
+        match (self.states.get(&id), self.running.and_then(|running| running.device(id))) {
+            (_, Some(running)) if running.pid.is_none() => {
+                let why = running.down.as_deref().unwrap_or("being started again");
+                DeviceHealth::Silent(format!("down: {why}"))
+            }
+            (Some(state), _) => state.health.clone(),
+            (None, _) => DeviceHealth::Silent("not running".to_string()),
+        }
+    }
+
+    /// In words, and the devices that the volume lacks.
+    fn volume_state(&self, volume: &VolumeEntry) -> (String, Vec<u16>) {
+        let state = match &volume.state {
             VolumeState::Creating => "being created".to_string(),
             VolumeState::Deleting => "being deleted".to_string(),
             VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => format!("changing to {to}"),
             VolumeState::Ready if self.running.is_none() => "not up".to_string(),
-            VolumeState::Ready if away.is_empty() => "available".to_string(),
-            VolumeState::Ready => format!("waiting for {}", away.join(", ")),
+            VolumeState::Ready => match self.volume_health(volume) {
+                Some(health) => {
+                    let lacks = health.lacks().iter().map(|device| device.0).collect();
+                    return (health.name().to_string(), lacks);
+                }
+                None => "not understood".to_string(),
+            },
+        };
+        (state, Vec::new())
+    }
+
+    fn volume_words(&self, volume: &VolumeEntry) -> String {
+        let ready = volume.state == VolumeState::Ready && self.running.is_some();
+        match self.volume_health(volume).filter(|_| ready) {
+            Some(health) => health.words(),
+            None => self.volume_state(volume).0,
         }
+    }
+
+    fn volume_health(&self, volume: &VolumeEntry) -> Option<VolumeHealth> {
+        let volume = volumes::describe(volume).ok()?;
+        let serves = |device| self.device_health(device) == DeviceHealth::Serving;
+        Some(VolumeHealth::of(&volume, self.monitor.as_ref(), serves))
     }
 
     fn nbd(&self, name: &str) -> Option<String> {
@@ -286,11 +375,17 @@ async fn ask_devices(
             let inspect = client.call(HostRequest::Manage { device: id, task: Task::Inspect });
             let state = match tokio::time::timeout(ANSWER_WAIT, inspect).await {
                 Ok(Ok(HostSuccess::Managed(Managed::Inspected(inspection)))) => {
-                    DeviceState { state: SERVING.to_string(), counters: inspection.counters }
+                    // One of an earlier release does not say: it answers.
+                    let lease = inspection.counters.iter().find(|(name, _)| name == LEASE_COUNTER);
+                    let health = match lease {
+                        Some((_, 0)) => DeviceHealth::NoLease,
+                        _ => DeviceHealth::Serving,
+                    };
+                    DeviceState { health, counters: inspection.counters }
                 }
-                Ok(Ok(_)) => DeviceState { state: "not understood".to_string(), counters: Vec::new() },
-                Ok(Err(error)) => DeviceState { state: error.to_string(), counters: Vec::new() },
-                Err(_) => DeviceState { state: "not reachable".to_string(), counters: Vec::new() },
+                Ok(Ok(_)) => DeviceState::silent("not understood"),
+                Ok(Err(error)) => DeviceState::silent(&error.to_string()),
+                Err(_) => DeviceState::silent("not reachable"),
             };
             (id, state)
         });
@@ -309,11 +404,6 @@ fn counted(who: &str, meaning: Vec<String>, counters: &[(String, u64)]) -> Strin
     }
     let rows: Vec<_> = counters.iter().map(|(name, value)| row([&format!("  {name}"), &value.to_string()])).collect();
     text + &table(&rows)
-}
-
-/// True if there is such a process.
-fn is_there(pid: u32) -> bool {
-    Pid::from_raw(pid as i32).is_some_and(|pid| test_kill_process(pid).is_ok())
 }
 
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {

@@ -14,6 +14,7 @@ use braid_base::units::{format_size, parse_size};
 use braid_base::{DeviceId, NodeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, Endpoint, RunningSet, Supervision, VolumeEntry, VolumeState,
+    monitor_file,
 };
 use braid_layout::Scheme;
 use braid_nbd::{Server, uri};
@@ -25,10 +26,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// Bring up an array on this machine: make or reopen it, run its devices, serve its volumes
+/// Bring up an array on this machine: make or reopen it, run its monitor and devices, serve its volumes
 ///
 /// The first time it makes the array: sparse files in a folder, and a volume that fills them. Later it opens what is there; then
-/// options need not be given again, and must not differ. Devices that die are started again. Ctrl-C, SIGTERM or `braid down` ends it.
+/// options need not be given again, and must not differ. Devices that die are started again, and so is the monitor. Ctrl-C, SIGTERM or `braid down` ends it.
 ///
 /// Examples:
 ///   braid up                                       5 devices of 8 GiB, RAID 5, volume vol0
@@ -65,10 +66,13 @@ pub struct Arguments {
     /// Port for NBD clients on 127.0.0.1; 0 takes any free one
     #[arg(long, default_value_t = 10809)]
     port: u16,
-    /// Run each device in a process of its own (the default)
+    /// Come up though devices can't be served, as far as the others can do without them
+    #[arg(long)]
+    degraded: bool,
+    /// Run the monitor and each device in a process of its own (the default)
     #[arg(long, conflicts_with = "in_process")]
     processes: bool,
-    /// Run the devices in this process, in one thread with the host: less to pay for each request, one core for all
+    /// Run them in this process, in one thread with the host: less to pay for each request, one core for all
     #[arg(long)]
     in_process: bool,
     /// Die with this process, which must be the parent
@@ -120,11 +124,12 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         keepers: Keepers::start(&folder, &description, placement),
         running: RunningSet::begun(std::process::id()),
         lock_servers_started: false,
+        may_be_degraded: arguments.degraded,
         supervision,
         folder,
     };
     let outcome = array.run(&description, server, &mut signals, common).await;
-    // Whatever happened, no device stays behind.
+    // Whatever happened, nobody stays behind.
     array.keepers.stop().await;
     if outcome.as_ref().is_err_and(|failure| failure.code == volumes::NO_ROOM) {
         array.supervision.discard(new_folder)?;
@@ -138,6 +143,8 @@ struct Array {
     keepers: Keepers,
     running: RunningSet,
     lock_servers_started: bool,
+    /// Devices that can't be served are done without.
+    may_be_degraded: bool,
     /// Given up last of all: from then on another may run the array.
     supervision: Supervision,
 }
@@ -168,7 +175,7 @@ impl Array {
         };
         output::print(common.json, || view.json(), || view.text());
 
-        let mut watching = self.watching(&front, description);
+        let mut watching = self.watching(&front);
         let mut ticks = tokio::time::interval(HEARTBEAT);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -187,7 +194,7 @@ impl Array {
                         front = reopen(&self.folder, &address) => front,
                         () = signals.asked_to_end() => return Ok(()),
                     };
-                    watching = self.watching(&front, description);
+                    watching = self.watching(&front);
                 }
             }
         }
@@ -199,13 +206,19 @@ impl Array {
     /// Waits for the devices, and makes what volumes are to be there.
     async fn bring_up(&mut self, description: &ArrayDescription) -> Result<Session, Failure> {
         self.start_lock_servers_if_needed(description);
-        let all_serve = self.all_serve(description.devices.len());
+        let ours = description.devices.iter().filter(|device| device.address.is_none());
+        let all_serve = self.all_serve(ours.count(), description.populated);
         tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
             Err(Failure::unreachable("device-slow", format!("the devices did not all serve within {READY_WAIT:?}")))
         })?;
         let session = Session::start(&self.folder, "up").await?;
         let volumes = async {
-            volumes::settle(&session).await?;
+            match volumes::settle(&session).await {
+                Err(failure) if self.may_be_degraded => {
+                    tracing::warn!("what was begun with a volume can't be ended now: {failure}");
+                }
+                settled => settled?,
+            }
             volumes::create_initial(&session).await
         };
         match volumes.await {
@@ -217,17 +230,25 @@ impl Array {
         }
     }
 
-    /// Waits until every device serves.
-    async fn all_serve(&mut self, devices: usize) -> Result<(), Failure> {
+    /// Waits until the monitor and every device that is ours to run serve.
+    async fn all_serve(&mut self, devices: usize, populated: bool) -> Result<(), Failure> {
         let begun = Instant::now();
-        while self.running.devices.len() < devices {
+        while self.running.devices.len() < devices || self.running.monitor.is_none() {
             let report = self.keepers.report().await;
             match &report.state {
                 Ok(_) => self.note(&report),
                 // A run that was just killed may not have let go of its files yet.
-                Err(failure) if failure.code == "device-in-use" && begun.elapsed() < IN_USE_WAIT => {}
+                Err(failure) if is_in_use(failure) && begun.elapsed() < IN_USE_WAIT => {}
                 // Only some volumes need one, and those wait.
                 Err(_) if matches!(report.node, NodeId::LockServer(_)) => self.note(&report),
+                // Somebody else runs it, which will do.
+                Err(failure) if report.node == NodeId::Monitor && is_in_use(failure) => self.note(&report),
+                // Until all has been made that is to be there from the start, all are needed.
+                Err(_) if self.may_be_degraded && populated => self.note(&report),
+                Err(failure) if populated && failure.hint.is_none() => {
+                    let hint = "`braid up --degraded` does without it, as far as the others can";
+                    return Err(failure.clone().hint(hint));
+                }
                 Err(failure) => return Err(failure.clone()),
             }
         }
@@ -242,12 +263,16 @@ impl Array {
         }
     }
 
-    /// Lets others know of the fate of a device or lock server.
+    /// Lets others know of the fate of the monitor, a device or a lock server.
     fn note(&mut self, report: &Report) {
         if let Err(failure) = &report.state {
             tracing::warn!("{} is down, and will be started again: {failure}", supervisor::name(report.node));
         }
         let among = match report.node {
+            NodeId::Monitor => {
+                self.running.monitor = Some(report.entry(self.running.monitor.as_ref()));
+                return self.publish();
+            }
             NodeId::LockServer(_) => &mut self.running.lock_servers,
             _ => &mut self.running.devices,
         };
@@ -255,6 +280,10 @@ impl Array {
         among.retain(|other| other.id != entry.id);
         among.push(entry);
         among.sort_by_key(|other| other.id);
+        self.publish();
+    }
+
+    fn publish(&self) {
         if let Err(error) = self.supervision.publish(&self.running) {
             // Hosts that run already go on; it is tried again with the next report.
             tracing::warn!("can't let others know where devices are: {error}");
@@ -262,15 +291,19 @@ impl Array {
     }
 
     /// What keeps the array in order, by way of the front's host.
-    fn watching(&self, front: &Front, description: &ArrayDescription) -> JoinSet<()> {
-        let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
+    fn watching(&self, front: &Front) -> JoinSet<()> {
         let mut watching = JoinSet::new();
         let session = front.session();
         let client = session.client().clone();
-        watching.spawn(keep_fenced(self.folder.clone(), session.generation(), client.clone(), devices));
+        watching.spawn(keep_fenced(self.folder.clone(), session.generation(), client.clone()));
         watching.spawn(ordering::keep_settled(self.folder.clone(), client));
         watching
     }
+}
+
+/// True if another process has it.
+fn is_in_use(failure: &Failure) -> bool {
+    ["device-in-use", "monitor-in-use"].contains(&failure.code.as_str())
 }
 
 /// The array in `folder` as it was created; or a new one as `asked` for.
@@ -308,6 +341,8 @@ fn open_or_create(folder: &ArrayFolder, asked: &Asked) -> Result<ArrayDescriptio
     if description.created {
         return Ok(description);
     }
+    // What an earlier attempt left of it knows other devices, or the same ones otherwise.
+    let _ = std::fs::remove_file(folder.dir().join(monitor_file()));
     for entry in &description.devices {
         let config = StoreConfig { array: description.array, device: DeviceId(entry.id), size: entry.size };
         device::create(&entry.path(folder.dir()), &config, true)?;

@@ -1,41 +1,25 @@
-//! Keeps dead hosts out: whose lease has run out is refused by every device from then on.
+//! Keeps dead hosts out: whose lease has run out is served by no device from then on.
 
-use crate::session::{HEARTBEAT, LEASE, blocking};
-use braid_base::{DeviceId, Generation};
-use braid_control::{ArrayFolder, ControlError, Fence, Moment};
+use crate::failure::Failure;
+use crate::session::{HEARTBEAT, HOST_LEASE, blocking};
+use braid_base::Generation;
+use braid_control::{ArrayFolder, ControlError, Expired, Fence, Moment};
 use braid_machine::HostRequest;
 use braid_shell::HostClient;
-use braid_wire::Task;
-use std::collections::BTreeMap;
-use tokio::task::JoinSet;
 
-/// Runs until dropped, through the host `own`. A device that is away is told as soon as it is back.
-pub async fn keep_fenced(folder: ArrayFolder, own: Generation, client: HostClient, devices: Vec<DeviceId>) {
-    let mut told: BTreeMap<DeviceId, Fence> = BTreeMap::new();
-    let mut telling = JoinSet::new();
-    let mut busy: Vec<DeviceId> = Vec::new();
+/// Runs until dropped, through the host `own`.
+pub async fn keep_fenced(folder: ArrayFolder, own: Generation, client: HostClient) {
     let mut ticks = tokio::time::interval(HEARTBEAT);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            Some(Ok((device, fence, outcome))) = telling.join_next() => {
-                busy.retain(|other| *other != device);
-                match outcome {
-                    Ok(_) => { told.insert(device, fence); }
-                    Err(error) => tracing::info!("device {device} was not told which hosts are dead: {error}"),
-                }
-                // The rest waits for the next tick: a device that fails at once is not asked again at once.
-                continue;
-            }
-        }
+        ticks.tick().await;
         // Who decides which hosts are dead lives: after a sleep of the machine it must not find itself among them.
         let decide = move |folder: &ArrayFolder| {
             folder.renew(own, &Moment::now(), None)?;
-            folder.expire(&Moment::now(), LEASE)
+            folder.expire(&Moment::now(), HOST_LEASE)
         };
-        let fence = match blocking(&folder, decide).await {
-            Ok(fence) => fence,
+        let expired = match blocking(&folder, decide).await {
+            Ok(expired) => expired,
             // Its session tells so, too, and this one is ended.
             Err(ControlError::LeaseLost { .. }) => continue,
             Err(error) => {
@@ -43,14 +27,18 @@ pub async fn keep_fenced(folder: ArrayFolder, own: Generation, client: HostClien
                 continue;
             }
         };
-        for device in devices.iter().copied() {
-            if busy.contains(&device) || told.get(&device) == Some(&fence) {
-                continue;
-            }
-            busy.push(device);
-            let task = Task::Fence { below: fence.below, except: fence.except.clone(), also: Vec::new() };
-            let (client, fence) = (client.clone(), fence.clone());
-            telling.spawn(async move { (device, fence, client.call(HostRequest::Manage { device, task }).await) });
+        // Each time makes a new epoch: not for nothing.
+        if !expired.gone.is_empty()
+            && let Err(failure) = shut_out(&folder, &client, expired).await
+        {
+            tracing::info!("the monitor was not told which hosts are dead, and will be: {failure}");
         }
     }
+}
+
+/// Has hosts kept out whose leases have ended. When this is done, nothing of theirs can arrive any more.
+pub async fn shut_out(folder: &ArrayFolder, client: &HostClient, expired: Expired) -> Result<(), Failure> {
+    let Expired { gone, fence: Fence { below, except } } = expired;
+    client.call(HostRequest::Fence { below, except }).await?;
+    Ok(blocking(folder, move |folder| folder.forget(&gone)).await?)
 }

@@ -1,5 +1,5 @@
-//! Keeps the devices and lock servers of an array running: each has a keeper, which starts it, notices its end, and starts it
-//! again.
+//! Keeps the monitor, the devices and the lock servers of an array running: each has a keeper, which starts it, notices its end, and
+//! starts it again. One that stands still has not ended, and is left alone: it may go on at any moment.
 //!
 //! Each runs in a process of its own, or in a task of this one ([`Placement`]). Its address stays the same from start
 //! to start wherever the port can be had again.
@@ -8,7 +8,7 @@ mod fence;
 mod process;
 mod task;
 
-pub use fence::keep_fenced;
+pub use fence::{keep_fenced, shut_out};
 
 use crate::failure::Failure;
 use braid_base::{ArrayId, DeviceId, LockServerId, NodeId};
@@ -29,7 +29,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// One that ran so long has shown that it can run.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// Where a device or lock server runs.
+/// Where they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// In a process of its own, that can be killed without the others.
@@ -38,7 +38,7 @@ pub enum Placement {
     Task,
 }
 
-/// What a keeper says of its device or lock server.
+/// What a keeper says of its monitor, device or lock server.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Which one.
@@ -59,30 +59,49 @@ pub struct Running {
 /// What a keeper keeps running.
 #[derive(Clone, Debug)]
 enum Assignment {
-    Device { array: ArrayId, id: DeviceId, file: PathBuf },
+    Monitor { folder: ArrayFolder },
+    Device { folder: ArrayFolder, array: ArrayId, id: DeviceId, file: PathBuf },
     LockServer { folder: ArrayFolder, id: LockServerId },
 }
 
-/// The keepers of all devices and lock servers of an array.
+/// The keepers of an array.
 pub struct Keepers {
     folder: ArrayFolder,
     placement: Placement,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
+    /// Of the monitor, which ends last: devices that ended before it in its sight would be taken out.
+    stop_monitor: watch::Sender<bool>,
+    monitor: JoinSet<()>,
     reporter: mpsc::Sender<Report>,
     reports: mpsc::Receiver<Report>,
 }
 
 impl Keepers {
-    /// Starts every device of the array. What becomes of them is told by [`Keepers::report`].
+    /// Starts the monitor and every device of the array, but those that somebody else runs, at an address of their own. What becomes of them is told by [`Keepers::report`].
     pub fn start(folder: &ArrayFolder, description: &ArrayDescription, placement: Placement) -> Keepers {
-        let (stop, _) = watch::channel(false);
-        let (reporter, reports) = mpsc::channel(description.devices.len().max(1));
-        let tasks = JoinSet::new();
-        let mut keepers = Keepers { folder: folder.clone(), placement, stop, tasks, reporter, reports };
-        for DeviceEntry { id, file, .. } in &description.devices {
-            let file = folder.dir().join(file);
-            keepers.add(Assignment::Device { array: description.array, id: DeviceId(*id), file });
+        let (reporter, reports) = mpsc::channel(description.devices.len() + 1);
+        let mut keepers = Keepers {
+            folder: folder.clone(),
+            placement,
+            stop: watch::channel(false).0,
+            tasks: JoinSet::new(),
+            stop_monitor: watch::channel(false).0,
+            monitor: JoinSet::new(),
+            reporter,
+            reports,
+        };
+        let monitor = Assignment::Monitor { folder: folder.clone() };
+        keepers.monitor.spawn_local(keep(
+            monitor,
+            placement,
+            keepers.stop_monitor.subscribe(),
+            keepers.reporter.clone(),
+        ));
+        let ours = description.devices.iter().filter(|device| device.address.is_none());
+        for DeviceEntry { id, file, .. } in ours {
+            let (folder, file) = (folder.clone(), folder.dir().join(file));
+            keepers.add(Assignment::Device { folder, array: description.array, id: DeviceId(*id), file });
         }
         keepers
     }
@@ -106,13 +125,15 @@ impl Keepers {
 
     /// Ends all, and returns when they have ended.
     pub async fn stop(mut self) {
-        self.stop.send_replace(true);
         self.reports.close();
+        self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
+        self.stop_monitor.send_replace(true);
+        while self.monitor.join_next().await.is_some() {}
     }
 }
 
-/// One start of a device or lock server, wherever it runs.
+/// One start of one of them, wherever it runs.
 enum Started {
     Process(Box<process::ServerProcess>),
     Task(task::ServerTask),
@@ -208,8 +229,17 @@ async fn keep(
 impl Assignment {
     fn node(&self) -> NodeId {
         match self {
+            Assignment::Monitor { .. } => NodeId::Monitor,
             Assignment::Device { id, .. } => NodeId::Device(*id),
             Assignment::LockServer { id, .. } => NodeId::LockServer(*id),
+        }
+    }
+
+    fn folder(&self) -> &ArrayFolder {
+        match self {
+            Assignment::Monitor { folder }
+            | Assignment::Device { folder, .. }
+            | Assignment::LockServer { folder, .. } => folder,
         }
     }
 
@@ -219,9 +249,10 @@ impl Assignment {
     }
 }
 
-/// As people know a device or lock server.
+/// As people know it.
 pub fn name(node: NodeId) -> String {
     match node {
+        NodeId::Monitor => "the monitor".to_string(),
         NodeId::Device(id) => format!("device {id}"),
         NodeId::LockServer(id) => format!("lock server {id}"),
         NodeId::Host(generation) => format!("host {generation}"),
@@ -231,6 +262,7 @@ pub fn name(node: NodeId) -> String {
 /// Its number among its kind.
 pub fn number(node: NodeId) -> u16 {
     match node {
+        NodeId::Monitor => 0,
         NodeId::Device(id) => id.0,
         NodeId::LockServer(id) => id.0,
         NodeId::Host(_) => unreachable!("hosts are not kept running"),

@@ -1,4 +1,4 @@
-//! A device or lock server in a process of its own: `braid device serve` or `braid lockd`, bound to this one for life and death.
+//! A monitor, device or lock server in a process of its own: `braid monitord`, `braid device serve` or `braid lockd`, bound to this one for life and death.
 
 use super::{Assignment, Running, STOP_WAIT};
 use crate::failure::Failure;
@@ -22,13 +22,13 @@ impl ServerProcess {
         let program = std::env::current_exe()?;
         let mut command = Command::new(program);
         match assignment {
-            Assignment::Device { array, id, file } => {
+            Assignment::Monitor { .. } => command.arg("monitord"),
+            Assignment::Device { array, id, file, .. } => {
                 command.args(["device", "serve", "--array-id", &array.to_string(), "--id", &id.0.to_string()]).arg(file)
             }
-            Assignment::LockServer { folder, id } => {
-                command.args(["lockd", "--id", &id.0.to_string(), "--array"]).arg(folder.dir())
-            }
+            Assignment::LockServer { id, .. } => command.args(["lockd", "--id", &id.0.to_string()]),
         };
+        command.arg("--array").arg(assignment.folder().dir());
         let mut child = command
             .args(["--json", "--listen", &listen.to_string(), "--child-of", &std::process::id().to_string()])
             .stdin(Stdio::null())

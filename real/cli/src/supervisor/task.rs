@@ -1,9 +1,11 @@
-//! A device or lock server in a task of this process, in the same thread as the host.
+//! A monitor, device or lock server in a task of this process, in the same thread as the host.
 
 use super::{Assignment, Running, STOP_WAIT};
+use crate::daemon::MonitorAt;
 use crate::device::{DeviceFile, Expected};
 use crate::failure::Failure;
 use crate::lockd::LockDaemon;
+use crate::monitord::MonitorDaemon;
 use braid_shell::Address;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinError, JoinHandle, spawn_local};
@@ -41,9 +43,13 @@ impl ServerTask {
             };
             let outcome = async {
                 match assignment {
-                    Assignment::Device { array, id, file } => {
+                    Assignment::Monitor { folder } => {
+                        MonitorDaemon::open(&folder)?.serve(&listen, false, told, stopped).await
+                    }
+                    Assignment::Device { folder, array, id, file } => {
                         let expected = Expected { array: Some(array), id: Some(id) };
-                        DeviceFile::open(&file, expected)?.serve(&listen, false, told, stopped).await
+                        let monitor = MonitorAt::Folder(folder);
+                        DeviceFile::open(&file, expected)?.serve(&listen, monitor, false, told, stopped).await
                     }
                     Assignment::LockServer { folder, id } => {
                         LockDaemon::open(&folder, id)?.serve(&listen, false, told, stopped).await

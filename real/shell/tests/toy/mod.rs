@@ -276,7 +276,7 @@ pub async fn start_relay(id: u16, file: &Path, to: u16, address: Address) -> (Ad
     let device = NodeId::Device(DeviceId(to));
     let (_, nodes) = watch::channel([(device, address)].into());
     let relay = ToyRelay { device, asked: BTreeMap::new() };
-    let running = run_server(relay, us, (disk, EngineChoice::Threads), listener, nodes, counters.clone(), async {
+    let (_, running) = run_server(relay, us, (disk, EngineChoice::Threads), listener, nodes, counters.clone(), async {
         let _ = stopped.await;
     });
     (at, Running { counters, stop, task: tokio::spawn(running) })

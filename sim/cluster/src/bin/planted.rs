@@ -1,7 +1,10 @@
 //! Proves that the attack finds bugs: plants each of `bugs/*.patch` in a copy of the tree, and demands a failure.
 //!
-//! See `bugs/README.md`. The copy lies in a temporary folder and is removed in the end; the tree itself is not touched.
+//! See `bugs/README.md`. The copy lies in a temporary folder and is removed in the end; the tree itself is not touched. What
+//! attacks there is this program, too, built from the copy: it is much less to build than the command `braid`.
 
+use braid_cluster::Choices;
+use braid_cluster::attack::Attack;
 use braid_wire::Ordering;
 use std::error::Error;
 use std::ffi::OsStr;
@@ -9,14 +12,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 
-const USAGE: &str = "usage: planted [--runs N] [NAME…]
+const USAGE: &str = "usage: planted [--runs N] [NAME…], or planted --attack [--runs N] [ORDERING]
   --runs N   seeds in which each bug must be found (2000 unless told otherwise)
-  NAME       plant only bugs/NAME.patch";
+  NAME       plant only bugs/NAME.patch
+  --attack   plant nothing: attack the tree that this was built from, with the seeds from 0 on";
 /// Seeds in which a tree without planted bugs must be found right, or finding anything would prove nothing.
 const CONTROL_RUNS: u64 = 50;
 
 fn main() -> ExitCode {
     let mut runs = 2_000;
+    let mut attacks = false;
     let mut names = Vec::new();
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -25,9 +30,13 @@ fn main() -> ExitCode {
                 Some(number) => runs = number,
                 None => return usage("--runs needs a number"),
             },
+            ("--attack", _) => attacks = true,
             (_, true) => return usage(&format!("there is no option '{word}'")),
             _ => names.push(word),
         }
+    }
+    if attacks {
+        return attack(runs, names.first());
     }
     match plant_all(runs, &names) {
         Ok(true) => ExitCode::SUCCESS,
@@ -42,6 +51,24 @@ fn main() -> ExitCode {
 fn usage(problem: &str) -> ExitCode {
     eprintln!("{problem}\n{USAGE}");
     ExitCode::from(2)
+}
+
+/// What runs in the copy.
+fn attack(runs: u64, ordering: Option<&String>) -> ExitCode {
+    let ordering = match ordering.map(|name| name.parse::<Ordering>()).transpose() {
+        Ok(ordering) => ordering,
+        Err(problem) => return usage(&problem.to_string()),
+    };
+    let choices = Choices { ordering, ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(runs), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    match outcome.failures.first() {
+        Some(failure) => {
+            println!("{failure}");
+            ExitCode::FAILURE
+        }
+        None => ExitCode::SUCCESS,
+    }
 }
 
 /// True if every bug was found.
@@ -120,14 +147,14 @@ impl Copy {
             command.args(arguments).current_dir(&self.0).env("CARGO_TARGET_DIR", self.0.join("target"));
             command.output()
         };
-        let package = ["--profile", "simulation", "--quiet", "-p", "braid-cluster", "--bin", "attack"];
+        let package = ["--profile", "simulation", "--quiet", "-p", "braid-cluster", "--bin", "planted"];
         let built = in_copy(&[&["build"], &package[..]].concat())?;
         if !built.status.success() {
             return Err(format!("the tree does not build:\n{}", text(&built)).into());
         }
         let (runs, ordering) = (runs.to_string(), ordering.map(Ordering::name));
-        let under: Vec<&str> = ordering.into_iter().flat_map(|name| ["--ordering", name]).collect();
-        let output = in_copy(&[&["run"], &package[..], &["--", "--seed", "0", "--runs", &runs], &under].concat())?;
+        let under: Vec<&str> = ordering.into_iter().collect();
+        let output = in_copy(&[&["run"], &package[..], &["--", "--attack", "--runs", &runs], &under].concat())?;
         Ok((!output.status.success(), text(&output)))
     }
 }

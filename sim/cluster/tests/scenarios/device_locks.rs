@@ -1,7 +1,6 @@
 //! Locks of devices: deadlocks over several of them, and what becomes of locks in a restart.
 
 use crate::story::*;
-use braid_base::{DeviceId, NodeId};
 use braid_cluster::{Cluster, HostSlot};
 use braid_wire::{Command, Message, Ordering};
 use braid_world::Verdict;
@@ -14,11 +13,6 @@ fn array() -> (Cluster, HostSlot, HostSlot) {
 fn is_lock(message: &Message) -> bool {
     let Message::Request(request) = message else { return false };
     matches!(request.command, Command::Prewrite { .. } | Command::Read { .. })
-}
-
-fn restart(array: &mut Cluster, number: u16) {
-    array.crash(NodeId::Device(DeviceId(number)));
-    array.restart_device(DeviceId(number));
 }
 
 #[test]

@@ -2,7 +2,13 @@
 
 mod changes;
 mod cut_short;
+mod degraded;
 mod device_locks;
+mod epochs;
+mod failures;
 mod lock_servers;
+mod monitor;
+mod recovery;
+mod sleepers;
 mod story;
 mod timestamps;

@@ -1,10 +1,12 @@
 //! Where stories begin and end, and what they look at on their way.
 
-use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, NodeId};
-use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{HostOutcome, HostSuccess};
-use braid_wire::{Command, Message, Ordering, Outcome};
+use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, NodeId, Standing};
+use braid_cluster::{Cluster, HostSlot, Options, Role};
+use braid_host::HostCounters;
+use braid_machine::{HostError, HostOutcome, HostSuccess};
+use braid_wire::{Command, Message, Ordering, Outcome, Reply};
 use braid_world::Trace;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -14,6 +16,11 @@ pub const DONE: HostOutcome = Ok(HostSuccess::Done);
 /// What a user waits at most for a single failure: a lease and a second.
 pub const A_LEASE: Duration = Duration::from_secs(5);
 pub const LOCK_SERVER: NodeId = NodeId::LockServer(LockServerId(0));
+/// What keeps hosts apart, in all ways that there are.
+pub const KEPT_APART: [Ordering; 4] =
+    [Ordering::Timestamp, Ordering::DeviceLock, Ordering::ServerLock, Ordering::CallbackLock];
+/// Those who wait for the array to change don't wait longer.
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// Five devices, RAID 5, three stripes of four blocks, and a lock server if one is needed: every hostwrite of a block is a small
 /// write. There are two hosts.
@@ -46,6 +53,103 @@ pub fn is_abort(message: &Message) -> bool {
 
 pub fn carries_commits(message: &Message) -> bool {
     matches!(message, Message::Request(request) if !request.commits.is_empty())
+}
+
+pub fn is_answer(message: &Message, is: impl Fn(&Reply) -> bool) -> bool {
+    matches!(message, Message::Answer(answer) if is(&answer.reply))
+}
+
+pub fn is_written(message: &Message) -> bool {
+    is_answer(message, |reply| matches!(reply, Reply::Written { .. }))
+}
+
+pub fn restart(array: &mut Cluster, number: u16) {
+    array.crash(device(number));
+    array.restart_device(DeviceId(number));
+}
+
+/// Runs until something has come about.
+pub fn wait_until(array: &mut Cluster, what: &str, is_so: impl Fn(&Cluster) -> bool) {
+    let until = array.world.now().after(PATIENCE);
+    while !is_so(array) {
+        assert!(array.world.now() < until, "it never came about that {what}");
+        array.run_for(Duration::from_millis(5));
+    }
+}
+
+/// The epoch, as the monitor has made it durable.
+pub fn epoch(array: &Cluster) -> u32 {
+    array.membership().expect("the monitor is up").epoch.0
+}
+
+/// How a device stands, as the monitor has made it durable; none if the monitor can't tell yet.
+pub fn standing(array: &Cluster, number: u16) -> Option<Standing> {
+    Some(array.membership()?.member(DeviceId(number))?.standing)
+}
+
+/// Power fails at a device, and the others go on without it.
+pub fn lose(array: &mut Cluster, number: u16) {
+    array.crash(device(number));
+    wait_until(array, "it is out", |array| standing(array, number) == Some(Standing::Out));
+    array.run_for(Duration::from_millis(10));
+}
+
+/// A device starts again, and the others know that it has.
+pub fn welcome(array: &mut Cluster, number: u16) {
+    array.restart_device(DeviceId(number));
+    let returns = |array: &Cluster| matches!(standing(array, number), Some(Standing::Returning { .. }));
+    wait_until(array, "it is returning", returns);
+    array.run_for(Duration::from_millis(10));
+}
+
+/// Runs until a device has all that it missed.
+pub fn wait_in(array: &mut Cluster, number: u16) {
+    wait_until(array, "it is in", |array| standing(array, number) == Some(Standing::In));
+    array.run_for(Duration::from_millis(10));
+}
+
+pub fn counters(array: &Cluster, slot: HostSlot) -> HostCounters {
+    match array.world.machine(array.node(slot)) {
+        Some(Role::Host(host)) => host.counters(),
+        _ => panic!("the host is up"),
+    }
+}
+
+/// What a host reads.
+pub fn content(array: &mut Cluster, host: HostSlot, offset: u64, length: u64) -> Vec<u8> {
+    let read = array.read(host, offset, length);
+    match array.finish(read) {
+        Ok(HostSuccess::Data(parts)) => parts.concat(),
+        other => panic!("{length} bytes at {offset} can't be read: {other:?}"),
+    }
+}
+
+/// Writes, and is done.
+pub fn write(array: &mut Cluster, host: HostSlot, offset: u64, length: u64) {
+    let write = array.write(host, offset, length);
+    assert_eq!(array.finish(write), DONE, "{length} bytes at {offset}");
+}
+
+/// Fills the whole volume, and waits until all know that.
+pub fn fill(array: &mut Cluster, host: HostSlot) {
+    let stripe = array.volume().layout.stripe_blocks() * BLOCK;
+    for number in 0..array.volume().stripes() {
+        write(array, host, number * stripe, stripe);
+    }
+    array.run_for(Duration::from_secs(1));
+}
+
+/// It could not be done since these devices are away.
+pub fn lacks(outcome: &HostOutcome, numbers: &[u16]) -> bool {
+    let these = |devices: &[DeviceId]| devices.iter().map(|id| id.0).eq(numbers.iter().copied());
+    matches!(outcome, Err(HostError::Unavailable { devices }) if these(devices))
+}
+
+/// The blocks of its disk that a write brings to a device.
+pub fn blocks_written(message: &Message) -> BTreeSet<u64> {
+    let Message::Request(request) = message else { return BTreeSet::new() };
+    let Command::Write { pieces, .. } = &request.command else { return BTreeSet::new() };
+    pieces.iter().flat_map(|piece| piece.range.blocks()).collect()
 }
 
 /// Ends every story: at rest, nothing is left, nothing lost, parity right.

@@ -12,7 +12,16 @@ const PAUSE_MAX: Duration = Duration::from_secs(4 + 1);
 fn plan(hosts: &[&str]) -> Plan {
     let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
     // Cells that share blocks and stripes: whatever a crash leaves undecided stands in somebody's way.
-    Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go: false, seed: seed() }
+    Plan {
+        hosts,
+        workers: 4,
+        cells: 300,
+        cell_bytes: 3000,
+        begin: 100,
+        hosts_may_go: false,
+        apart: false,
+        seed: seed(),
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use braid_base::checksum::crc32c;
 use braid_processes::array::{Array, number};
 use braid_processes::data::{noise, seed};
 use braid_processes::nbd::{EIO, ENOSPC};
-use braid_processes::program::braid;
+use braid_processes::program::{braid, run};
 use braid_processes::scratch::{Loop, Mount, path_text};
 use braid_processes::{Client, Refusal, Scratch, tool};
 use std::fs::File;
@@ -99,11 +99,12 @@ fn a_device_of_a_newer_format_and_a_file_that_is_none_are_refused() {
             });
         }
     };
-    set_format(2);
+    let format = number(&braid(&["device", "inspect", path_text(&file), "--json"]).done().json()["format"]) as u8;
+    set_format(format + 1);
     let said = array.try_start(&[]).expect_err("it is too new").refused(1, "newer-format");
-    assert!(said.contains('2') && said.contains("device-4.braid"), "{said}");
+    assert!(said.contains(&(format + 1).to_string()) && said.contains("device-4.braid"), "{said}");
     braid(&["device", "check", path_text(&file), "--json"]).refused(1, "newer-format");
-    set_format(1);
+    set_format(format);
     array.start(&[]);
     assert_there(&array, &content);
     std::fs::write(array.scratch().path("none"), [0; 1 << 20]).expect("it can be written");
@@ -166,6 +167,82 @@ fn a_rotten_block_is_an_error_and_never_wrong_data() {
     client.write(0, &content[..4 * UNIT]).expect("it can be written over");
     assert_there(&array, &content);
     array.assert_sound("vol0");
+}
+
+#[test]
+fn an_array_comes_up_without_a_device_if_it_is_told_to_and_brings_it_what_it_missed() {
+    let (mut array, content) = written();
+    let (file, aside) = (array.device_file(2), array.scratch().path("aside"));
+    std::fs::rename(&file, &aside).expect("it can be moved");
+    array.try_start(&[]).expect_err("it is not there").refused(3, "no-such-file");
+    array.start(&["--degraded"]);
+    let status = array.await_volume(0, "degraded");
+    assert_eq!(status["devices"][2]["standing"], "out", "{status:#}");
+    assert!(status["devices"][2]["state"].as_str().is_some_and(|state| state.starts_with("down: ")), "{status:#}");
+    assert_there(&array, &content);
+    let newer = noise(seed(), 16 * UNIT);
+    Client::open(&array.nbd()).write(5000, &newer).expect("a write works");
+    array.down();
+    // Brought back while nobody runs the array.
+    std::fs::rename(&aside, &file).expect("it can be moved back");
+    array.start(&[]);
+    array.await_volume(0, "healthy");
+    let there = Client::open(&array.nbd()).read(5000, newer.len()).expect("a read works");
+    assert!(there == newer, "what was written meanwhile is there");
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn one_device_with_a_full_disk_refuses_what_is_new_there_and_nothing_else() {
+    // Larger than what devices set aside ahead of their needs.
+    let mut array = Array::up(&["--size", "64MiB", "--volume", "vol0:128MiB"]);
+    let content = noise(seed(), 16 * UNIT);
+    Client::open(&array.nbd()).write(0, &content).expect("a write works");
+    array.down();
+    // The third device on a small disk of its own, which others fill.
+    let image = array.scratch().path("disk");
+    File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("a sparse file can be made");
+    let block = Loop::attach(&image);
+    tool("mkfs.ext4", &["-q", "-m", "0", &block.device]);
+    let mount = Mount::new(&[], &block.device, &array.scratch().path("mnt"));
+    let (file, there) = (array.device_file(2), array.scratch().path("mnt/device"));
+    tool("cp", &["--sparse=always", path_text(&file), path_text(&there)]);
+    std::fs::remove_file(&file).expect("it can be removed");
+    std::os::unix::fs::symlink(&there, &file).expect("it can be linked");
+    let ballast = array.scratch().path("mnt/ballast");
+    array.start(&[]);
+    let room = run("df", &["--output=avail", "--block-size=1", path_text(&there)]).done().stdout;
+    let room: u64 = room.lines().last().and_then(|line| line.trim().parse().ok()).expect("df says how much");
+    tool("fallocate", &["--length", &(room - (4 << 20)).to_string(), path_text(&ballast)]);
+
+    let mut client = Client::open(&array.nbd());
+    let piece = |number: usize, round: u64| noise(number as u64 ^ (round << 32), 1 << 20);
+    let mut pieces = 2;
+    let refusal = loop {
+        assert!(pieces < 128, "the disk is never full");
+        match client.write((pieces as u64) << 20, &piece(pieces, 0)) {
+            Ok(()) => pieces += 1,
+            Err(refusal) => break refusal,
+        }
+    };
+    assert!(matches!(refusal, Refusal::Said(ENOSPC)), "{refusal:?}");
+    assert!(pieces > 2, "something did fit");
+    for number in 2..pieces {
+        assert!(client.read((number as u64) << 20, 1 << 20).expect("a read works") == piece(number, 0));
+        client.write((number as u64) << 20, &piece(number, 1)).expect("what has its space can be written over");
+    }
+    assert_there(&array, &content);
+    let status = array.await_volume(0, "healthy");
+    assert_eq!(number(&status["epoch"]), 1, "nobody was taken out for that: {status:#}");
+    std::fs::remove_file(&ballast).expect("it can be removed");
+    client.write((pieces as u64) << 20, &piece(pieces, 2)).expect("there is room again");
+    for number in 2..pieces {
+        assert!(client.read((number as u64) << 20, 1 << 20).expect("a read works") == piece(number, 1));
+    }
+    drop(client);
+    array.assert_sound("vol0");
+    array.down();
+    mount.unmount();
 }
 
 #[test]

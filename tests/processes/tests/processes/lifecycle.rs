@@ -26,9 +26,10 @@ fn status_tells_what_is_before_while_and_after_it_is_up() {
     let status = array.status();
     assert_eq!(entries(&status), entries(array.ready()));
     assert_eq!((&status["up"], &status["ready"]), (&Value::Bool(true), &Value::Bool(true)));
-    assert_eq!(status["volumes"][0]["state"], "available");
+    assert_eq!(status["volumes"][0]["state"], "healthy");
+    assert_eq!((number(&status["epoch"]), &status["monitor"]["state"]), (1, &Value::from("serving")), "{status:#}");
     for device in status["devices"].as_array().expect("devices are listed") {
-        assert_eq!(device["state"], "serving");
+        assert_eq!((&device["state"], &device["standing"]), (&Value::from("serving"), &Value::from("in")));
         assert!(Path::new(&text(&device["file"])).exists());
     }
     array.down();
@@ -176,7 +177,19 @@ fn every_layout_keeps_its_parity() {
 
 #[test]
 fn help_and_completions_come_without_an_array() {
-    for command in ["up", "down", "status", "volume", "volume create", "volume check", "device serve", "nbd", "bench"] {
+    for command in [
+        "up",
+        "down",
+        "status",
+        "volume",
+        "volume create",
+        "volume check",
+        "device serve",
+        "nbd",
+        "lockd",
+        "monitord",
+        "bench",
+    ] {
         let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         let said = braid(&arguments).done().stdout;
         assert!(said.contains("Usage: braid") && said.lines().count() > 8, "{command}: {said}");

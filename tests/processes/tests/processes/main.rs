@@ -8,6 +8,8 @@
 //! | `hosts` | several servers that write the same stripes, or the same blocks, at once |
 //! | `orderings` | volumes whose ordering is changed under load; lock servers that die |
 //! | `crashes` | `kill -9` of devices, servers, and everything |
+//! | `failures` | one part after the other dies or stands still; what `status` tells of it |
+//! | `links` | a device whose link to the others is cut and healed |
 //! | `lifecycle` | up, status, volumes, down, signals |
 //! | `mistakes` | what people get wrong, and what they are told |
 //! | `strangers` | garbage on ports, clients that vanish, devices that stand still |
@@ -17,9 +19,11 @@ mod bench;
 mod clients;
 mod crashes;
 mod damage;
+mod failures;
 mod file_system;
 mod hosts;
 mod lifecycle;
+mod links;
 mod mistakes;
 mod orderings;
 mod strangers;

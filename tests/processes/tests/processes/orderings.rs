@@ -25,7 +25,16 @@ fn up(arguments: &[&str]) -> Array {
 /// Cells that meet within blocks.
 fn plan(hosts: &[&str]) -> Plan {
     let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
-    Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go: false, seed: seed() }
+    Plan {
+        hosts,
+        workers: 4,
+        cells: 300,
+        cell_bytes: 3000,
+        begin: 100,
+        hosts_may_go: false,
+        apart: false,
+        seed: seed(),
+    }
 }
 
 #[track_caller]
@@ -34,7 +43,7 @@ fn set_ordering(array: &Array, ordering: &str) -> Value {
     assert_eq!(said["ordering"], ordering);
     let status = array.status();
     assert_eq!(status["volumes"][0]["ordering"], ordering, "{status:#}");
-    assert_eq!(status["volumes"][0]["state"], "available", "{status:#}");
+    assert_eq!(status["volumes"][0]["state"], "healthy", "{status:#}");
     said
 }
 
@@ -168,7 +177,7 @@ fn a_change_that_is_killed_half_way_is_put_right_and_hosts_go_on() {
         child.kill().expect("it can be killed");
         child.wait().expect("it can be waited for");
         seen.push(state);
-        array.await_status("the volume is available again", |status| status["volumes"][0]["state"] == "available");
+        array.await_status("the volume is healthy again", |status| status["volumes"][0]["state"] == "healthy");
         load.go_on();
         println!("killed while {state}: the longest pause of a writer was {:?}", load.take_longest());
     }

@@ -2,11 +2,12 @@
 
 use super::array_id;
 use crate::commands::Common;
+use crate::daemon::{self, MonitorAt};
 use crate::device::{DeviceFile, Expected};
 use crate::failure::Failure;
-use crate::output;
 use crate::signals::{self, Signals};
 use braid_base::{ArrayId, DeviceId};
+use braid_control::ArrayFolder;
 use braid_shell::Address;
 use serde_json::json;
 use std::path::PathBuf;
@@ -14,10 +15,11 @@ use std::process::ExitCode;
 
 /// Serve a device to the hosts of its array
 ///
+/// It serves while the array's monitor says that it may: `braid monitord`.
 /// Prints where it listens once it serves. Ends with Ctrl-C or SIGTERM; being killed loses nothing that was acknowledged.
 /// Whoever can reach the address can read and write the device: keep it to networks that you trust.
 ///
-/// Example: `braid device serve /srv/d5.braid --listen 10.0.0.5:7005`
+/// Example: `braid device serve /srv/d5.braid --listen 10.0.0.5:7005 --monitor 10.0.0.5:7200`
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The file or disk
@@ -31,6 +33,9 @@ pub struct Arguments {
     /// Refuse it unless it is this device of its array
     #[arg(long, value_name = "NUMBER")]
     id: Option<u16>,
+    /// Where the array's monitor listens [default: as the folder of --array says]
+    #[arg(long, value_name = "ADDR")]
+    monitor: Option<Address>,
     /// Die with this process, which must be the parent
     #[arg(long, hide = true)]
     child_of: Option<u32>,
@@ -46,21 +51,30 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let device = DeviceFile::open(&arguments.file, expected)?;
     let superblock = *device.superblock();
     let serving = |address: &Address| {
-        output::print(
-            common.json,
-            || {
-                json!({
-                    "schema": 1,
-                    "ready": true,
-                    "address": address.to_string(),
-                    "array": superblock.array.to_string(),
-                    "id": superblock.device.0,
-                    "pid": std::process::id(),
-                })
-            },
-            || format!("device {} of array {} serves at {address}\n", superblock.device, superblock.array),
-        );
+        let name = format!("device {} of array {}", superblock.device, superblock.array);
+        let more = json!({"array": superblock.array.to_string(), "id": superblock.device.0});
+        daemon::announce(common.json, &name, address, more);
     };
-    device.serve(&arguments.listen, true, serving, signals.asked_to_end()).await?;
+    let monitor = match arguments.monitor {
+        Some(address) => MonitorAt::Address(address),
+        None => MonitorAt::Folder(monitor_folder(common, superblock.array)?),
+    };
+    device.serve(&arguments.listen, monitor, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The folder that says where the monitor is.
+fn monitor_folder(common: &Common, array: ArrayId) -> Result<ArrayFolder, Failure> {
+    let folder = common.folder();
+    let found = folder.describe().map_err(|error| {
+        Failure::from(error)
+            .of("the device must know where the array's monitor is")
+            .hint("say it with --monitor HOST:PORT, or name the array's folder with --array")
+    })?;
+    if found.array != array {
+        let message =
+            format!("the device belongs to array {array}, not to {} in {}", found.array, folder.dir().display());
+        return Err(Failure::failed("wrong-array", message).hint("--array names the array's folder; or give --monitor"));
+    }
+    Ok(folder)
 }

@@ -1,4 +1,8 @@
-//! `braid sim`: the experiments of the papers, on modelled hardware.
+//! `braid sim`: the experiments of the papers, on modelled hardware; and the attack, under faults.
+
+mod attack;
+mod matrix;
+mod replay;
 
 use crate::commands::Common;
 use crate::failure::Failure;
@@ -15,12 +19,17 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Run the papers' experiments on modelled hardware, with the protocol code of real arrays
+/// Simulate arrays, with the protocol code of real ones: attack them, or run the papers' experiments
 ///
-/// Each experiment prints its numbers beside those of the paper and leaves NAME.csv, NAME.json and a plot for each part of the figure;
+/// `attack` runs whole arrays under every fault that there is, and checks that nothing is lost or out of order; `replay` shows
+/// one such run step by step; `matrix` lets every node of a tiny array lose power at every step. What may go wrong, and what must hold then: docs/reliability.md.
+///
+/// `run` measures on modelled hardware. Each experiment prints its numbers beside those of the paper and leaves NAME.csv, NAME.json and a plot for each part of the figure;
 /// `report` makes one page of all. A run is decided by its seed. What is modelled, and what is assumed: docs/simulator.md.
 ///
 /// Examples:
+///   braid sim attack --time 5m
+///   braid sim replay 8127
 ///   braid sim list
 ///   braid sim run shared-array-fig6
 ///   braid sim run shared-array-fig10-left --set workload.read_fraction=0.5 --out half-reads
@@ -34,6 +43,9 @@ pub enum Command {
     Run(Run),
     /// Make one HTML page of a folder of results
     Report(Report),
+    Attack(attack::Arguments),
+    Replay(replay::Arguments),
+    Matrix(matrix::Arguments),
 }
 
 /// What `list` takes.
@@ -84,6 +96,9 @@ pub fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure> {
         Command::List(arguments) => list(&arguments, common),
         Command::Run(arguments) => execute_run(&arguments, common),
         Command::Report(arguments) => execute_report(&arguments, common),
+        Command::Attack(arguments) => attack::execute(arguments, common),
+        Command::Replay(arguments) => replay::execute(&arguments, common),
+        Command::Matrix(arguments) => matrix::execute(&arguments, common),
     }
 }
 

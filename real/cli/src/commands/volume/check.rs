@@ -5,17 +5,20 @@ use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::session::{Session, require_up};
 use crate::volumes;
+use braid_base::DeviceId;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_shell::HostClient;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use tokio::task::JoinSet;
 
 /// Compare the parity of every stripe with its data
 ///
-/// Works while the volume is in use. Prints how many stripes were checked, how many are bad (parity and data differ) and how many
-/// could not be read because a block of them is damaged. Ends with status 4 if any stripe is bad or unreadable.
+/// Works while the volume is in use. Prints how many stripes were checked, how many are bad (parity and data differ), how many could
+/// not be read because a block of them is damaged, and how many could not be checked because a device is out or has yet to catch
+/// up: those are served, but there is nothing to compare. Ends with status 4 if any stripe is bad or unreadable.
 ///
 /// Example: `braid volume check vol0 --reconstruct`
 #[derive(clap::Args)]
@@ -39,13 +42,18 @@ struct Findings {
     stripes: u64,
     bad: Vec<u64>,
     unreadable: Vec<u64>,
+    unchecked: u64,
+    /// For want of these.
+    lacks: BTreeSet<DeviceId>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum Finding {
     Good,
     Bad,
     Unreadable,
+    /// These devices are out, or have yet to catch up.
+    Unchecked(Vec<DeviceId>),
 }
 
 /// Checks all, and says what was found.
@@ -72,13 +80,21 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
                 "stripes": found.stripes,
                 "bad": found.bad.len(),
                 "unreadable": found.unreadable.len(),
+                "unchecked": found.unchecked,
+                "lacks": found.lacks.iter().map(|device| device.0).collect::<Vec<_>>(),
                 "first_bad": named(&found.bad),
                 "first_unreadable": named(&found.unreadable),
             })
         },
         || {
             let (bad, unreadable) = (found.bad.len(), found.unreadable.len());
-            let mut text = format!("{} stripes checked, {bad} bad, {unreadable} unreadable\n", found.stripes);
+            let checked = found.stripes - found.unchecked;
+            let mut text = format!("{checked} stripes checked, {bad} bad, {unreadable} unreadable\n");
+            if found.unchecked > 0 {
+                let devices: Vec<String> = found.lacks.iter().map(|device| device.to_string()).collect();
+                let devices = devices.join(", ");
+                text += &format!("{} stripes not checked: {devices} must be in, and is not\n", found.unchecked);
+            }
             if bad > 0 {
                 text +=
                     &format!("bad stripes: {:?}{}\n", named(&found.bad), if bad > NAMED { " and more" } else { "" });
@@ -114,6 +130,10 @@ async fn check(session: &Session, name: &str, reconstruct: bool) -> Result<Findi
             Finding::Good => {}
             Finding::Bad => found.bad.push(stripe),
             Finding::Unreadable => found.unreadable.push(stripe),
+            Finding::Unchecked(devices) => {
+                found.unchecked += 1;
+                found.lacks.extend(devices);
+            }
         }
         progress.inc(1);
     }
@@ -132,7 +152,7 @@ async fn check_stripe(
     match client.call(HostRequest::Check { volume: volume.id, stripe }).await {
         Ok(HostSuccess::Checked { matches: true }) => {}
         Ok(_) => return Ok(Finding::Bad),
-        Err(error) => return unreadable(error),
+        Err(error) => return not_compared(error),
     }
     if !reconstruct {
         return Ok(Finding::Good);
@@ -147,11 +167,11 @@ async fn check_stripe(
         loop {
             let rebuilt = match client.call(HostRequest::Reconstruct { volume: volume.id, offset, length }).await {
                 Ok(success) => content(success),
-                Err(error) => return unreadable(error),
+                Err(error) => return not_compared(error),
             };
             let there = match client.call(HostRequest::Read { volume: volume.id, offset, length }).await {
                 Ok(success) => content(success),
-                Err(error) => return unreadable(error),
+                Err(error) => return not_compared(error),
             };
             if rebuilt == there {
                 break;
@@ -165,9 +185,10 @@ async fn check_stripe(
     Ok(Finding::Good)
 }
 
-fn unreadable(error: HostError) -> Result<Finding, HostError> {
+fn not_compared(error: HostError) -> Result<Finding, HostError> {
     match error {
         HostError::Device { failure: braid_wire::Failure::Lost { .. }, .. } => Ok(Finding::Unreadable),
+        HostError::Unavailable { devices } => Ok(Finding::Unchecked(devices)),
         other => Err(other),
     }
 }

@@ -6,8 +6,9 @@ use crate::session::{Session, require_up};
 use crate::volumes::{self, Plan};
 use crate::{creation, output};
 use braid_base::units::format_size;
-use braid_layout::Scheme;
+use braid_layout::{Atomicity, Scheme};
 use braid_wire::Ordering;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -33,6 +34,15 @@ pub struct Arguments {
     /// How hosts are kept apart: docs/orderings.md; with none, one host at a time, or parity breaks
     #[arg(long, value_parser = ordering(), default_value = "timestamp")]
     ordering: Ordering,
+    /// What a failure may leave of a write: all of it or nothing, or anything of it, with parity put right later
+    #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND")]
+    atomicity: Atomicity,
+}
+
+/// Reads an atomicity for an argument; shells complete it.
+fn atomicity() -> impl TypedValueParser<Value = Atomicity> {
+    PossibleValuesParser::new(creation::ATOMICITIES.map(creation::atomicity_name))
+        .map(|name| creation::atomicity(&name).expect("only names of atomicities are possible"))
 }
 
 /// Makes it.
@@ -50,6 +60,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         },
         unit: arguments.unit.unwrap_or(description.creation.unit),
         ordering: arguments.ordering,
+        atomicity: arguments.atomicity,
     };
     creation::layout(plan.scheme, description.devices.len(), plan.unit)?;
     require_up(&folder)?;

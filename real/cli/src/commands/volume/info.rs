@@ -41,6 +41,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 line("stripe unit", format_size(entry.unit)),
                 line("stripes", volume.stripes().to_string()),
                 line("ordering", entry.ordering.clone()),
+                line("atomicity", entry.atomicity.clone()),
                 line("devices", devices.join(" ")),
                 line("on each device", format_size(component)),
             ])

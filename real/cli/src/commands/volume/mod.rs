@@ -45,6 +45,7 @@ fn json(volume: &VolumeEntry) -> serde_json::Value {
         "unit": volume.unit,
         "devices": volume.devices,
         "ordering": volume.ordering,
+        "atomicity": volume.atomicity,
         "state": volume.state.name(),
     })
 }

@@ -1,0 +1,345 @@
+//! Leases, epochs and what they do to what is under way (`docs/membership.md`), with a monitor that the tests play.
+
+use crate::bench::*;
+use braid_base::{BlockRange, DeviceId, Epoch, Generation, Membership, ObjectId, Standing};
+use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Rejection, Reply, Step, Task, Vote};
+use std::time::Duration;
+
+const A: Generation = Generation(1);
+const B: Generation = Generation(2);
+const RANGE: BlockRange = BlockRange { start: 3, count: 2 };
+const LEASE: Duration = Duration::from_secs(4);
+const MOMENT: Duration = Duration::from_millis(1);
+/// Without redundancy: nobody does without it.
+const PLAIN: ObjectId = ObjectId(9);
+
+/// The next epoch after the device's, with some changes.
+fn next(bench: &Bench, change: impl FnOnce(&mut Membership)) -> Membership {
+    let mut membership = bench.device.membership().expect("it lives by one").clone();
+    membership.epoch = membership.epoch.next();
+    change(&mut membership);
+    membership
+}
+
+/// A device comes to stand so, from this epoch on if that begins a presence or an absence.
+fn stands(membership: &mut Membership, number: u16, standing: Standing) {
+    let epoch = membership.epoch;
+    let member = membership.member_mut(DeviceId(number)).expect("it is a member");
+    if standing != Standing::In {
+        member.since = epoch;
+    }
+    member.standing = standing;
+}
+
+/// The others have gone on without the device, and now it is back.
+fn return_from_absence(bench: &mut Bench) {
+    let out = next(bench, |membership| stands(membership, 0, Standing::Out));
+    let mut back = out.clone();
+    back.epoch = out.epoch.next();
+    stands(&mut back, 0, Standing::Returning { helper: None });
+    bench.tell(Some(back));
+}
+
+fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
+    bench.say(actor.id.host, actor.prewrite(RANGE));
+    assert!(matches!(bench.hear(actor.id.host), Some(Reply::Accepted { .. })));
+    bench.say(actor.id.host, actor.write(RANGE, fill));
+    assert!(matches!(bench.hear(actor.id.host), Some(Reply::Written { .. })));
+}
+
+fn vote(bench: &mut Bench, actor: Actor) -> Vote {
+    bench.say(B, actor.resolve());
+    match bench.hear(B) {
+        Some(Reply::Vote { vote, .. }) => vote,
+        other => panic!("it is asked what it knows: {other:?}"),
+    }
+}
+
+#[test]
+fn a_lease_runs_from_when_it_was_asked_for_however_late_the_answer_is() {
+    let mut bench = Bench::with_monitor();
+    let asked = bench.now.time;
+    bench.pass(LEASE - MOMENT);
+    assert!(bench.device.has_lease(bench.now.time));
+    bench.tell_late(None, asked);
+    bench.pass(MOMENT);
+    assert!(!bench.device.has_lease(bench.now.time), "the monitor has counted from before");
+    let later = bench.now.time;
+    bench.pass(Duration::from_secs(1));
+    bench.tell_late(None, later);
+    // Answers overtake each other, and some are of another life of the device, whose clock counted otherwise.
+    bench.tell_late(None, asked);
+    bench.tell_late(None, later.after(Duration::from_secs(1_000)));
+    bench.pass(Duration::from_secs(3) - MOMENT);
+    assert!(bench.device.has_lease(bench.now.time));
+    bench.pass(MOMENT);
+    assert!(!bench.device.has_lease(bench.now.time));
+}
+
+#[test]
+fn without_a_lease_nobody_is_served_and_nothing_is_changed() {
+    let mut bench = Bench::with_monitor();
+    let writer = Actor::new(A, 1, bench.stamp(A, 0));
+    prepare(&mut bench, writer, 7);
+    bench.pass(LEASE + MOMENT * 100);
+    bench.renewals.clear();
+    let actor = Actor::new(A, 2, bench.stamp(A, 0));
+    for command in [
+        Command::Heartbeat,
+        actor.read(RANGE),
+        actor.prewrite(RANGE),
+        actor.write(RANGE, 1),
+        writer.decide(Outcome::Abort),
+        writer.resolve(),
+        Command::Forget { transaction: writer.id },
+        Command::Manage { ticket: 5, task: Task::RemoveObject { object: OBJECT } },
+    ] {
+        bench.say_with(A, vec![1], command.clone());
+        assert_eq!(bench.hear(A), None, "{command:?}");
+    }
+    assert!(!bench.renewals.is_empty(), "it asks for its lease");
+    bench.tell(None);
+    assert_eq!(vote(&mut bench, writer), Vote::Prepared, "not even the commits that rode were heard");
+}
+
+#[test]
+fn whoever_looks_is_answered_lease_or_not() {
+    let mut bench = Bench::with_monitor();
+    bench.pass(LEASE * 2);
+    for (ticket, epoch) in [(1, EPOCH), (2, Epoch(77))] {
+        bench.epoch = epoch;
+        bench.say(A, Command::Manage { ticket, task: Task::Inspect });
+        assert!(matches!(bench.hear(A), Some(Reply::Managed { result: Ok(_), .. })));
+    }
+    bench.say(A, Command::Manage { ticket: 3, task: Task::ListObjects });
+    assert_eq!(bench.hear(A), None);
+}
+
+#[test]
+fn a_new_device_asks_who_is_in_and_serves_nobody_before_it_knows() {
+    let mut bench = Bench::started(true);
+    assert_eq!(bench.epoch_told(), Some(Epoch(0)));
+    bench.tell(None);
+    bench.say(A, Command::Heartbeat);
+    assert!(bench.heard.is_empty() && !bench.device.has_lease(bench.now.time));
+    bench.renewals.clear();
+    bench.pass(Duration::from_millis(100));
+    assert!(!bench.renewals.is_empty(), "it asks soon again");
+    bench.tell(Some(Membership::first(DEVICES)));
+    assert!(bench.device.has_lease(bench.now.time));
+}
+
+#[test]
+fn it_lives_by_an_epoch_when_that_is_durable_and_serves_nobody_meanwhile() {
+    let mut bench = Bench::with_monitor();
+    let reader = Actor::new(A, 1, bench.stamp(A, 0));
+    bench.stalled = true;
+    bench.renewals.clear();
+    let membership = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    bench.tell(Some(membership.clone()));
+    for epoch in [EPOCH, membership.epoch] {
+        bench.epoch = epoch;
+        bench.say(A, reader.read(RANGE));
+        assert_eq!(bench.hear(A), None, "{epoch}");
+    }
+    assert!(!bench.device.has_lease(bench.now.time));
+    assert!(bench.renewals.iter().all(|request| request.epoch == EPOCH), "nobody is told before");
+    bench.stalled = false;
+    bench.run_disk();
+    assert_eq!(bench.epoch_told(), Some(membership.epoch), "and then at once");
+    bench.say(A, reader.read(RANGE));
+    assert!(matches!(bench.hear(A), Some(Reply::Data { .. })));
+    bench.restart();
+    assert_eq!(bench.device.membership(), Some(&membership));
+    assert!(!bench.device.has_lease(bench.now.time), "a lease is not kept");
+}
+
+#[test]
+fn an_epoch_that_was_not_durable_when_power_failed_is_heard_of_again() {
+    let mut bench = Bench::with_monitor();
+    bench.stalled = true;
+    let membership = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    bench.tell(Some(membership.clone()));
+    bench.restart();
+    assert_eq!((bench.device.membership().map(|held| held.epoch), bench.epoch_told()), (Some(EPOCH), Some(EPOCH)));
+    bench.tell(Some(membership.clone()));
+    assert_eq!(bench.device.membership(), Some(&membership));
+}
+
+#[test]
+fn news_of_an_earlier_epoch_or_the_same_is_no_news() {
+    let mut bench = Bench::with_monitor();
+    let first = bench.device.membership().expect("it has one").clone();
+    let second = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    bench.tell(Some(second.clone()));
+    let mut other = second.clone();
+    stands(&mut other, 2, Standing::Out);
+    for late in [first, other] {
+        bench.tell(Some(late));
+        assert_eq!(bench.device.membership(), Some(&second));
+    }
+}
+
+#[test]
+fn requests_of_another_epoch_are_refused_with_the_right_one() {
+    let mut bench = Bench::with_monitor();
+    let second = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    bench.tell(Some(second));
+    let wrong = Reply::Rejected { rejection: Rejection::WrongEpoch { current: Epoch(2) } };
+    for epoch in [0, 1, 3] {
+        bench.renewals.clear();
+        bench.pass(Duration::from_millis(100));
+        bench.epoch = Epoch(epoch);
+        let actor = Actor::new(A, 1, bench.stamp(A, 0));
+        for command in [Command::Heartbeat, actor.prewrite(RANGE), actor.resolve()] {
+            bench.say_with(A, vec![1], command);
+            assert_eq!(bench.hear(A), Some(wrong.clone()));
+        }
+        assert_eq!(bench.renewals.len(), usize::from(epoch > 2), "a later one is news: {epoch}");
+    }
+}
+
+#[test]
+fn what_was_only_announced_is_dropped_when_others_are_in() {
+    for (object, ordering) in [(OBJECT, Ordering::Timestamp), (LOCKED, Ordering::DeviceLock)] {
+        let mut bench = Bench::with_monitor();
+        let one = Actor::new(A, 1, bench.stamp(A, 0)).on(object, ordering);
+        bench.say(A, one.prewrite(RANGE));
+        assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
+        // Another one waits for it, to write or to read.
+        let waits = Actor::new(B, 1, bench.stamp(B, 10)).on(object, ordering);
+        bench.say(B, waits.read(RANGE));
+        assert_eq!(bench.hear(B), None);
+        let second = next(&bench, |membership| stands(membership, 3, Standing::Out));
+        bench.tell(Some(second));
+        bench.say(A, one.write(RANGE, 1));
+        let reply = bench.hear(A);
+        assert!(matches!(reply, Some(Reply::Refused { step: Step::Write, .. })), "{ordering}: {reply:?}");
+        assert_eq!((bench.hear(B), bench.device.waiting(), bench.device.locks()), (None, 0, 0), "{ordering}");
+        let again = Actor::new(B, 2, bench.stamp(B, 20)).on(object, ordering);
+        bench.say(B, again.read(RANGE));
+        assert!(matches!(bench.hear(B), Some(Reply::Data { .. })), "{ordering}: nothing is in its way");
+    }
+}
+
+#[test]
+fn what_was_announced_stays_when_only_hosts_are_kept_out() {
+    let mut bench = Bench::with_monitor();
+    let one = Actor::new(A, 1, bench.stamp(A, 0));
+    bench.say(A, one.prewrite(RANGE));
+    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
+    let second = next(&bench, |membership| membership.fence.also.extend([B]));
+    bench.tell(Some(second));
+    bench.say(A, one.write(RANGE, 1));
+    assert!(matches!(bench.hear(A), Some(Reply::Written { .. })));
+}
+
+#[test]
+fn intents_stay_through_an_epoch_in_which_the_device_stays() {
+    let mut bench = Bench::with_monitor();
+    let one = Actor::new(A, 1, bench.stamp(A, 0));
+    prepare(&mut bench, one, 7);
+    let second = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    bench.tell(Some(second));
+    assert_eq!(vote(&mut bench, one), Vote::Prepared);
+    bench.restart();
+    bench.tell(None);
+    assert_eq!(vote(&mut bench, one), Vote::Prepared);
+}
+
+#[test]
+fn a_host_that_is_kept_out_is_refused_now_and_after_a_restart_and_holds_up_nobody() {
+    let mut bench = Bench::with_monitor();
+    let one = Actor::new(A, 1, bench.stamp(A, 0));
+    bench.say(A, one.prewrite(RANGE));
+    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
+    let reader = Actor::new(B, 1, bench.stamp(B, 10));
+    bench.say(B, reader.read(RANGE));
+    assert_eq!(bench.hear(B), None, "it waits for the write that was announced");
+    let second = next(&bench, |membership| membership.fence.also.extend([A]));
+    bench.tell(Some(second));
+    assert!(matches!(bench.hear(B), Some(Reply::Data { .. })));
+    for restarted in [false, true] {
+        if restarted {
+            bench.restart();
+            bench.tell(None);
+        }
+        assert!(bench.device.keeps_out(A) && !bench.device.keeps_out(B));
+        // Whatever it says, and in whichever epoch.
+        for (epoch, command) in [(1, one.write(RANGE, 1)), (2, one.write(RANGE, 1)), (2, Command::Heartbeat)] {
+            bench.epoch = Epoch(epoch);
+            bench.say(A, command);
+            assert_eq!(bench.hear(A), Some(Reply::Rejected { rejection: Rejection::Fenced }));
+        }
+    }
+}
+
+#[test]
+fn a_returning_device_is_written_and_not_read_until_it_is_in() {
+    let mut bench = Bench::with_monitor();
+    return_from_absence(&mut bench);
+    let one = Actor::new(A, 1, bench.stamp(A, 0));
+    let absent = |step| Some(Reply::Failed { transaction: one.id, step, failure: Failure::Absent });
+    bench.say(A, one.read(RANGE));
+    assert_eq!(bench.hear(A), absent(Step::Read));
+    bench.say(A, one.read_and_prewrite(RANGE));
+    assert_eq!(bench.hear(A), absent(Step::Prewrite));
+    prepare(&mut bench, one, 7);
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    bench.pass_with_lease(Duration::from_secs(1));
+    bench.restart();
+    bench.tell(None);
+    let late = Actor::new(A, 2, bench.stamp(A, 2_000_000));
+    bench.say(A, late.read(RANGE));
+    assert!(matches!(bench.hear(A), Some(Reply::Failed { failure: Failure::Absent, .. })), "it has not forgotten");
+    let whole = next(&bench, |membership| stands(membership, 0, Standing::In));
+    bench.tell(Some(whole));
+    let reader = Actor::new(A, 3, bench.stamp(A, 3_000_000));
+    bench.say(A, reader.read(RANGE));
+    assert_eq!(bench.hear(A).map(|reply| fills(&reply)), Some(vec![7, 7]));
+}
+
+#[test]
+fn a_device_that_is_out_serves_nobody_whatever_lease_it_has() {
+    let mut bench = Bench::with_monitor();
+    let out = next(&bench, |membership| stands(membership, 0, Standing::Out));
+    bench.tell(Some(out));
+    bench.say(A, Command::Heartbeat);
+    assert!(bench.heard.get(&A).is_none_or(|heard| heard.is_empty()));
+    assert!(!bench.device.has_lease(bench.now.time));
+}
+
+#[test]
+fn after_an_absence_what_was_undecided_is_gone_but_for_what_nobody_else_could_decide() {
+    let mut bench = Bench::with_monitor();
+    let task = Task::CreateObject { object: PLAIN, blocks: BLOCKS, ordering: Ordering::Timestamp, redundant: false };
+    bench.say(A, Command::Manage { ticket: 50, task });
+    assert!(matches!(bench.hear(A), Some(Reply::Managed { result: Ok(_), .. })));
+    let one = Actor::new(A, 101, bench.stamp(A, 0));
+    let plain = Actor::new(A, 102, bench.stamp(A, 1)).on(PLAIN, Ordering::Timestamp);
+    prepare(&mut bench, one, 7);
+    prepare(&mut bench, plain, 8);
+    return_from_absence(&mut bench);
+    assert_eq!(vote(&mut bench, one), Vote::NeverPrepared, "the others have decided it");
+    assert_eq!(vote(&mut bench, plain), Vote::Prepared, "nobody has, without it");
+    // A late commit of what is gone changes nothing.
+    bench.say(B, one.decide(Outcome::Commit));
+    bench.hear(B);
+    let whole = next(&bench, |membership| stands(membership, 0, Standing::In));
+    bench.tell(Some(whole));
+    let reader = Actor::new(B, 3, bench.stamp(B, 3_000_000));
+    bench.say(B, reader.read(RANGE));
+    assert_eq!(bench.hear(B).map(|reply| fills(&reply)), Some(vec![0, 0]));
+}
+
+#[test]
+fn leases_of_hosts_run_out_while_the_monitor_renews_that_of_the_device() {
+    let mut bench = Bench::with_monitor();
+    let one = Actor::new(A, 1, bench.stamp(A, 0));
+    bench.say(A, one.prewrite(RANGE));
+    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
+    bench.pass_with_lease(LEASE * 2);
+    bench.say(A, one.write(RANGE, 1));
+    let reply = bench.hear(A);
+    assert!(matches!(&reply, Some(Reply::Refused { refusal: Refusal::NoPrewrite, .. })), "{reply:?}");
+}

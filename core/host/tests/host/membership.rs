@@ -1,0 +1,400 @@
+//! Changes of who is in, and what becomes of each phase of a transaction (`docs/membership.md`), with a monitor that the tests play.
+//!
+//! Block 0 is on device 0, block 1 on device 1, and their parity on device 4: a write of one is a small write.
+
+use crate::stage::{HOST, Stage, subject};
+use braid_base::{DeviceId, Epoch, Membership, Standing, TransactionId};
+use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
+use braid_wire::locking::{LockCommand, LockReply};
+use braid_wire::{Command, MonitorCommand, Ordering, Outcome, Refusal, Reply, Step, Vote};
+use std::time::Duration;
+
+const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
+
+/// The next epoch, in which a device stands otherwise.
+fn next(stage: &Stage, number: u16, standing: Standing) -> Membership {
+    let mut membership = stage.host.membership().expect("it knows one").clone();
+    membership.epoch = membership.epoch.next();
+    let epoch = membership.epoch;
+    let member = membership.member_mut(DeviceId(number)).expect("it is a member");
+    if standing != Standing::In {
+        member.since = epoch;
+    }
+    member.standing = standing;
+    membership
+}
+
+fn lose(stage: &mut Stage, number: u16) {
+    let membership = next(stage, number, Standing::Out);
+    stage.news(membership);
+}
+
+fn to(commands: &[(DeviceId, Command)]) -> Vec<u16> {
+    let mut devices: Vec<u16> = commands.iter().map(|(device, _)| device.0).collect();
+    devices.sort_unstable();
+    devices
+}
+
+/// Those of a kind.
+fn only(commands: &[(DeviceId, Command)], is: impl Fn(&Command) -> bool) -> Vec<(DeviceId, Command)> {
+    commands.iter().filter(|(_, command)| is(command)).cloned().collect()
+}
+
+fn is_prewrite(command: &Command) -> bool {
+    matches!(command, Command::Prewrite { .. })
+}
+
+fn is_abort(command: &Command) -> bool {
+    matches!(command, Command::Decide { outcome: Outcome::Abort, .. })
+}
+
+fn is_resolve(command: &Command) -> bool {
+    matches!(command, Command::Resolve { .. })
+}
+
+/// A write of block 0 whose pre-writes were accepted: its writes are out.
+fn begin_writing(stage: &mut Stage) -> (OpId, TransactionId, Vec<(DeviceId, Command)>) {
+    let op = stage.write_block(0, 0xaa);
+    let first = stage.commands();
+    assert_eq!((to(&first), first.iter().all(|(_, command)| is_prewrite(command))), (vec![0, 4], true));
+    stage.accept_all(&first, 0);
+    let writes = stage.commands();
+    assert_eq!(to(&writes), [0, 4]);
+    (op, subject(&writes[0].1).0, writes)
+}
+
+/// All devices say the same of a transaction that is being resolved.
+fn vote_all(stage: &mut Stage, asked: &[(DeviceId, Command)], vote: Vote) {
+    for (device, command) in asked {
+        stage.answer(*device, Reply::Vote { transaction: subject(command).0, vote });
+    }
+}
+
+fn lacks(outcome: Option<HostOutcome>, numbers: &[u16]) -> bool {
+    let these = |devices: &[DeviceId]| devices.iter().map(|id| id.0).eq(numbers.iter().copied());
+    matches!(outcome, Some(Err(HostError::Unavailable { devices })) if these(&devices))
+}
+
+#[test]
+fn nothing_is_begun_before_it_is_known_who_is_in() {
+    let mut stage = Stage::started(Ordering::Timestamp, 0, braid_host::Acquisition::Ordered, true);
+    let op = stage.write_block(0, 1);
+    stage.pass(Duration::from_secs(1));
+    assert_eq!(stage.commands(), []);
+    let asked = stage.monitored.len();
+    assert!(asked > 5, "it asks often: {asked}");
+    stage.news(Membership::first((0..5).map(DeviceId)));
+    stage.pass(Duration::from_secs(1));
+    for _ in 0..2 {
+        let commands = stage.commands();
+        stage.accept_all(&commands[..2], 0);
+    }
+    assert_eq!(stage.outcome(op), DONE);
+}
+
+#[test]
+fn what_has_sent_no_write_is_begun_anew_by_a_plan_that_fits() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let op = stage.write_block(0, 1);
+    let first = stage.commands();
+    stage.accept_all(&first[..1], 0);
+    lose(&mut stage, 4);
+    stage.pass(Duration::ZERO);
+    let commands = stage.commands();
+    assert_eq!(to(&only(&commands, is_abort)), [0], "nobody asks device 4 for anything");
+    let again = only(&commands, is_prewrite);
+    assert_eq!(to(&again), [0], "the parity is not written");
+    assert!(subject(&again[0].1).0 > subject(&first[0].1).0);
+    stage.accept_all(&commands, 0);
+    let writes = stage.commands();
+    assert!(matches!(&writes[0].1, Command::Write { participants, .. } if participants[..] == [DeviceId(0)]));
+    stage.accept_all(&writes, 0);
+    assert_eq!(stage.outcome(op), DONE);
+}
+
+#[test]
+fn a_write_that_is_out_is_resolved_and_its_user_answered_when_all_that_are_left_know() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let (op, id, writes) = begin_writing(&mut stage);
+    let parity = writes.iter().find(|(device, _)| device.0 == 4).expect("it is written");
+    stage.accept_all(std::slice::from_ref(parity), 0);
+    lose(&mut stage, 2);
+    let asked = stage.commands();
+    assert_eq!((to(&asked), asked.iter().all(|(_, command)| is_resolve(command))), (vec![0, 4], true));
+    // Answers of the old epoch, and to the write, count no more.
+    stage.answer(DeviceId(0), Reply::Written { transaction: id, waited: false });
+    assert_eq!(stage.outcome(op), None);
+    vote_all(&mut stage, &asked[..1], Vote::Prepared);
+    assert_eq!((stage.commands(), stage.outcome(op)), (vec![], None));
+    vote_all(&mut stage, &asked[1..], Vote::Prepared);
+    let told = stage.commands();
+    assert!(told.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Commit, .. })));
+    stage.accept_all(&told[..1], 0);
+    assert_eq!(stage.outcome(op), None, "were it answered now, it might be lost with one device");
+    stage.accept_all(&told[1..], 0);
+    assert_eq!(stage.outcome(op), DONE);
+    assert!(stage.host.is_idle());
+}
+
+#[test]
+fn only_those_are_asked_that_have_been_in_since() {
+    for returned in [false, true] {
+        let mut stage = Stage::with_monitor(Ordering::Timestamp);
+        let (op, _, writes) = begin_writing(&mut stage);
+        stage.accept_all(&writes[1..], 0);
+        if returned {
+            // It was out in an epoch of which this host never heard.
+            let mut later = next(&stage, 4, Standing::Returning { helper: None });
+            later.epoch = later.epoch.next();
+            later.member_mut(DeviceId(4)).expect("it is a member").since = later.epoch;
+            stage.news(later);
+        } else {
+            lose(&mut stage, 4);
+        }
+        let asked = only(&stage.commands(), is_resolve);
+        assert_eq!(to(&asked), [0], "{returned}");
+        vote_all(&mut stage, &asked, Vote::Prepared);
+        let told = stage.commands();
+        assert_eq!(to(&told), [0]);
+        stage.accept_all(&told, 0);
+        assert_eq!(stage.outcome(op), DONE);
+    }
+}
+
+#[test]
+fn what_can_not_be_committed_any_more_is_tried_again_when_all_that_are_left_know_that() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let (op, id, writes) = begin_writing(&mut stage);
+    stage.accept_all(&writes[..1], 0);
+    lose(&mut stage, 2);
+    let asked = stage.commands();
+    vote_all(&mut stage, &asked[..1], Vote::NeverPrepared);
+    let told = stage.commands();
+    assert_eq!((to(&told), told.iter().all(|(_, command)| is_abort(command))), (vec![0, 4], true));
+    stage.accept_all(&told[..1], 0);
+    stage.pass(Duration::from_millis(100));
+    assert_eq!(only(&stage.commands(), is_prewrite), [], "one of them may still find it committed");
+    stage.accept_all(&told[1..], 0);
+    stage.pass(Duration::from_millis(100));
+    let again = only(&stage.commands(), is_prewrite);
+    assert_eq!(to(&again), [0, 4]);
+    assert!(subject(&again[0].1).0 > id);
+    assert_eq!(stage.outcome(op), None);
+}
+
+#[test]
+fn what_is_committed_waits_no_more_for_a_device_that_is_out() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let (op, id, writes) = begin_writing(&mut stage);
+    stage.accept_all(&writes, 0);
+    assert_eq!(stage.outcome(op), DONE);
+    stage.pass(Duration::from_millis(3));
+    stage.answer_with(DeviceId(0), vec![id.sequence], Reply::Heartbeat { orphans: Vec::new() });
+    assert!(!stage.host.is_idle());
+    lose(&mut stage, 4);
+    assert!(stage.host.is_idle());
+    stage.sent.clear();
+    stage.pass(Duration::from_secs(2));
+    assert!(stage.sent.iter().all(|(_, request)| request.commits.is_empty()));
+}
+
+/// One device refuses the write of another one's intent; the host aborts.
+fn begin_aborting(stage: &mut Stage) -> (OpId, TransactionId) {
+    let (op, id, writes) = begin_writing(stage);
+    let parity = writes.iter().find(|(device, _)| device.0 == 4).expect("it is written");
+    stage.accept_all(std::slice::from_ref(parity), 0);
+    let refused = Reply::Refused { transaction: id, step: Step::Write, refusal: Refusal::NoPrewrite };
+    stage.answer(DeviceId(0), refused);
+    let aborts = stage.commands();
+    assert_eq!((to(&aborts), is_abort(&aborts[0].1)), (vec![4], true));
+    (op, id)
+}
+
+#[test]
+fn a_write_that_was_refused_is_tried_again_only_when_all_know_that_it_is_over() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let (_, id) = begin_aborting(&mut stage);
+    stage.pass(Duration::from_secs(3));
+    let sent = stage.commands();
+    assert!(only(&sent, is_prewrite).is_empty() && !only(&sent, is_abort).is_empty(), "it is told again: {sent:?}");
+    stage.answer(DeviceId(4), Reply::Decided { transaction: id, outcome: Outcome::Abort });
+    stage.pass(Duration::from_millis(100));
+    assert_eq!(to(&only(&stage.commands(), is_prewrite)), [0, 4]);
+}
+
+#[test]
+fn an_abort_after_writes_is_resolved_in_a_new_epoch_for_another_may_have_found_a_commit() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let (op, _) = begin_aborting(&mut stage);
+    lose(&mut stage, 0);
+    let asked = stage.commands();
+    assert_eq!((to(&asked), is_resolve(&asked[0].1)), (vec![4], true), "the one that refused is out");
+    vote_all(&mut stage, &asked, Vote::Committed);
+    let told = stage.commands();
+    stage.accept_all(&told, 0);
+    assert_eq!(stage.outcome(op), DONE);
+    stage.pass(Duration::from_secs(1));
+    assert_eq!(only(&stage.commands(), is_prewrite), [], "it is not written twice");
+}
+
+#[test]
+fn an_abort_that_meets_a_commit_gives_way() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let (op, id) = begin_aborting(&mut stage);
+    stage.answer(DeviceId(4), Reply::Decided { transaction: id, outcome: Outcome::Commit });
+    let asked = stage.commands();
+    assert!(asked.iter().all(|(_, command)| is_resolve(command)) && !asked.is_empty(), "{asked:?}");
+    stage.answer(DeviceId(4), Reply::Vote { transaction: id, vote: Vote::Committed });
+    let told = stage.commands();
+    stage.accept_all(&told, 0);
+    assert_eq!(stage.outcome(op), DONE);
+    stage.pass(Duration::from_secs(1));
+    assert_eq!(only(&stage.commands(), is_prewrite), []);
+}
+
+#[test]
+fn an_epoch_of_the_same_devices_only_has_requests_sent_again() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let (op, id, writes) = begin_writing(&mut stage);
+    stage.accept_all(&writes[..1], 0);
+    let mut fenced = next(&stage, 3, Standing::In);
+    fenced.fence.also.insert(braid_base::Generation(3));
+    stage.news(fenced);
+    assert!(stage.sent.iter().all(|(_, request)| request.epoch == Epoch(2)));
+    let again = stage.commands();
+    assert_eq!(again, [writes[1].clone()]);
+    stage.accept_all(&again, 0);
+    assert_eq!((stage.outcome(op), subject(&again[0].1).0), (DONE, id));
+}
+
+#[test]
+fn a_host_that_is_kept_out_ends_all_that_it_was_asked() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let (op, _, _) = begin_writing(&mut stage);
+    let mut fenced = next(&stage, 3, Standing::In);
+    fenced.fence.also.insert(HOST);
+    stage.news(fenced);
+    assert_eq!(stage.outcome(op), Some(Err(HostError::Fenced)));
+    let late = stage.read_block(0);
+    assert_eq!(stage.outcome(late), Some(Err(HostError::Fenced)));
+}
+
+#[test]
+fn answers_of_another_epoch_are_not_heard_and_a_later_one_is_news() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let (op, _, writes) = begin_writing(&mut stage);
+    for epoch in [0, 2] {
+        stage.pass(Duration::from_millis(100));
+        stage.monitored.clear();
+        stage.epoch = Epoch(epoch);
+        stage.accept_all(&writes, 0);
+        assert_eq!(stage.outcome(op), None, "{epoch}");
+        assert_eq!(stage.monitored.is_empty(), epoch == 0, "{epoch}: {:?}", stage.monitored);
+    }
+}
+
+#[test]
+fn an_earlier_membership_changes_nothing() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    lose(&mut stage, 4);
+    let known = stage.host.membership().expect("it knows one").clone();
+    stage.news(Membership::first((0..5).map(DeviceId)));
+    assert_eq!(stage.host.membership(), Some(&known));
+}
+
+#[test]
+fn a_returning_device_is_written_and_not_read() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let membership = next(&stage, 0, Standing::Returning { helper: None });
+    stage.news(membership);
+    stage.read_block(0);
+    assert_eq!(to(&stage.commands()), [1, 2, 3, 4]);
+    let op = stage.write_block(0, 1);
+    let first = stage.commands();
+    let asked: Vec<_> = first.iter().filter(|(device, _)| device.0 == 0).map(|(_, command)| command).collect();
+    assert!(matches!(asked[..], [Command::Prewrite { reads, .. }] if reads.is_empty()), "{asked:?}");
+    stage.accept_all(&first, 0);
+    let writes = only(&stage.commands(), |command| matches!(command, Command::Write { .. }));
+    assert_eq!(to(&writes), [0, 4]);
+    stage.accept_all(&writes, 0);
+    assert_eq!(stage.outcome(op), DONE);
+}
+
+#[test]
+fn where_a_device_is_away_what_can_be_read_is_and_the_rest_says_so_at_once() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    stage.lack(&[0]);
+    let (write, elsewhere) = (stage.write_block(0, 1), stage.write_block(1, 1));
+    assert!(lacks(stage.outcome(write), &[0]), "it could not be read again, were another device to go");
+    assert_eq!((to(&stage.commands()), stage.outcome(elsewhere)), (vec![1, 4], None));
+    let read = stage.read_block(0);
+    let reads = stage.commands();
+    assert_eq!(to(&reads), [1, 2, 3, 4]);
+    stage.accept_all(&reads, 0);
+    assert!(matches!(stage.outcome(read), Some(Ok(HostSuccess::Data(_)))));
+    stage.lack(&[0, 2]);
+    let read = stage.read_block(0);
+    assert!(lacks(stage.outcome(read), &[0, 2]));
+    stage.lack(&[]);
+    stage.read_block(0);
+    assert_eq!(to(&only(&stage.commands(), |command| matches!(command, Command::Read { .. }))), [0]);
+}
+
+#[test]
+fn what_waits_for_a_device_that_is_away_is_planned_anew_or_told() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let read = stage.read_block(0);
+    let (prewriting, first) = (stage.write_block(0, 1), stage.commands());
+    assert_eq!(to(&first), [0, 0, 4]);
+    stage.lack(&[0]);
+    stage.pass(Duration::ZERO);
+    assert!(lacks(stage.outcome(prewriting), &[0]));
+    let reads = only(&stage.commands(), |command| matches!(command, Command::Read { .. }));
+    assert_eq!(to(&reads), [1, 2, 3, 4]);
+    stage.accept_all(&reads, 0);
+    assert!(matches!(stage.outcome(read), Some(Ok(HostSuccess::Data(_)))));
+    // Writes that are out can't be taken back: whether they took effect is seen when the device is back.
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let (writing, id, writes) = begin_writing(&mut stage);
+    stage.accept_all(&only(&writes, |_| true)[..1], 0);
+    let missing = writes[1].0;
+    stage.lack(&[missing.0]);
+    assert!(lacks(stage.outcome(writing), &[missing.0]));
+    stage.answer(missing, Reply::Written { transaction: id, waited: false });
+    stage.pass(Duration::from_millis(3));
+    assert!(stage.sent.iter().any(|(_, request)| request.commits == [id.sequence]), "it was committed after all");
+}
+
+#[test]
+fn what_waits_for_locks_when_a_device_goes_away_does_not_go_there_when_it_has_them() {
+    let mut stage = Stage::with_monitor(Ordering::ServerLock);
+    let (read, write) = (stage.read_block(0), stage.write_block(5, 1));
+    assert_eq!(stage.commands(), []);
+    stage.lack(&[0]);
+    stage.pass(Duration::ZERO);
+    assert!(lacks(stage.outcome(write), &[0]), "block 5 is on device 0, too");
+    let mut grants = 0;
+    for (server, command) in stage.lock_commands() {
+        if let LockCommand::Lock { claim, .. } = command {
+            stage.grant(server, 1, LockReply::Granted { claim, waited: true });
+            grants += 1;
+        }
+    }
+    assert!(grants > 0);
+    let reads = stage.commands();
+    assert_eq!(to(&reads), [1, 2, 3, 4]);
+    stage.accept_all(&reads, 0);
+    assert!(matches!(stage.outcome(read), Some(Ok(HostSuccess::Data(_)))));
+}
+
+#[test]
+fn devices_that_do_not_answer_are_named_to_the_monitor() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    for _ in 0..10 {
+        (1..5).for_each(|number| stage.answer(DeviceId(number), Reply::Heartbeat { orphans: Vec::new() }));
+        stage.pass(Duration::from_millis(500));
+    }
+    let last = stage.monitored.last().expect("it renews");
+    assert!(matches!(&last.command, MonitorCommand::Renew { silent, .. } if silent[..] == [DeviceId(0)]), "{last:?}");
+    assert_eq!(last.epoch, Epoch(1));
+}

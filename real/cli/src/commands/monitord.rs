@@ -1,0 +1,42 @@
+//! `braid monitord`: the daemon of the array's monitor.
+
+use crate::commands::Common;
+use crate::daemon;
+use crate::failure::Failure;
+use crate::monitord::MonitorDaemon;
+use crate::signals::{self, Signals};
+use braid_shell::Address;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Decide which devices are in the array
+///
+/// Every array has one monitor. Devices serve only while it says that they may, so that all agree on which of them have everything
+/// that was written. It may be away for some seconds and nobody notices; then the devices stop. `braid up` starts it by itself,
+/// and again when it dies; all others find it by the array's folder. Its state is the file monitor.state in that folder: keep it
+/// with the array, and never bring back an old copy.
+///
+/// Ends with Ctrl-C or SIGTERM. Whoever can reach the address can take part in the array: keep it to networks that you trust.
+///
+/// Example: `braid monitord --array /srv/a --listen 10.0.0.5:7200`
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where to listen: HOST:PORT, port 0 for any free one, or unix:PATH
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: Address,
+    /// Die with this process, which must be the parent
+    #[arg(long, hide = true)]
+    child_of: Option<u32>,
+}
+
+/// Serves until it is asked to end.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    if let Some(parent) = arguments.child_of {
+        signals::die_with(parent)?;
+    }
+    let mut signals = Signals::catch()?;
+    let monitor = MonitorDaemon::open(&common.folder())?;
+    let serving = |address: &Address| daemon::announce(common.json, "the monitor", address, json!({}));
+    monitor.serve(&arguments.listen, true, serving, signals.asked_to_end()).await?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,245 @@
+//! How the monitor, devices and volumes are, from what the monitor says and who answers.
+//!
+//! The monitor says which devices have everything; only a device itself can show that it serves. What is told of a volume is
+//! what its users see: it is served in full, or with less redundancy, or not everywhere.
+
+use crate::session::LEASE;
+use braid_base::DeviceId;
+use braid_control::{DeviceReport, DeviceStanding, MonitorEntry, RunningDaemon};
+use braid_layout::VolumeDescription;
+use rustix::process::{Pid, test_kill_process};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How the monitor is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MonitorHealth {
+    /// It says so twice a second.
+    Serving,
+    /// It has said nothing for so long: it stands still, or nobody can write to the array's folder.
+    Silent(Duration),
+    /// It is not there; why, if that is known.
+    Down(Option<String>),
+}
+
+/// How a device is, as far as somebody who looks can tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceHealth {
+    /// It serves.
+    Serving,
+    /// It answers, but may not serve: its lease has run out, and the monitor has given it none.
+    NoLease,
+    /// It does not answer; why, in words.
+    Silent(String),
+}
+
+/// How a volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeHealth {
+    /// All of its devices are in and serve.
+    Healthy,
+    /// All is there, but one failure more would stop some of it: these devices are out, or have yet to catch up.
+    Degraded(Vec<DeviceId>),
+    /// Nobody can tell: the monitor has ended. Devices serve for the rest of their leases.
+    Unknown,
+    /// Requests that need these devices wait: they come back in a moment, or are taken out.
+    Waiting(Vec<DeviceId>),
+    /// Requests that need these devices end in errors until some of them come back.
+    Unavailable(Vec<DeviceId>),
+}
+
+impl MonitorHealth {
+    /// From what it last said, and what `braid up` says of it.
+    pub fn of(entry: Option<&MonitorEntry>, running: Option<&RunningDaemon>) -> MonitorHealth {
+        match (entry, running) {
+            (Some(MonitorEntry { pid, age: Some(age), .. }), _) if is_there(*pid) => match *age <= LEASE {
+                true => MonitorHealth::Serving,
+                false => MonitorHealth::Silent(*age),
+            },
+            (_, running) => MonitorHealth::Down(running.and_then(|running| running.down.clone())),
+        }
+    }
+
+    /// In a word, for programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            MonitorHealth::Serving => "serving",
+            MonitorHealth::Silent(_) => "silent",
+            MonitorHealth::Down(_) => "not running",
+        }
+    }
+
+    /// In words.
+    pub fn words(&self) -> String {
+        match self {
+            MonitorHealth::Silent(age) => format!("silent for {} s", age.as_secs()),
+            MonitorHealth::Down(Some(why)) => format!("down: {why}"),
+            other => other.name().to_string(),
+        }
+    }
+}
+
+impl DeviceHealth {
+    /// In words.
+    pub fn words(&self) -> String {
+        match self {
+            DeviceHealth::Serving => "serving".to_string(),
+            DeviceHealth::NoLease => "waiting for the monitor".to_string(),
+            DeviceHealth::Silent(why) => why.clone(),
+        }
+    }
+}
+
+impl VolumeHealth {
+    /// From how the monitor sees its devices, and which of them serve.
+    pub fn of(
+        volume: &VolumeDescription,
+        monitor: Option<&MonitorEntry>,
+        serves: impl Fn(DeviceId) -> bool,
+    ) -> VolumeHealth {
+        let reports: BTreeMap<u16, &DeviceReport> = match monitor {
+            Some(entry) => entry.report.devices.iter().map(|device| (device.id, device)).collect(),
+            None => BTreeMap::new(),
+        };
+        let standing = |device: &DeviceId| reports.get(&device.0).map_or(DeviceStanding::In, |report| report.standing);
+        let those = |is: &dyn Fn(DeviceStanding, DeviceId) -> bool| -> Vec<DeviceId> {
+            volume.devices.iter().copied().filter(|device| is(standing(device), *device)).collect()
+        };
+        let away = those(&|standing, _| standing == DeviceStanding::Away);
+        let out = those(&|standing, _| standing == DeviceStanding::Out);
+        let incomplete = those(&|standing, _| matches!(standing, DeviceStanding::Out | DeviceStanding::Returning));
+        // One that comes back to a volume without redundancy has missed nothing of it: nothing was written there meanwhile.
+        let redundant = volume.layout.redundancy_units() > 0;
+        let too_many = if redundant { share_a_stripe(volume, &incomplete) } else { !out.is_empty() };
+        if !away.is_empty() || too_many {
+            return VolumeHealth::Unavailable(those(&|standing, _| match standing {
+                DeviceStanding::In => false,
+                DeviceStanding::Returning => redundant,
+                DeviceStanding::Away | DeviceStanding::Out => true,
+            }));
+        }
+        let silent = those(&|standing, device| {
+            matches!(standing, DeviceStanding::In | DeviceStanding::Returning) && !serves(device)
+        });
+        match (silent.is_empty(), incomplete.is_empty() || !redundant) {
+            (false, _) => VolumeHealth::Waiting(silent),
+            (true, _) if monitor.is_none() => VolumeHealth::Unknown,
+            (true, false) => VolumeHealth::Degraded(incomplete),
+            (true, true) => VolumeHealth::Healthy,
+        }
+    }
+
+    /// In a word, for programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            VolumeHealth::Healthy => "healthy",
+            VolumeHealth::Degraded(_) => "degraded",
+            VolumeHealth::Unknown => "unknown",
+            VolumeHealth::Waiting(_) => "waiting",
+            VolumeHealth::Unavailable(_) => "unavailable",
+        }
+    }
+
+    /// The devices that it lacks.
+    pub fn lacks(&self) -> &[DeviceId] {
+        match self {
+            VolumeHealth::Healthy | VolumeHealth::Unknown => &[],
+            VolumeHealth::Degraded(devices) | VolumeHealth::Waiting(devices) | VolumeHealth::Unavailable(devices) => {
+                devices
+            }
+        }
+    }
+
+    /// In words.
+    pub fn words(&self) -> String {
+        let devices: Vec<String> = self.lacks().iter().map(|device| device.to_string()).collect();
+        let devices = devices.join(", ");
+        match self {
+            VolumeHealth::Healthy => self.name().to_string(),
+            VolumeHealth::Unknown => "unknown: no monitor runs".to_string(),
+            VolumeHealth::Degraded(_) => format!("degraded: without {devices}"),
+            VolumeHealth::Waiting(_) => format!("waiting for {devices}"),
+            VolumeHealth::Unavailable(_) => format!("unavailable: needs {devices}"),
+        }
+    }
+}
+
+/// True if some stripe has units on more than one of these: none of the layouts does without two.
+fn share_a_stripe(volume: &VolumeDescription, devices: &[DeviceId]) -> bool {
+    let position = |device: &DeviceId| volume.devices.iter().position(|other| other == device);
+    let positions: Vec<usize> = devices.iter().filter_map(position).collect();
+    let later = |index: usize| positions[index + 1..].iter();
+    positions.iter().enumerate().any(|(index, a)| later(index).any(|b| volume.layout.share_a_stripe(*a, *b)))
+}
+
+/// True if there is such a process on this machine.
+pub fn is_there(pid: u32) -> bool {
+    Pid::from_raw(pid as i32).is_some_and(|pid| test_kill_process(pid).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::VolumeId;
+    use braid_control::MonitorReport;
+    use braid_layout::{Atomicity, Layout, Scheme};
+    use braid_wire::Ordering;
+
+    fn volume(scheme: Scheme, devices: u16) -> VolumeDescription {
+        VolumeDescription {
+            id: VolumeId(1),
+            bytes: 1 << 20,
+            layout: Layout::new(scheme, devices.into(), 16).unwrap(),
+            devices: (0..devices).map(DeviceId).collect(),
+            ordering: Ordering::Timestamp,
+            atomicity: Atomicity::Implied,
+        }
+    }
+
+    fn monitor(standings: &[(u16, DeviceStanding)]) -> MonitorEntry {
+        let device = |(id, standing): &(u16, DeviceStanding)| DeviceReport {
+            id: *id,
+            standing: *standing,
+            since: 1,
+            helper: None,
+            heard_millis: None,
+            lives_by: None,
+        };
+        let report = MonitorReport {
+            address: String::new(),
+            revision: 1,
+            epoch: 2,
+            devices: standings.iter().map(device).collect(),
+            counters: BTreeMap::new(),
+        };
+        MonitorEntry { pid: 1, age: Some(Duration::ZERO), report }
+    }
+
+    fn health(volume: &VolumeDescription, standings: &[(u16, DeviceStanding)], silent: &[u16]) -> String {
+        VolumeHealth::of(volume, Some(&monitor(standings)), |device| !silent.contains(&device.0)).words()
+    }
+
+    #[test]
+    fn a_volume_is_as_its_users_see_it() {
+        use DeviceStanding::{Away, In, Out, Returning};
+        let five = volume("raid5:4+1".parse().unwrap(), 5);
+        assert_eq!(health(&five, &[(0, In), (1, In)], &[]), "healthy");
+        assert_eq!(health(&five, &[(1, In)], &[1]), "waiting for d1");
+        assert_eq!(health(&five, &[(1, Out)], &[1]), "degraded: without d1");
+        assert_eq!(health(&five, &[(1, Returning)], &[]), "degraded: without d1");
+        assert_eq!(health(&five, &[(1, Returning)], &[1]), "waiting for d1");
+        assert_eq!(health(&five, &[(1, Out), (3, Away)], &[1, 3]), "unavailable: needs d1, d3");
+        assert_eq!(health(&five, &[(1, Returning), (3, Out)], &[3]), "unavailable: needs d1, d3");
+        assert_eq!(health(&five, &[(9, Out)], &[9]), "healthy", "of another volume");
+        // Two mirrors: one device of each may be out.
+        let mirrors = volume("raid1:2".parse().unwrap(), 4);
+        assert_eq!(health(&mirrors, &[(0, Out), (2, Out)], &[]), "degraded: without d0, d2");
+        assert_eq!(health(&mirrors, &[(0, Out), (1, Out)], &[]), "unavailable: needs d0, d1");
+        let stripes = volume("raid0:3".parse().unwrap(), 3);
+        assert_eq!(health(&stripes, &[(0, Away)], &[]), "unavailable: needs d0");
+        assert_eq!(health(&stripes, &[(0, Out)], &[]), "unavailable: needs d0");
+        assert_eq!(health(&stripes, &[(0, Returning)], &[]), "healthy");
+        assert_eq!(VolumeHealth::of(&five, None, |_| true), VolumeHealth::Unknown, "nobody says that nobody is out");
+        assert_eq!(VolumeHealth::of(&five, None, |device| device.0 != 2).words(), "waiting for d2");
+    }
+}

@@ -1,0 +1,170 @@
+//! The array's monitor: its state in the array's folder, the volumes that it must know, and serving it.
+
+use crate::daemon::{self, Stage};
+use crate::failure::Failure;
+use crate::observed::{ObservedServer, ServerView};
+use crate::session::{HEARTBEAT, blocking};
+use crate::volumes;
+use braid_base::limits::Settings;
+use braid_base::{ArrayId, DeviceId, Epoch, NodeId, Standing, VolumeId};
+use braid_control::{
+    ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, Moment, MonitorReport, VolumeState, monitor_file,
+};
+use braid_layout::VolumeDescription;
+use braid_machine::HostRequest;
+use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
+use braid_shell::{Address, Addresses, Counters, Disk, EngineChoice, HostClient, Node, run_server};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// How often the monitor looks what has changed: whoever makes a volume waits until the monitor knows it.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The monitor of an array, which no other process can be at the same time.
+pub struct MonitorDaemon {
+    folder: ArrayFolder,
+    array: ArrayId,
+    devices: Vec<DeviceId>,
+    disk: Disk,
+}
+
+impl MonitorDaemon {
+    /// Opens and locks its state, which is made if there is none yet.
+    pub fn open(folder: &ArrayFolder) -> Result<MonitorDaemon, Failure> {
+        let description = folder.describe()?;
+        let in_use = Failure::failed("monitor-in-use", "the array's monitor runs already, in another process")
+            .hint("`braid status` shows which");
+        let disk = daemon::open_state(folder, &monitor_file(), DISK_BYTES, in_use)?;
+        let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
+        Ok(MonitorDaemon { folder: folder.clone(), array: description.array, devices, disk })
+    }
+
+    /// Serves at `listen` until `stop` ends. Calls `serving` with the address once it hears devices and hosts. `own_process` says
+    /// that this process does nothing else; otherwise those in it need no network to get here.
+    pub async fn serve(
+        self,
+        listen: &Address,
+        own_process: bool,
+        serving: impl FnOnce(&Address),
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Failure> {
+        let MonitorDaemon { folder, array, devices, disk } = self;
+        let listener = daemon::bind(listen, own_process).await?;
+        let address = listener.address().clone();
+        let path = disk.path().display().to_string();
+        let settings = Settings { heartbeat: HEARTBEAT, ..Settings::default() };
+        let monitor = Monitor::new(MonitorConfig { array, devices, settings });
+        let counters = Arc::new(Counters::default());
+        let (machine, view, seen) = ObservedServer::new(monitor, counters.clone(), own_process);
+        let us = Node { array, id: NodeId::Monitor };
+        // All others come to the monitor.
+        let (_, nobody) = watch::channel(Addresses::new());
+        let (client, running) =
+            run_server(machine, us, (disk, EngineChoice::Automatic), listener, nobody, counters, stop);
+        let keeper =
+            Keeper { folder: folder.clone(), view, client, address: address.to_string(), known: BTreeMap::new() };
+        let stage = |service: &MonitorService| match service {
+            MonitorService::Off | MonitorService::Reading => Stage::Starting,
+            MonitorService::Serving => Stage::Serving,
+            MonitorService::Unusable(error) => {
+                let failure = Failure::data_lost("monitor-state-damaged", error.to_string()).of(&path);
+                Stage::Unusable(failure.hint(
+                    "it says which devices are up to date: bring it back from a copy, and none older than the array's last change",
+                ))
+            }
+        };
+        let outcome = daemon::run(running, keeper.keep(), seen, stage, || serving(&address)).await;
+        if let Err(error) = folder.withdraw_monitor() {
+            tracing::warn!("monitor: {error}");
+        }
+        outcome
+    }
+}
+
+/// Looks after what the monitor knows, and what others know of it.
+struct Keeper {
+    folder: ArrayFolder,
+    view: ServerView<Monitor>,
+    client: HostClient,
+    address: String,
+    /// As the monitor knows them.
+    known: BTreeMap<VolumeId, VolumeDescription>,
+}
+
+impl Keeper {
+    /// Tells the monitor of volumes that come and go, and others how the monitor sees the devices. Never ends.
+    async fn keep(mut self) -> Failure {
+        let mut revision = None;
+        let mut shown: Option<(Instant, u64, Epoch)> = None;
+        loop {
+            match blocking(&self.folder, ArrayFolder::describe).await {
+                Ok(description) if revision == Some(description.revision) => {}
+                Ok(description) => match self.follow(&description).await {
+                    Ok(()) => revision = Some(description.revision),
+                    Err(failure) => tracing::warn!("the monitor can't follow the volumes: {failure}"),
+                },
+                Err(error) => tracing::warn!("the monitor can't look up the volumes: {error}"),
+            }
+            let now = (revision.unwrap_or_default(), self.view.look(|monitor| monitor.membership().epoch));
+            let news =
+                shown.is_none_or(|(when, revision, epoch)| when.elapsed() >= HEARTBEAT || (revision, epoch) != now);
+            // Before the membership has been read there is nothing to show.
+            if news && now.1 != Epoch(0) {
+                let report = self.report(now.0);
+                let publish = move |folder: &ArrayFolder| folder.publish_monitor(&Moment::now(), report);
+                match blocking(&self.folder, publish).await {
+                    Ok(()) => shown = Some((Instant::now(), now.0, now.1)),
+                    Err(error) => tracing::warn!("the monitor can't let others see it: {error}"),
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Tells the monitor what has changed. Volumes that are being made count: they may have content a moment later.
+    async fn follow(&mut self, description: &ArrayDescription) -> Result<(), Failure> {
+        let mut there = BTreeMap::new();
+        for entry in description.volumes.iter().filter(|entry| entry.state != VolumeState::Deleting) {
+            let volume = volumes::describe(entry)?;
+            there.insert(volume.id, volume);
+        }
+        for volume in there.values().filter(|volume| self.known.get(&volume.id) != Some(volume)) {
+            self.client.call(HostRequest::AdoptVolume { volume: volume.clone() }).await?;
+        }
+        for volume in self.known.keys().copied().filter(|id| !there.contains_key(id)) {
+            self.client.call(HostRequest::DropVolume { volume }).await?;
+        }
+        self.known = there;
+        Ok(())
+    }
+
+    fn report(&self, revision: u64) -> MonitorReport {
+        let now = braid_shell::now().time;
+        let counters = self.view.counters().into_map();
+        let (address, epoch, devices) = self.view.look(|monitor| {
+            let (membership, away) = (monitor.membership(), monitor.away());
+            let device = |lease: braid_membership::DeviceLease| {
+                let member = membership.member(lease.device)?;
+                let (standing, helper) = match member.standing {
+                    Standing::In if away.contains(&lease.device) => (DeviceStanding::Away, None),
+                    Standing::In => (DeviceStanding::In, None),
+                    Standing::Returning { helper } => (DeviceStanding::Returning, helper.map(|host| host.0)),
+                    Standing::Out => (DeviceStanding::Out, None),
+                };
+                let heard = lease.heard.map(|heard| now.since(heard).as_millis() as u64);
+                Some(DeviceReport {
+                    id: lease.device.0,
+                    standing,
+                    since: member.since.0,
+                    helper,
+                    heard_millis: heard,
+                    lives_by: heard.map(|_| lease.epoch.0),
+                })
+            };
+            (self.address.clone(), membership.epoch.0, monitor.leases().filter_map(device).collect())
+        });
+        MonitorReport { address, revision, epoch, devices, counters }
+    }
+}

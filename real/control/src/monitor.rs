@@ -1,0 +1,171 @@
+//! What the array's monitor lets others know: where it listens, and who is in the array.
+//!
+//! It is for those who look for the monitor, and for people. Whoever goes by the membership asks the monitor itself: what
+//! stands here may be half a second old.
+
+use crate::file::{self, Durability};
+use crate::{ArrayFolder, ControlError, Moment};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the monitor keeps what it must not forget: a file in the array's folder.
+pub fn monitor_file() -> PathBuf {
+    "monitor.state".into()
+}
+
+/// What the monitor shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MonitorReport {
+    /// Where it listens: `HOST:PORT` or `unix:PATH`.
+    pub address: String,
+    /// The newest revision of the description whose volumes it knows. It takes no device out that a volume of that revision
+    /// can't do without.
+    pub revision: u64,
+    /// The epoch that rules.
+    pub epoch: u32,
+    /// How each device stands.
+    pub devices: Vec<DeviceReport>,
+    /// What it has counted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// How the monitor sees a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceReport {
+    /// Its number.
+    pub id: u16,
+    /// Whether it is in.
+    pub standing: DeviceStanding,
+    /// The first epoch of its presence, or that in which it was taken out.
+    pub since: u32,
+    /// The host that brings it what it missed while it was out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helper: Option<u32>,
+    /// How long ago the monitor heard it; none if it has not since its own start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_millis: Option<u64>,
+    /// The epoch that it lives by, as far as the monitor has heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lives_by: Option<u32>,
+}
+
+/// Whether a device is in the array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceStanding {
+    /// It has everything, and a lease.
+    In,
+    /// It is in, but its lease has run out, and the others can't do without it.
+    Away,
+    /// It is back, and being brought what it missed.
+    Returning,
+    /// The others do without it.
+    Out,
+}
+
+/// The monitor, as it was when it last said so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MonitorEntry {
+    /// Its process.
+    pub pid: u32,
+    /// How long ago that was; none if in another boot.
+    pub age: Option<Duration>,
+    /// What it said.
+    pub report: MonitorReport,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shown {
+    schema: u64,
+    pid: u32,
+    boot: String,
+    said_nanos: u64,
+    report: MonitorReport,
+}
+
+impl ArrayFolder {
+    /// The monitor that runs, or that did and was killed.
+    pub fn monitor(&self, now: &Moment) -> Result<Option<MonitorEntry>, ControlError> {
+        match file::read::<Shown>(&self.path(MONITOR)) {
+            Ok(shown) => Ok(shown.map(|Shown { pid, boot, said_nanos, report, .. }| {
+                let age = now.since(&Moment { boot, elapsed: Duration::from_nanos(said_nanos) });
+                MonitorEntry { pid, age, report }
+            })),
+            // Not synced, so a power loss may leave it empty; or an earlier release wrote it. It is soon written anew.
+            Err(ControlError::Damaged { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lets others see the monitor. Only the process that has its state file locked may call this.
+    pub fn publish_monitor(&self, now: &Moment, report: MonitorReport) -> Result<(), ControlError> {
+        let said_nanos = u64::try_from(now.elapsed.as_nanos()).unwrap_or(u64::MAX);
+        let shown = Shown { schema: file::SCHEMA, pid: std::process::id(), boot: now.boot.clone(), said_nanos, report };
+        let _lock = self.lock()?;
+        self.replace(&self.path(MONITOR), &shown, Durability::ThisBoot)
+    }
+
+    /// The monitor has ended.
+    pub fn withdraw_monitor(&self) -> Result<(), ControlError> {
+        let _lock = self.lock()?;
+        file::remove(&self.path(MONITOR))
+    }
+}
+
+pub(crate) const MONITOR: &str = "monitor.json";
+
+impl DeviceStanding {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceStanding::In => "in",
+            DeviceStanding::Away => "away",
+            DeviceStanding::Returning => "returning",
+            DeviceStanding::Out => "out",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::tests::Scratch;
+
+    #[test]
+    fn a_monitor_is_seen_while_it_says_so_and_its_silence_is_noticed() {
+        let scratch = Scratch::new("monitor");
+        let folder = scratch.array();
+        let at = |seconds| Moment { boot: "this".into(), elapsed: Duration::from_secs(seconds) };
+        assert_eq!(folder.monitor(&at(1)).unwrap(), None);
+        let device = DeviceReport {
+            id: 3,
+            standing: DeviceStanding::Returning,
+            since: 5,
+            helper: Some(17),
+            heard_millis: Some(20),
+            lives_by: None,
+        };
+        let report = MonitorReport {
+            address: "127.0.0.1:7000".into(),
+            revision: 4,
+            epoch: 5,
+            devices: vec![device],
+            counters: BTreeMap::new(),
+        };
+        folder.publish_monitor(&at(1), report.clone()).unwrap();
+        let seen = folder.monitor(&at(3)).unwrap().unwrap();
+        assert_eq!((seen.age, seen.report), (Some(Duration::from_secs(2)), report));
+        let next = Moment { boot: "next".into(), elapsed: Duration::from_secs(3) };
+        assert_eq!(folder.monitor(&next).unwrap().unwrap().age, None, "another boot");
+        std::fs::write(folder.path(MONITOR), "").unwrap();
+        assert_eq!(folder.monitor(&at(3)).unwrap(), None, "as a power loss leaves it");
+        folder.withdraw_monitor().unwrap();
+        assert!(!folder.path(MONITOR).exists());
+    }
+}

@@ -1,0 +1,161 @@
+//! The crash matrix, run on all cores, and drawn as a table: a row for each pair of writes, a column for each node that loses power.
+
+use crate::matrix::{ARRAYS, Broken, Case, Point, Who};
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// What became of a case.
+#[derive(Clone, Debug)]
+pub struct CaseResult {
+    /// Which.
+    pub case: Case,
+    /// For each node, at how many points it lost power, and after how many of these something was wrong.
+    pub tried: BTreeMap<Who, (u64, u64)>,
+    /// What was.
+    pub broken: Vec<Broken>,
+}
+
+/// Runs every `every`-th point of `cases`. `on_points` hears how many these are, `on_end` of each that has been run.
+pub fn run_matrix(
+    cases: Vec<Case>,
+    every: usize,
+    threads: Option<NonZero<usize>>,
+    on_points: impl FnOnce(u64),
+    on_end: impl Fn() + Sync,
+) -> Vec<CaseResult> {
+    let mut results: Vec<CaseResult> =
+        cases.into_iter().map(|case| CaseResult { case, tried: BTreeMap::new(), broken: Vec::new() }).collect();
+    let found = in_parallel(results.len(), threads, |number| results[number].case.points());
+    let mut points: Vec<(usize, Point)> = Vec::new();
+    for (number, found) in found.into_iter().enumerate() {
+        match found {
+            Ok(of_case) => points.extend(of_case.into_iter().map(|point| (number, point))),
+            Err(broken) => results[number].broken.push(*broken),
+        }
+    }
+    // Counted over all cases, so that a step that is left out in one is tried in another.
+    let points: Vec<_> = points.into_iter().step_by(every.max(1)).collect();
+    on_points(points.len() as u64);
+    let ended = in_parallel(points.len(), threads, |index| {
+        let (number, point) = points[index];
+        let ended = results[number].case.run(Some(point), 0);
+        on_end();
+        ended.err()
+    });
+    for ((number, point), broken) in points.into_iter().zip(ended) {
+        let result = &mut results[number];
+        let (tried, failed) = result.tried.entry(point.who).or_default();
+        *tried += 1;
+        *failed += u64::from(broken.is_some());
+        result.broken.extend(broken.map(|broken| *broken));
+    }
+    results
+}
+
+/// What `task` gives for each number below `count`, in their order.
+fn in_parallel<T: Send>(count: usize, threads: Option<NonZero<usize>>, task: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let threads = threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get);
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    thread::scope(|scope| {
+        for _ in 0..threads.min(count) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    let result = task(number);
+                    done.lock().expect("tasks catch their panics").insert(number, result);
+                }
+            });
+        }
+    });
+    done.into_inner().expect("tasks catch their panics").into_values().collect()
+}
+
+/// Tables in Markdown, one for each array, with or without all of its devices; what was tried under all orderings together.
+pub fn tables(results: &[CaseResult]) -> String {
+    let key = |result: &CaseResult| (result.case.without.is_some(), result.case.array);
+    let groups: BTreeSet<_> = results.iter().map(key).collect();
+    let of = |group| results.iter().filter(|result| key(result) == group).collect::<Vec<_>>();
+    groups.into_iter().map(|group| table(&of(group))).collect::<Vec<_>>().join("\n")
+}
+
+/// One table, of cases of the same array.
+fn table(results: &[&CaseResult]) -> String {
+    let (scheme, devices, unit_blocks) = ARRAYS[results[0].case.array];
+    let names = |all: BTreeSet<&'static str>| all.into_iter().collect::<Vec<_>>().join(", ");
+    let orderings = names(results.iter().map(|result| result.case.ordering.name()).collect());
+    let without: BTreeSet<String> =
+        results.iter().filter_map(|result| Some(result.case.without?.to_string())).collect();
+    let without = match without.len() {
+        0 => String::new(),
+        _ => format!(", without {} from the start", without.into_iter().collect::<Vec<_>>().join(" or ")),
+    };
+    let who: BTreeSet<Who> = results.iter().flat_map(|result| result.tried.keys().copied()).collect();
+    let blocks = if unit_blocks == 1 { "1 block".to_string() } else { format!("{unit_blocks} blocks") };
+    let mut text = format!("{scheme} on {devices} devices in units of {blocks}{without} ({orderings}):\n\n");
+    let headings: Vec<String> = who.iter().map(Who::to_string).collect();
+    text.push_str(&format!("| A + B | {} |\n| --- |{}\n", headings.join(" | "), " ---: |".repeat(who.len())));
+    for writes in results.iter().map(|result| result.case.writes).collect::<BTreeSet<_>>() {
+        let row = || results.iter().filter(|result| result.case.writes == writes);
+        let sum = |who: &Who| {
+            let tried = row().filter_map(|result| result.tried.get(who));
+            tried.copied().reduce(|(tried, failed), (more, worse)| (tried + more, failed + worse))
+        };
+        let cells: Vec<String> = who.iter().map(|who| cell(sum(who))).collect();
+        text.push_str(&format!("| {} + {} | {} |\n", writes.0.name(), writes.1.name(), cells.join(" | ")));
+    }
+    text
+}
+
+fn cell(tried: Option<(u64, u64)>) -> String {
+    match tried {
+        None => String::new(),
+        Some((tried, 0)) => tried.to_string(),
+        Some((tried, failed)) => format!("{tried}, **{failed} failed**"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::Shape;
+
+    #[test]
+    fn a_table_has_a_row_for_each_pair_and_says_what_failed() {
+        let ordering = braid_wire::Ordering::Timestamp;
+        let case = Case { array: 0, ordering, writes: (Shape::Small, Shape::Full), without: None };
+        let ordering = braid_wire::Ordering::DeviceLock;
+        let other = Case { ordering, ..case.clone() };
+        let third = Case { writes: (Shape::Full, Shape::Full), ..case.clone() };
+        let result = |case, tried: &[(Who, (u64, u64))]| CaseResult {
+            case,
+            tried: tried.iter().copied().collect(),
+            broken: Vec::new(),
+        };
+        let results = [
+            result(case, &[(Who::A, (12, 0)), (Who::B, (9, 2))]),
+            result(other, &[(Who::A, (3, 0)), (Who::B, (1, 0))]),
+            result(third, &[(Who::A, (7, 0))]),
+        ];
+        let expected = "\
+raid5:2+1 on 3 devices in units of 1 block (device-lock, timestamp):
+
+| A + B | A | B |
+| --- | ---: | ---: |
+| small + full | 15 | 10, **2 failed** |
+| full + full | 7 |  |
+";
+        assert_eq!(tables(&results), expected);
+    }
+
+    #[test]
+    fn tasks_end_in_any_order_and_are_told_in_theirs() {
+        assert_eq!(in_parallel(50, NonZero::new(4), |number| number * 2), (0..50).map(|n| n * 2).collect::<Vec<_>>());
+        assert!(in_parallel(0, None, |number| number).is_empty());
+    }
+}

@@ -1,0 +1,96 @@
+//! Where a disk may be damaged: what the array can work out from the rest of the stripe. And how small one may be.
+//!
+//! Found by looking at the disks as `docs/disk-format.md` draws them, without the store's code: a block at home is a stride of
+//! 4608 bytes whose last sector names object and block.
+
+use crate::cluster::Cluster;
+use crate::role::Role;
+use braid_base::{BLOCK_BYTES, DeviceId, Membership, NodeId, Standing};
+use braid_device::Service;
+use braid_layout::Place;
+use braid_world::{Damageable, Disk};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+const SECTOR: u64 = 512;
+/// A block and its header.
+const STRIDE: u64 = BLOCK_BYTES as u64 + SECTOR;
+
+/// A row of a stripe: blocks that protect one another.
+type Row = (u64, u64);
+
+impl Cluster {
+    /// Blocks at home, of rows in which nothing is damaged, while everybody is there: if one of them is, the others make up for it.
+    pub(crate) fn places_that_may_be_damaged(&self) -> Vec<Damageable> {
+        let serves = |device: &DeviceId| match self.world.machine(NodeId::Device(*device)) {
+            Some(Role::Device(machine)) => *machine.service() == Service::Serving,
+            _ => false,
+        };
+        // One that is not in takes up the redundancy; so may one of which nobody knows.
+        let is_in = |membership: &Membership| membership.members.iter().all(|member| member.standing == Standing::In);
+        let whole = self.membership().is_some_and(is_in) && self.devices().iter().all(serves);
+        if self.volume().layout.redundancy_units() == 0 || !whole {
+            return Vec::new();
+        }
+        let rows = self.rows();
+        let mut places = Vec::new();
+        let mut hurt = BTreeSet::new();
+        for (position, device) in self.devices().into_iter().enumerate() {
+            let node = NodeId::Device(device);
+            let disk = self.world.disk(node).expect("devices have disks");
+            for (block, bytes) in homes(disk, self.volume().id.object().0) {
+                let Some(row) = rows.get(&Place { position, block }) else { continue };
+                if disk.is_hurt(bytes.clone()) {
+                    hurt.insert(*row);
+                }
+                places.push((*row, Damageable { node, bytes }));
+            }
+        }
+        places.retain(|(row, _)| !hurt.contains(row));
+        places.into_iter().map(|(_, place)| place).collect()
+    }
+
+    /// The row of each block of each component.
+    fn rows(&self) -> BTreeMap<Place, Row> {
+        let layout = &self.volume().layout;
+        let mut rows = BTreeMap::new();
+        for stripe in 0..self.volume().stripes() {
+            let data = (0..layout.data_units()).map(|unit| layout.data_unit(stripe, unit));
+            let redundancy = (0..layout.redundancy_units()).map(|unit| layout.redundancy_unit(stripe, unit));
+            for unit in data.chain(redundancy) {
+                let blocks =
+                    (0..layout.unit_blocks()).map(|row| (Place { block: unit.block + row, ..unit }, (stripe, row)));
+                rows.extend(blocks);
+            }
+        }
+        rows
+    }
+}
+
+/// The blocks of `object` that a disk has at home, old copies included, and where.
+fn homes(disk: &Disk, object: u64) -> Vec<(u64, Range<u64>)> {
+    let superblock = disk.peek(0, SECTOR as usize);
+    let data = number(&superblock, 64);
+    let slots = u64::from(u32::from_le_bytes(superblock[76..80].try_into().expect("four bytes")));
+    let mut found = Vec::new();
+    for place in 0..slots * 16 {
+        let start = data + place * STRIDE;
+        if !disk.is_written(start + BLOCK_BYTES as u64) {
+            continue;
+        }
+        let header = disk.peek(start + BLOCK_BYTES as u64, SECTOR as usize);
+        if header.starts_with(b"BrBl") && number(&header, 8) == object {
+            found.push((number(&header, 16), start..start + STRIDE));
+        }
+    }
+    found
+}
+
+/// The bytes that a disk needs for everything but data, and for so many chunks of that.
+pub(crate) fn space_for(superblock: &[u8], chunks: u64) -> u64 {
+    (number(superblock, 64) + chunks * 16 * STRIDE).next_multiple_of(4096)
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}

@@ -1,0 +1,445 @@
+//! The crash matrix: two concurrent writes of two hosts in a tiny array, and one node that loses power, at every step that it takes.
+//!
+//! ```text
+//!   written before ─► A and B write at once ─► power fails at X instead of its n-th input ─► X comes back ─► rest, and every check
+//! ```
+//!
+//! A *case* is an array and a pair of writes; a *point* of it is a node, the number of an input since the writes began, and what the
+//! node's disk keeps of what was not synced. A case is run once without a crash, to learn how many inputs each node takes; a step
+//! of a machine is between two inputs, so these are all the moments that there are in that run.
+
+use crate::cluster::{Cluster, Failed, HostSlot};
+use crate::options::Options;
+use crate::storm::caught;
+use crate::workload::Wish;
+use braid_base::limits::Settings;
+use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, NodeId, Time};
+use braid_layout::Layout;
+use braid_wire::Ordering;
+use braid_world::{Happening, Keeps, LocalClock, Trace};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How long a node is away that lost power: not so long that the array would do without it, or longer.
+const AWAY: Duration = Duration::from_millis(20);
+const AWAY_LONG: Duration = Duration::from_millis(1_500);
+/// How long everybody takes at most until nothing is under way.
+const REST: Duration = Duration::from_secs(60);
+/// After a device has gone, so long until the array does without it: more than two leases.
+const TAKEN_OUT: Duration = Duration::from_secs(1);
+
+/// The arrays: scheme, devices, blocks of a unit. Each holds two stripes.
+pub const ARRAYS: [(&str, usize, u64); 4] =
+    [("raid5:2+1", 3, 1), ("raid5:4+1", 5, 1), ("raid5:2+1", 4, 2), ("raid1:2", 2, 1)];
+
+/// What a host writes. The first stripe is where they meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shape {
+    /// Half of the first block.
+    Part,
+    /// The first unit: in RAID 5 4+1 a small write.
+    Small,
+    /// All units but the first: a large write.
+    Large,
+    /// The whole stripe.
+    Full,
+    /// The last unit of the first stripe, and the second stripe.
+    Across,
+}
+
+impl Shape {
+    /// All of them.
+    pub const ALL: [Shape; 5] = [Shape::Part, Shape::Small, Shape::Large, Shape::Full, Shape::Across];
+
+    /// As it is called in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Part => "part",
+            Shape::Small => "small",
+            Shape::Large => "large",
+            Shape::Full => "full",
+            Shape::Across => "across",
+        }
+    }
+
+    fn wish(self, layout: &Layout) -> Wish {
+        let unit = layout.unit_blocks() * BLOCK_BYTES as u64;
+        let stripe = layout.stripe_blocks() * BLOCK_BYTES as u64;
+        let (offset, length) = match self {
+            Shape::Part => (0, BLOCK_BYTES as u64 / 2),
+            Shape::Small => (0, unit),
+            Shape::Large => (unit, stripe - unit),
+            Shape::Full => (0, stripe),
+            Shape::Across => (stripe - unit, stripe + unit),
+        };
+        Wish::Write { offset, length }
+    }
+}
+
+/// One of the two hosts, or somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// The first host.
+    A,
+    /// The second.
+    B,
+    /// A device.
+    Device(DeviceId),
+    /// A lock server.
+    LockServer(LockServerId),
+    /// The monitor.
+    Monitor,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Who::A => f.write_str("A"),
+            Who::B => f.write_str("B"),
+            Who::Device(device) => write!(f, "{}", NodeId::Device(*device)),
+            Who::LockServer(server) => write!(f, "{}", NodeId::LockServer(*server)),
+            Who::Monitor => f.write_str("monitor"),
+        }
+    }
+}
+
+/// An array, and what two hosts write there at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Number of [`ARRAYS`].
+    pub array: usize,
+    /// What keeps hosts apart.
+    pub ordering: Ordering,
+    /// What each writes.
+    pub writes: (Shape, Shape),
+    /// A device that has gone before, and comes back in the end.
+    pub without: Option<DeviceId>,
+}
+
+/// When who loses power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    /// Who.
+    pub who: Who,
+    /// Instead of which input since the writes began, from 1 on.
+    pub at: u64,
+    /// What its disk keeps of what was not synced.
+    pub keeps: Keeps,
+    /// Whether it is away until the array does without it.
+    pub long: bool,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keeps = match self.keeps {
+            Keeps::Dice => "",
+            Keeps::Nothing => ":nothing",
+            Keeps::Everything => ":everything",
+        };
+        write!(f, "{}:{}{keeps}{}", self.who, self.at, if self.long { ":long" } else { "" })
+    }
+}
+
+/// That is no point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoPoint;
+
+impl fmt::Display for NoPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("write who, at which input, what the disk keeps, and whether it is away for long, as in A:7, d1:12:nothing or d2:9:long")
+    }
+}
+
+impl std::error::Error for NoPoint {}
+
+impl FromStr for Point {
+    type Err = NoPoint;
+
+    fn from_str(text: &str) -> Result<Point, NoPoint> {
+        let mut words = text.split(':');
+        let numbered = |word: &str, letter: char| word.strip_prefix(letter)?.parse::<u16>().ok();
+        let who = match words.next() {
+            Some("A") => Who::A,
+            Some("B") => Who::B,
+            Some("monitor") => Who::Monitor,
+            Some(word) => numbered(word, 'd')
+                .map(|number| Who::Device(DeviceId(number)))
+                .or_else(|| numbered(word, 'l').map(|number| Who::LockServer(LockServerId(number))))
+                .ok_or(NoPoint)?,
+            None => return Err(NoPoint),
+        };
+        let at = words.next().and_then(|word| word.parse().ok()).ok_or(NoPoint)?;
+        let mut point = Point { who, at, keeps: Keeps::Dice, long: false };
+        for word in words {
+            match word {
+                "nothing" => point.keeps = Keeps::Nothing,
+                "everything" => point.keeps = Keeps::Everything,
+                "long" => point.long = true,
+                _ => return Err(NoPoint),
+            }
+        }
+        Ok(point)
+    }
+}
+
+impl Case {
+    /// All pairs of writes in one array, ordered so. Either may be A's: what A and B are called makes no difference.
+    pub fn all(array: usize, ordering: Ordering, without: Option<DeviceId>) -> Vec<Case> {
+        let pairs = Shape::ALL.into_iter().flat_map(|a| Shape::ALL.into_iter().map(move |b| (a, b)));
+        let half = pairs.filter(|(a, b)| a <= b && !(is_copied(array) && [*a, *b].contains(&Shape::Large)));
+        half.map(|writes| Case { array, ordering, writes, without }).collect()
+    }
+
+    /// Every point at which power may fail in this case.
+    pub fn points(&self) -> Result<Vec<Point>, Box<Broken>> {
+        let inputs = self.run(None, 0)?;
+        let ways: fn(&Who) -> &'static [(Keeps, bool)] = |who| match who {
+            Who::A | Who::B => &[(Keeps::Dice, false)],
+            // Synced or not is for the device to find out; the dice add what is torn.
+            Who::Device(_) => {
+                &[(Keeps::Nothing, false), (Keeps::Everything, false), (Keeps::Dice, false), (Keeps::Dice, true)]
+            }
+            Who::LockServer(_) | Who::Monitor => &[(Keeps::Nothing, false), (Keeps::Everything, false)],
+        };
+        let one = |(who, count): (Who, u64)| {
+            let at =
+                move |at| ways(&who).iter().map(move |(keeps, long)| Point { who, at, keeps: *keeps, long: *long });
+            (1..=count).flat_map(at)
+        };
+        Ok(inputs.into_iter().flat_map(one).collect())
+    }
+
+    /// Runs the case, with a crash or without; says how many inputs each node took until nothing was under way.
+    pub fn run(&self, crash: Option<Point>, lines: usize) -> Result<BTreeMap<Who, u64>, Box<Broken>> {
+        let mut play = None;
+        let outcome = caught(|| {
+            let play = play.insert(Play::new(self.options(), lines));
+            play.go(self, crash)
+        });
+        outcome.map_err(|failed| {
+            let world = play.as_ref().map(|play: &Play| &play.cluster.world);
+            let trace = world.map_or_else(Vec::new, |world| world.trace.lines().map(str::to_string).collect());
+            Box::new(Broken { case: self.clone(), crash, failed, trace })
+        })
+    }
+
+    fn options(&self) -> Options {
+        let (scheme, devices, unit_blocks) = ARRAYS[self.array];
+        let settings = Settings {
+            host_lease: Duration::from_millis(400),
+            device_lease: Duration::from_millis(400),
+            readmission_min: Duration::from_millis(50),
+            readmission_max: Duration::from_millis(400),
+            heartbeat: Duration::from_millis(50),
+            resend_min: Duration::from_millis(5),
+            resend_max: Duration::from_millis(200),
+            request_timeout: Duration::from_secs(3),
+            lock_lease: Duration::from_millis(20),
+            ..Settings::default()
+        };
+        Options {
+            ordering: self.ordering,
+            lock_servers: u16::from(self.ordering.needs_lock_server()),
+            hosts: 2,
+            journal_bytes: Some(1 << 20),
+            settings,
+            ..Options::calm(scheme, devices, unit_blocks, 2)
+        }
+    }
+}
+
+/// In RAID 1 every write is of the whole stripe.
+fn is_copied(array: usize) -> bool {
+    ARRAYS[array].0.starts_with("raid1")
+}
+
+impl fmt::Display for Case {
+    /// As on the command line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (a, b) = self.writes;
+        write!(f, "--on {} --ordering {} --writes {}+{}", self.array, self.ordering, a.name(), b.name())?;
+        self.without.map_or(Ok(()), |device| write!(f, " --without {}", device.0))
+    }
+}
+
+/// A point that something was wrong after.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    /// In which case.
+    pub case: Case,
+    /// After which crash, if any.
+    pub crash: Option<Point>,
+    /// What was wrong.
+    pub failed: Failed,
+    /// The last lines of the trace, if any were kept.
+    pub trace: Vec<String>,
+}
+
+impl Broken {
+    /// The command that shows it again.
+    pub fn command(&self) -> String {
+        let crash = self.crash.map_or_else(String::new, |point| format!(" --crash {point}"));
+        format!("braid sim matrix {}{crash}", self.case)
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let crash = self.crash.map_or_else(|| "nobody".to_string(), |point| point.to_string());
+        let (a, b) = self.case.writes;
+        let (scheme, devices, _) = ARRAYS[self.case.array];
+        write!(
+            f,
+            "FAILED {}  {scheme} on {devices} devices, {}, {}+{}, crash of {crash}",
+            self.failed.check,
+            self.case.ordering,
+            a.name(),
+            b.name()
+        )?;
+        self.failed.details.lines().try_for_each(|line| write!(f, "\n  {line}"))
+    }
+}
+
+/// A case on its way.
+struct Play {
+    cluster: Cluster,
+    /// Who is down, and comes back when.
+    down: Option<(NodeId, Time)>,
+    /// How long whoever loses power is away.
+    away: Duration,
+    /// Writes that were refused, or ended in another error.
+    refused: Vec<String>,
+}
+
+impl Play {
+    fn new(options: Options, lines: usize) -> Play {
+        Play { cluster: Cluster::new(options, Trace::keeping(lines)), down: None, away: AWAY, refused: Vec::new() }
+    }
+
+    fn go(&mut self, case: &Case, crash: Option<Point>) -> Result<BTreeMap<Who, u64>, Failed> {
+        let layout = self.cluster.volume().layout;
+        let (a, b) = (HostSlot(0), HostSlot(1));
+        self.cluster.write(a, 0, 2 * layout.stripe_blocks() * BLOCK_BYTES as u64);
+        self.come_to_rest()?;
+        if let Some(device) = case.without {
+            self.cluster.crash(NodeId::Device(device));
+            self.pass(self.cluster.world.now().after(TAKEN_OUT))?;
+        }
+        let everybody = self.everybody(case);
+        let before: BTreeMap<Who, u64> = everybody.iter().map(|who| (*who, self.inputs(*who))).collect();
+        if let Some(Point { who, at, keeps, long }) = crash {
+            self.away = if long { AWAY_LONG } else { AWAY };
+            let node = self.node(who);
+            if let Some(disk) = self.cluster.world.disk_mut(node) {
+                disk.set_keeps(keeps);
+            }
+            self.cluster.world.crash_before(node, at);
+        }
+        self.cluster.wish(a, 0, case.writes.0.wish(&layout));
+        self.cluster.wish(b, 0, case.writes.1.wish(&layout));
+        self.come_to_rest_without(case.without)?;
+        // The array does without any one of them.
+        if !self.refused.is_empty() && (case.without.is_none() || crash.is_none()) {
+            return Err(Failed { check: "refused", details: self.refused.join("\n") });
+        }
+        // (Another one may stand in a crashed host's place by now, and count from its own start.)
+        let taken = |who| self.inputs(who).saturating_sub(before[&who]);
+        let taken = everybody.into_iter().map(|who| (who, taken(who))).collect();
+        if let Some(device) = case.without {
+            self.cluster.restart_device(device);
+        }
+        self.come_to_rest()?;
+        self.cluster.check_all()?;
+        Ok(taken)
+    }
+
+    fn everybody(&self, case: &Case) -> Vec<Who> {
+        let devices = self.cluster.devices().into_iter().filter(|device| case.without != Some(*device));
+        let servers = self.cluster.lock_servers().into_iter().map(Who::LockServer);
+        [Who::A, Who::B].into_iter().chain(devices.map(Who::Device)).chain(servers).chain([Who::Monitor]).collect()
+    }
+
+    fn node(&self, who: Who) -> NodeId {
+        match who {
+            Who::A => self.cluster.node(HostSlot(0)),
+            Who::B => self.cluster.node(HostSlot(1)),
+            Who::Device(device) => NodeId::Device(device),
+            Who::LockServer(server) => NodeId::LockServer(server),
+            Who::Monitor => NodeId::Monitor,
+        }
+    }
+
+    fn inputs(&self, who: Who) -> u64 {
+        self.cluster.world.inputs(self.node(who))
+    }
+
+    fn come_to_rest(&mut self) -> Result<(), Failed> {
+        self.come_to_rest_without(None)
+    }
+
+    /// Until all is answered, nobody is down and nothing is under way.
+    fn come_to_rest_without(&mut self, without: Option<DeviceId>) -> Result<(), Failed> {
+        let patience = self.cluster.world.now().after(REST);
+        loop {
+            self.pass(self.cluster.world.now().after(Duration::from_millis(1)))?;
+            for slot in self.cluster.fenced() {
+                self.cluster.crash(self.cluster.node(slot));
+                self.replace(slot);
+            }
+            let waiting = self.cluster.asked().next().is_some() || self.down.is_some();
+            let rest = if waiting { Err(None) } else { self.cluster.check_rest(without).map_err(Some) };
+            match rest {
+                Ok(()) => return Ok(()),
+                Err(_) if self.cluster.world.now() < patience => {}
+                Err(Some(failed)) => return Err(failed),
+                Err(None) => {
+                    let details = format!("{:?}", self.cluster.asked().collect::<Vec<_>>());
+                    return Err(Failed { check: "unanswered", details });
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, until: Time) -> Result<(), Failed> {
+        while let Some(happening) = self.cluster.world.next(until) {
+            self.cluster.check_moment()?;
+            match happening {
+                Happening::Reply { node, op, outcome } => {
+                    self.cluster.on_reply(op, &outcome)?;
+                    self.refused.extend(outcome.err().map(|error| format!("{node}: {error}")));
+                }
+                Happening::PowerFailed(node) => {
+                    self.cluster.forget_asked(node);
+                    self.down = Some((node, self.cluster.world.now().after(self.away)));
+                }
+                Happening::Alarm(_) | Happening::Stepped(_) => {}
+            }
+        }
+        match self.down {
+            Some((node, until)) if until <= self.cluster.world.now() => {
+                self.down = None;
+                self.bring_back(node);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn bring_back(&mut self, node: NodeId) {
+        match node {
+            NodeId::Device(device) => self.cluster.restart_device(device),
+            NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
+            NodeId::Monitor => self.cluster.restart_monitor(),
+            NodeId::Host(_) => {
+                let slot = self.cluster.slot(node).expect("it stands in one until it is replaced");
+                self.replace(slot);
+            }
+        }
+    }
+
+    fn replace(&mut self, slot: HostSlot) {
+        self.cluster.replace_host(slot, LocalClock::exact(self.cluster.world.now()));
+    }
+}

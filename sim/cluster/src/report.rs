@@ -1,0 +1,162 @@
+//! What runs report, and what a failing one says: what is wrong, and how to see it again.
+
+use crate::options::Choices;
+use braid_base::Time;
+use braid_host::HostCounters;
+use braid_locks::LockServerCounters;
+use braid_machine::Ignored;
+use braid_wire::Ordering;
+use braid_world::{DiskCounts, NetworkCounts};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// How a run went that found nothing wrong.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Runs that this sums up.
+    pub runs: u64,
+    /// Simulated time.
+    pub simulated: Duration,
+    /// Events.
+    pub events: u64,
+    /// Operations that succeeded.
+    pub done: u64,
+    /// How long the slowest operation took that was answered.
+    pub slowest: Duration,
+    /// Operations that ended in an error, by its name, or whose host died.
+    pub unknown: BTreeMap<&'static str, u64>,
+    /// Faults by name, other than those of messages.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Faults of messages.
+    pub network: NetworkCounts,
+    /// What disks lost, and what was done to them.
+    pub disks: DiskCounts,
+    /// Inputs that machines dropped, by reason.
+    pub ignored: BTreeMap<Ignored, u64>,
+    /// What hosts counted.
+    pub hosts: HostCounters,
+    /// What lock servers counted; what they had before a loss of power at a disk command is lost.
+    pub lock_servers: LockServerCounters,
+    /// What the stores of devices counted.
+    pub stores: BTreeMap<&'static str, u64>,
+    /// Steps of the search for an order.
+    pub search_steps: u64,
+    /// Tells this run from any other.
+    pub digest: u64,
+    /// The last lines of the trace, if any were kept.
+    pub trace: Vec<String>,
+}
+
+/// What a run found wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Which check, or `panic`.
+    pub check: &'static str,
+    /// Of which run.
+    pub seed: u64,
+    /// By which ordering.
+    pub ordering: Ordering,
+    /// When.
+    pub at: Time,
+    /// At which event.
+    pub event: u64,
+    /// What it saw.
+    pub details: String,
+    /// The last lines of the trace, if any were kept.
+    pub trace: Vec<String>,
+}
+
+impl Report {
+    /// Adds another run's figures.
+    pub fn add(&mut self, other: &Report) {
+        self.runs += other.runs;
+        self.simulated += other.simulated;
+        self.events += other.events;
+        self.done += other.done;
+        self.slowest = self.slowest.max(other.slowest);
+        self.search_steps += other.search_steps;
+        // In any order: runs end as they do.
+        self.digest = self.digest.wrapping_add(other.digest);
+        other.unknown.iter().for_each(|(name, count)| *self.unknown.entry(name).or_default() += count);
+        other.faults.iter().for_each(|(name, count)| *self.faults.entry(name).or_default() += count);
+        other.ignored.iter().for_each(|(why, count)| *self.ignored.entry(*why).or_default() += count);
+        other.stores.iter().for_each(|(name, count)| *self.stores.entry(name).or_default() += count);
+        self.hosts.add(&other.hosts);
+        self.lock_servers.add(&other.lock_servers);
+        self.network.add(&other.network);
+        self.disks.add(&other.disks);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { network, disks, .. } = self;
+        let simulated = match self.simulated.as_secs_f64() {
+            seconds if seconds < 3_600.0 => format!("{seconds:.0} s"),
+            seconds => format!("{:.1} h", seconds / 3_600.0),
+        };
+        writeln!(
+            f,
+            "{} runs, {simulated} of simulated time, {} events, digest {:016x}",
+            self.runs, self.events, self.digest
+        )?;
+        writeln!(
+            f,
+            "  operations    {} done in at most {:.1} s; of unknown outcome: {}",
+            self.done,
+            self.slowest.as_secs_f64(),
+            listed(&self.unknown)
+        )?;
+        writeln!(f, "  faults        {}", listed(&self.faults))?;
+        writeln!(
+            f,
+            "  messages      {} sent: {} lost, {} at a cut, {} doubled, {} damaged, {} late, {} overtaken",
+            network.sent,
+            network.lost,
+            network.cut,
+            network.doubled,
+            network.damaged,
+            network.delayed,
+            network.reordered
+        )?;
+        writeln!(
+            f,
+            "  disks         {} losses of power: {} unsynced writes lost, {} torn, {} kept; {} commands without space, \
+             {} reads of unreadable sectors",
+            disks.crashes, disks.lost, disks.torn, disks.kept, disks.refused, disks.failed
+        )?;
+        writeln!(f, "  hosts         {}", listed(&self.hosts.list().into_iter().collect()))?;
+        writeln!(f, "  lock servers  {}", listed(&self.lock_servers.list().into_iter().collect()))?;
+        writeln!(f, "  stores        {}", listed(&self.stores))?;
+        let ignored = self.ignored.iter().map(|(why, count)| (format!("{why:?}"), *count)).collect();
+        write!(f, "  ignored       {}; {} steps to order the histories", listed(&ignored), self.search_steps)
+    }
+}
+
+/// Counts with their names, the highest first; those that are zero are left out.
+fn listed<Name: AsRef<str>>(counts: &BTreeMap<Name, u64>) -> String {
+    let mut sorted: Vec<(&str, u64)> = counts.iter().map(|(name, count)| (name.as_ref(), *count)).collect();
+    sorted.retain(|(_, count)| *count > 0);
+    sorted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let words: Vec<String> =
+        sorted.into_iter().map(|(name, count)| format!("{} {count}", name.replace('_', " "))).collect();
+    if words.is_empty() { "none".to_string() } else { words.join(", ") }
+}
+
+impl Failure {
+    /// The commands that show it again: the verdict, and every event before it.
+    pub fn commands(&self, choices: &Choices) -> (String, String) {
+        let seed = self.seed;
+        (format!("braid sim attack --seed {seed} --runs 1{choices}"), format!("braid sim replay {seed}{choices}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    /// What is wrong.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.at.0 as f64 / 1e9;
+        write!(f, "FAILED {}  seed {}  at {seconds:.6}s  event {}", self.check, self.seed, self.event)?;
+        self.details.lines().try_for_each(|line| write!(f, "\n  {line}"))
+    }
+}

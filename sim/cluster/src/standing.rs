@@ -1,0 +1,118 @@
+//! Who is in, looked at from outside, at every step of the monitor: the rules of `docs/membership.md` that can be seen at one moment.
+
+use crate::cluster::{Cluster, Failed};
+use crate::role::Role;
+use braid_base::{Epoch, Member, Membership, NodeId, Standing};
+use braid_device::Service;
+use std::collections::BTreeMap;
+
+/// What was seen so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// Every membership that anybody was known to live by.
+    memberships: BTreeMap<Epoch, Membership>,
+}
+
+impl Cluster {
+    /// No epoch stands for two memberships, each follows from the one before, nobody lives by one that the monitor has not made
+    /// durable, no two devices of a stripe are not in, and one that is out has no lease.
+    pub(crate) fn check_membership(&mut self) -> Result<(), Failed> {
+        let mut seen = std::mem::take(&mut self.seen);
+        let outcome = self.check_membership_against(&mut seen);
+        self.seen = seen;
+        outcome.map_err(|details| Failed { check: "membership", details })
+    }
+
+    fn check_membership_against(&self, seen: &mut Seen) -> Result<(), String> {
+        // While it starts, its record is being read.
+        let decided = self.membership().filter(|membership| membership.epoch > Epoch(0));
+        let mut lives_by = Vec::new();
+        for device in self.devices() {
+            if let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) {
+                lives_by.extend(machine.membership().map(|membership| (device, membership)));
+            }
+        }
+        for membership in decided.into_iter().chain(lives_by.iter().map(|(_, membership)| *membership)) {
+            seen.learn(membership)?;
+        }
+        let Some(decided) = decided else { return Ok(()) };
+        if let Some((device, ahead)) = lives_by.iter().find(|(_, membership)| membership.epoch > decided.epoch) {
+            return Err(format!(
+                "{device} lives by {:?}, the monitor has decided up to {:?}",
+                ahead.epoch, decided.epoch
+            ));
+        }
+        self.check_stripes(decided)?;
+        for Member { device, .. } in decided.members.iter().filter(|member| member.standing == Standing::Out) {
+            let node = NodeId::Device(*device);
+            let now = self.world.local(node).expect("it is a node").time;
+            if let Some(Role::Device(machine)) = self.world.machine(node)
+                && *machine.service() == Service::Serving
+                && machine.has_lease(now)
+            {
+                return Err(format!("{device} is out in {:?} and serves by {:?}", decided.epoch, machine.membership()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The redundancy makes up for one unit of a stripe.
+    fn check_stripes(&self, decided: &Membership) -> Result<(), String> {
+        let volume = self.volume();
+        let is_in = |device| decided.member(device).is_some_and(|member| member.standing == Standing::In);
+        let missing: Vec<usize> =
+            (0..volume.devices.len()).filter(|position| !is_in(volume.devices[*position])).collect();
+        if volume.layout.redundancy_units() == 0 && !missing.is_empty() {
+            return Err(format!("a volume without redundancy is said to do without {missing:?}"));
+        }
+        let pairs = missing.iter().flat_map(|a| missing.iter().map(move |b| (*a, *b)));
+        match pairs.into_iter().find(|(a, b)| a < b && volume.layout.share_a_stripe(*a, *b)) {
+            Some((a, b)) => Err(format!("positions {a} and {b} share a stripe, and neither is in: {decided:?}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Seen {
+    fn learn(&mut self, membership: &Membership) -> Result<(), String> {
+        match self.memberships.get(&membership.epoch) {
+            Some(known) if known == membership => return Ok(()),
+            Some(known) => return Err(format!("one epoch, two memberships: {known:?} and {membership:?}")),
+            None => {}
+        }
+        if let Some((_, before)) = self.memberships.range(..membership.epoch).next_back() {
+            follows(before, membership)?;
+        }
+        if let Some((_, after)) = self.memberships.range(membership.epoch..).next() {
+            follows(membership, after)?;
+        }
+        self.memberships.insert(membership.epoch, membership.clone());
+        Ok(())
+    }
+}
+
+/// Hosts that were kept out stay so, and nobody has been there for longer than before.
+fn follows(before: &Membership, after: &Membership) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("{what}: {before:?} and then {after:?}"));
+    let kept_out = before.fence.also.iter().any(|host| !after.fence.refuses(*host));
+    if kept_out || after.fence.below < before.fence.below {
+        return wrong("a host that was kept out is let in");
+    }
+    for member in &before.members {
+        match after.member(member.device) {
+            None => return wrong("a device is forgotten"),
+            Some(later) if later.since < member.since => {
+                return wrong("a device is said to have been there for longer");
+            }
+            Some(later)
+                if member.standing == Standing::Out
+                    && later.standing == Standing::In
+                    && later.since <= before.epoch =>
+            {
+                return wrong("a device is in that was out, and has not returned");
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}

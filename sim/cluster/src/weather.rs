@@ -1,0 +1,191 @@
+//! Faults, as they come over a run and go: each ends, at the latest when everything heals.
+
+use crate::cluster::{Cluster, HostSlot};
+use crate::storm::{Agenda, Run};
+use braid_base::{NodeId, Time};
+use braid_world::{Damageable, Fault, Terrain};
+use std::time::Duration;
+
+/// Something about a fault that is going to happen.
+pub(crate) enum Weather {
+    /// The next fault.
+    Next,
+    /// A node comes back.
+    Return { node: NodeId, reboot: bool },
+    /// A node that flaps dies again.
+    Flap { place: Place, times: u32, down: Duration, up: Duration },
+    /// A cut ends.
+    Join(Vec<(NodeId, NodeId)>),
+    /// A disk is fast again.
+    Quicken(NodeId),
+    /// A node is.
+    Hurry(NodeId),
+    /// A disk has space again.
+    Space(NodeId),
+    /// Clocks are set right, and run as they should.
+    SetClock(NodeId),
+}
+
+/// Who flaps: a host comes back as another node.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    Slot(HostSlot),
+    Node(NodeId),
+}
+
+impl Terrain for Cluster {
+    fn up(&self) -> Vec<NodeId> {
+        self.world.up()
+    }
+
+    fn skew(&self, node: NodeId) -> i64 {
+        self.world.skew(node)
+    }
+
+    fn damageable(&self) -> Vec<Damageable> {
+        self.places_that_may_be_damaged()
+    }
+}
+
+impl Run {
+    pub(crate) fn on_weather(&mut self, weather: Weather) {
+        match weather {
+            Weather::Next => {
+                if let Some(fault) = self.storm.next(&self.cluster) {
+                    self.on_fault(fault);
+                }
+                let pause = self.storm.pause();
+                self.plan_weather(pause, Weather::Next);
+            }
+            Weather::Return { node, reboot } => self.bring_back(node, reboot),
+            Weather::Flap { place, times, down, up } => self.flap(place, times, down, up),
+            Weather::Join(pairs) => pairs.iter().for_each(|(from, to)| self.cluster.world.network.join(*from, *to)),
+            Weather::Quicken(node) => self.cluster.world.disk_mut(node).expect("it has a disk").slow_down(1),
+            Weather::Hurry(node) => self.cluster.world.slow_down(node, Duration::ZERO),
+            Weather::Space(node) => self.cluster.world.disk_mut(node).expect("it has a disk").set_full(false),
+            Weather::SetClock(node) => self.set_clock(node),
+        }
+    }
+
+    fn on_fault(&mut self, fault: Fault) {
+        // One that waits for a command to a disk is counted when that comes.
+        if !matches!(fault, Fault::Crash { at: Some(_), .. }) {
+            self.count_fault(fault.name());
+        }
+        let world = &mut self.cluster.world;
+        match fault {
+            Fault::Crash { node, at: Some(point), away, reboot } => {
+                world.disk_mut(node).expect("it has a disk").crash_at(point);
+                self.crash_plans.insert(node, (away, reboot));
+            }
+            Fault::Crash { node, at: None, away, reboot } => {
+                self.crash(node);
+                self.plan_weather(away, Weather::Return { node, reboot });
+            }
+            Fault::Blackout { nodes } => {
+                nodes.iter().for_each(|(node, _)| self.crash(*node));
+                for (node, away) in nodes {
+                    self.plan_weather(away, Weather::Return { node, reboot: true });
+                }
+            }
+            Fault::Flap { node, times, down, up } => {
+                let place = self.cluster.slot(node).map_or(Place::Node(node), Place::Slot);
+                self.flap(place, times, down, up);
+            }
+            Fault::Stall { node, span } => world.stall(node, span),
+            Fault::SlowNode { node, busy, span } => {
+                world.slow_down(node, busy);
+                self.plan_weather(span, Weather::Hurry(node));
+            }
+            Fault::Cut { pairs, span, .. } => {
+                pairs.iter().for_each(|(from, to)| world.network.cut(*from, *to));
+                self.plan_weather(span, Weather::Join(pairs));
+            }
+            Fault::ClockStep { node, by } => world.step_clock(node, by),
+            Fault::ClockRate { node, ppm, span } => {
+                world.set_clock_rate(node, ppm);
+                self.plan_weather(span, Weather::SetClock(node));
+            }
+            Fault::ClockLeap { node, by, span } => {
+                world.step_clock(node, by);
+                self.plan_weather(span, Weather::SetClock(node));
+            }
+            Fault::SlowDisk { node, times, span } => {
+                world.disk_mut(node).expect("it has a disk").slow_down(times);
+                self.plan_weather(span, Weather::Quicken(node));
+            }
+            Fault::FullDisk { node, span } => {
+                world.disk_mut(node).expect("it has a disk").set_full(true);
+                self.plan_weather(span, Weather::Space(node));
+            }
+            Fault::Rot(Damageable { node, bytes }) => drop(world.disk_mut(node).expect("it has a disk").rot(bytes)),
+            Fault::Unreadable(Damageable { node, bytes }) => {
+                world.disk_mut(node).expect("it has a disk").lose(bytes);
+            }
+            Fault::Misdirected { meant, hit } => {
+                world.disk_mut(meant.node).expect("it has a disk").lead_astray(meant.bytes, hit);
+            }
+        }
+    }
+
+    /// Everything is well from now on: what lasts longer than a moment ends, and whoever is down comes back.
+    pub(crate) fn heal(&mut self) {
+        self.storming = false;
+        self.cluster.world.network.heal();
+        for node in self.cluster.nodes_with_disks().collect::<Vec<_>>() {
+            let disk = self.cluster.world.disk_mut(node).expect("it has a disk");
+            disk.slow_down(1);
+            disk.spare();
+            disk.heal();
+            self.restart(node);
+        }
+        for slot in self.cluster.slots() {
+            self.replace_if_down(slot);
+        }
+        let options = &self.cluster.options.faults;
+        let (skew_max, drift_max) = (options.skew_max.cast_signed(), options.drift_ppm_max.cast_signed());
+        for node in self.cluster.world.up() {
+            self.cluster.world.slow_down(node, Duration::ZERO);
+            if self.cluster.world.skew(node).abs() > skew_max || self.cluster.world.clock_rate(node).abs() > drift_max {
+                self.set_clock(node);
+            }
+        }
+    }
+
+    fn flap(&mut self, place: Place, times: u32, down: Duration, up: Duration) {
+        let node = match place {
+            Place::Slot(slot) => self.cluster.node(slot),
+            Place::Node(node) => node,
+        };
+        if self.cluster.world.machine(node).is_some() {
+            self.crash(node);
+            self.plan_weather(down, Weather::Return { node, reboot: false });
+        }
+        if times > 1 {
+            self.plan_weather(down + up, Weather::Flap { place, times: times - 1, down, up });
+        }
+    }
+
+    fn bring_back(&mut self, node: NodeId, reboot: bool) {
+        if let Some(slot) = self.cluster.slot(node) {
+            self.replace_if_down(slot);
+            self.wake_clients(slot);
+        } else if self.cluster.world.disk(node).is_some() {
+            if reboot && self.cluster.world.machine(node).is_none() {
+                self.cluster.world.reboot_clock(node, Time(self.rng.below(1_000_000_000)));
+            }
+            self.restart(node);
+        }
+    }
+
+    fn set_clock(&mut self, node: NodeId) {
+        let (ppm, skew) = (self.storm.drift_ppm(), self.storm.skew());
+        self.cluster.world.set_clock_rate(node, ppm);
+        let by = skew - self.cluster.world.skew(node);
+        self.cluster.world.step_clock(node, by);
+    }
+
+    fn plan_weather(&mut self, span: Duration, weather: Weather) {
+        self.plan(span, Agenda::Weather(weather));
+    }
+}

@@ -1,0 +1,305 @@
+//! A device is out: all goes on without it, and when it is back it is brought what it missed, and no more.
+
+use crate::story::*;
+use braid_base::{DeviceId, NodeId, Standing};
+use braid_cluster::{Cluster, HostSlot, Options};
+use braid_wire::{Command, Message, Ordering, Task};
+use braid_world::{LocalClock, Verdict};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Layouts, the rings that they lie on, and units.
+const LAYOUTS: [(&str, usize, u64); 4] =
+    [("raid5:4+1", 5, 1), ("raid5:2+1", 4, 4), ("raid1:2", 2, 1), ("raid1:3", 4, 2)];
+
+fn array_laid(ordering: Ordering, layout: &str, devices: usize, unit: u64) -> (Cluster, HostSlot, HostSlot) {
+    let lock_servers = ordering.needs_lock_server().into();
+    array_of(Options { ordering, lock_servers, ..Options::calm(layout, devices, unit, 6) })
+}
+
+fn asks_what_was_missed(message: &Message) -> bool {
+    let Message::Request(request) = message else { return false };
+    matches!(request.command, Command::Manage { task: Task::ListMissed { .. }, .. })
+}
+
+fn reads(message: &Message) -> bool {
+    let Message::Request(request) = message else { return false };
+    match &request.command {
+        Command::Read { .. } => true,
+        Command::Prewrite { reads, .. } => !reads.is_empty(),
+        _ => false,
+    }
+}
+
+/// Both hosts read all stripes and write each: one block of the first, all but one of the second, the whole third, and so on;
+/// and once from the middle of one stripe to that of the next.
+fn use_all(array: &mut Cluster, a: HostSlot, b: HostSlot) {
+    let blocks = array.volume().layout.stripe_blocks();
+    let stripe = blocks * BLOCK;
+    for number in 0..array.volume().stripes() {
+        let start = number * stripe;
+        let (offset, length) = match number % 3 {
+            0 => (start + number % blocks * BLOCK, BLOCK),
+            1 => (start, (stripe - BLOCK).max(BLOCK)),
+            _ => (start, stripe),
+        };
+        let (ours, theirs) = (array.write(a, offset, length), array.read(b, start, stripe));
+        assert_eq!(array.finish(ours), DONE);
+        assert!(array.finish(theirs).is_ok());
+    }
+    write(array, b, stripe / 2, stripe);
+}
+
+#[test]
+fn all_goes_on_while_a_device_is_out_and_while_it_returns_and_it_has_everything_when_it_is_in() {
+    for ordering in KEPT_APART {
+        for (layout, devices, unit) in LAYOUTS {
+            for victim in [0, devices as u16 - 1] {
+                let (mut array, a, b) = array_laid(ordering, layout, devices, unit);
+                fill(&mut array, a);
+                lose(&mut array, victim);
+                use_all(&mut array, a, b);
+                // It can't be helped yet, and must not be read.
+                let read = Rc::new(Cell::new(0));
+                let count = read.clone();
+                array.world.network.set_rule(move |_, to, message| {
+                    count.set(count.get() + u32::from(to == device(victim) && reads(message)));
+                    if asks_what_was_missed(message) { Verdict::Drop } else { Verdict::Pass }
+                });
+                welcome(&mut array, victim);
+                use_all(&mut array, b, a);
+                assert!(matches!(standing(&array, victim), Some(Standing::Returning { helper: Some(_) })));
+                assert_eq!(read.get(), 0, "{ordering}, {layout}: it lacks what was written before it came back");
+                array.world.network.heal();
+                wait_in(&mut array, victim);
+                use_all(&mut array, a, b);
+                all_is_well(array);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_device_is_brought_what_it_missed_and_no_more() {
+    // Stripe n is block n of each device. Device 4 has the parity of stripe 0, block 4 of stripe 1, and block 9 of stripe 2.
+    let (mut array, a, b) = array_laid(Ordering::Timestamp, "raid5:4+1", 5, 1);
+    fill(&mut array, a);
+    lose(&mut array, 4);
+    write(&mut array, a, 0, BLOCK);
+    write(&mut array, b, 4 * BLOCK, BLOCK);
+    write(&mut array, a, 8 * BLOCK, BLOCK);
+    write(&mut array, b, 12 * BLOCK, 4 * BLOCK);
+    let brought = Rc::new(RefCell::new(BTreeSet::new()));
+    let log = brought.clone();
+    array.world.network.set_rule(move |_, to, message| {
+        if to == device(4) {
+            log.borrow_mut().extend(blocks_written(message));
+        }
+        Verdict::Pass
+    });
+    welcome(&mut array, 4);
+    wait_in(&mut array, 4);
+    assert_eq!(
+        brought.take(),
+        BTreeSet::from([0, 1, 3]),
+        "what was written elsewhere in stripe 2 is nothing to device 4"
+    );
+    // What it missed is on record no more.
+    lose(&mut array, 4);
+    write(&mut array, a, 20 * BLOCK, BLOCK);
+    let log = brought.clone();
+    array.world.network.set_rule(move |_, to, message| {
+        if to == device(4) {
+            log.borrow_mut().extend(blocks_written(message));
+        }
+        Verdict::Pass
+    });
+    welcome(&mut array, 4);
+    wait_in(&mut array, 4);
+    assert_eq!(brought.take(), BTreeSet::from([5]));
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_that_is_away_for_less_than_its_lease_makes_no_epoch() {
+    for ordering in KEPT_APART {
+        let (mut array, a, b) = array_by(ordering);
+        fill(&mut array, a);
+        let before = epoch(&array);
+        array.crash(device(4));
+        let begun = array.world.now();
+        let writes = [array.write(a, 0, BLOCK), array.write(b, 4 * BLOCK, BLOCK), array.write(a, 8 * BLOCK, 4 * BLOCK)];
+        array.run_for(Duration::from_secs(3));
+        array.restart_device(DeviceId(4));
+        for write in writes {
+            assert_eq!(array.finish(write), DONE);
+        }
+        assert!(array.world.now().since(begun) < A_LEASE);
+        array.run_for(A_WHILE);
+        assert_eq!(epoch(&array), before, "{ordering}: nobody did without it");
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_user_waits_for_a_lease_and_a_second_when_a_device_dies() {
+    for ordering in KEPT_APART {
+        let (mut array, a, b) = array_by(ordering);
+        fill(&mut array, a);
+        array.run_for(A_WHILE);
+        array.crash(device(4));
+        let begun = array.world.now();
+        let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK), array.write(b, 8 * BLOCK, 4 * BLOCK)];
+        for op in asked {
+            assert!(array.finish(op).is_ok(), "{ordering}");
+        }
+        let took = array.world.now().since(begun);
+        assert!(took > Duration::from_secs(3) && took <= A_LEASE, "{ordering}: {took:?}");
+        welcome(&mut array, 4);
+        wait_in(&mut array, 4);
+        all_is_well(array);
+    }
+}
+
+/// A reader whose plain reads come too late again and again, since others write meanwhile: for how long, and whether it pre-wrote.
+fn starve(array: &mut Cluster, reader: HostSlot, writer: HostSlot, offset: u64) -> (Duration, bool) {
+    let insisted = Rc::new(Cell::new(false));
+    let (seen, slow) = (insisted.clone(), array.node(reader));
+    array.world.network.set_rule(move |from, _, message| {
+        let Message::Request(request) = message else { return Verdict::Pass };
+        match &request.command {
+            Command::Read { .. } if from == slow => Verdict::Delay(Duration::from_millis(5)),
+            Command::Prewrite { .. } if from == slow => {
+                seen.set(true);
+                Verdict::Pass
+            }
+            _ => Verdict::Pass,
+        }
+    });
+    let begun = array.world.now();
+    let read = array.read(reader, offset, BLOCK);
+    while array.asked().any(|asked| asked.op == read) {
+        write(array, writer, offset, BLOCK);
+    }
+    let took = array.world.now().since(begun);
+    let outcome = array.finish(read);
+    assert!(outcome.is_ok(), "{outcome:?}");
+    array.world.network.heal();
+    (took, insisted.get())
+}
+
+#[test]
+fn a_reader_that_always_comes_too_late_reads_with_prewrites_at_last() {
+    let (mut array, a, b) = array_laid(Ordering::Timestamp, "raid5:4+1", 5, 1);
+    fill(&mut array, a);
+    let (took, insisted) = starve(&mut array, b, a, 0);
+    assert!(insisted && took < Duration::from_secs(1), "{took:?}");
+    // Block 0 is on device 0: whoever reads it without that reads all the others.
+    lose(&mut array, 0);
+    let (took, insisted) = starve(&mut array, b, a, 0);
+    assert!(insisted && took < Duration::from_secs(1), "{took:?}");
+    welcome(&mut array, 0);
+    wait_in(&mut array, 0);
+    all_is_well(array);
+}
+
+#[test]
+fn without_redundancy_a_device_is_waited_for_and_nothing_is_lost() {
+    let (mut array, a, b) = array_of(Options::calm("raid0:3", 3, 1, 3));
+    fill(&mut array, a);
+    // It was just written, and the device does not know yet that it is committed.
+    array.world.network.set_rule(|_, _, message| if carries_commits(message) { Verdict::Drop } else { Verdict::Pass });
+    write(&mut array, a, 0, 2 * BLOCK);
+    let written = {
+        array.crash(device(0));
+        array.world.network.heal();
+        array.run_for(Duration::from_secs(8));
+        assert_eq!((standing(&array, 0), epoch(&array)), (Some(Standing::In), 1), "nobody can do without it");
+        for host in [a, b] {
+            let (read, write) = (array.read(host, 0, BLOCK), array.write(host, BLOCK, 2 * BLOCK));
+            let crossing = array.write(host, 0, 2 * BLOCK);
+            assert!(lacks(&array.finish(read), &[0]), "it is said what is missing");
+            assert_eq!(array.finish(write), DONE, "what needs it not goes on");
+            assert!(lacks(&array.finish(crossing), &[0]));
+        }
+        array.restart_device(DeviceId(0));
+        array.run_for(Duration::from_secs(1));
+        content(&mut array, b, 0, BLOCK)
+    };
+    assert_eq!(content(&mut array, a, 0, BLOCK), written);
+    write(&mut array, b, 0, 3 * BLOCK);
+    all_is_well(array);
+}
+
+#[test]
+fn power_fails_everywhere_while_a_device_is_out() {
+    for round in 0..12 {
+        let (mut array, a, b) = array_laid(Ordering::Timestamp, "raid5:4+1", 5, 1);
+        fill(&mut array, a);
+        lose(&mut array, 2);
+        for number in 0..6 {
+            array.write(a, number * 4 * BLOCK, 4 * BLOCK);
+            array.write(b, (number * 4 + 2) * BLOCK, BLOCK);
+        }
+        array.run_for(Duration::from_micros(150 * round));
+        for node in array.world.up() {
+            array.crash(node);
+        }
+        array.restart_monitor();
+        for id in array.devices() {
+            array.restart_device(id);
+        }
+        for slot in [a, b] {
+            array.replace_host(slot, LocalClock::exact(array.world.now()));
+        }
+        wait_in(&mut array, 2);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn power_fails_everywhere_during_writes_and_nobody_is_missing() {
+    for round in 0..12 {
+        let (mut array, a, b) = array_laid(Ordering::Timestamp, "raid5:4+1", 5, 1);
+        fill(&mut array, a);
+        for number in 0..6 {
+            array.write(a, number * 4 * BLOCK, 4 * BLOCK);
+            array.write(b, (number * 4 + 2) * BLOCK, BLOCK);
+        }
+        array.run_for(Duration::from_micros(150 * round));
+        for node in array.world.up() {
+            array.crash(node);
+        }
+        array.restart_monitor();
+        for id in array.devices() {
+            array.restart_device(id);
+        }
+        for slot in [a, b] {
+            array.replace_host(slot, LocalClock::exact(array.world.now()));
+        }
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn one_host_that_can_not_reach_a_device_does_not_have_it_taken_out() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    let c = array.add_host();
+    fill(&mut array, a);
+    let cut_off = array.node(c);
+    cut_both_ways(&mut array, cut_off, device(4));
+    let theirs = array.write(c, 0, BLOCK);
+    array.run_for(Duration::from_secs(12));
+    assert_eq!(epoch(&array), 1);
+    write(&mut array, b, 4 * BLOCK, BLOCK);
+    array.world.network.heal();
+    assert_eq!(array.finish(theirs), DONE);
+    all_is_well(array);
+}
+
+fn cut_both_ways(array: &mut Cluster, one: NodeId, other: NodeId) {
+    array.world.network.cut(one, other);
+    array.world.network.cut(other, one);
+}

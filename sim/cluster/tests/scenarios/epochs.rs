@@ -1,0 +1,285 @@
+//! Another epoch begins while transactions are under way: what becomes of them, and that nobody is told otherwise.
+
+use crate::story::*;
+use braid_base::{DeviceId, Generation, NodeId, Standing};
+use braid_cluster::{Cluster, HostSlot, Role};
+use braid_machine::HostRequest;
+use braid_wire::{Command, Message, Ordering, Reply};
+use braid_world::{LocalClock, Verdict};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+fn is_decision(message: &Message) -> bool {
+    matches!(message, Message::Request(request) if matches!(request.command, Command::Decide { .. }))
+}
+
+/// A host that writes, and dies before it hears of that: its writes to `lost` never arrive, and nobody answers it.
+fn die_writing(array: &mut Cluster, host: HostSlot, (offset, length): (u64, u64), lost: &[u16]) {
+    let (writer, lost) = (array.node(host), lost.to_vec());
+    array.world.network.set_rule(move |_, to, message| {
+        let is_lost = is_write(message) && lost.iter().any(|number| to == device(*number));
+        if is_lost || (to == writer && is_written(message)) { Verdict::Drop } else { Verdict::Pass }
+    });
+    array.write(host, offset, length);
+    array.run_for(Duration::from_millis(20));
+    array.crash(writer);
+    array.world.network.heal();
+}
+
+/// What became of a write of a dead host when a device, whose part in it is `gone`, went out: true if it is there.
+fn survives(ordering: Ordering, (offset, length): (u64, u64), lost: &[u16], gone: u16) -> bool {
+    let (mut array, a, b) = array_by(ordering);
+    fill(&mut array, b);
+    let before = content(&mut array, b, offset, length);
+    die_writing(&mut array, a, (offset, length), lost);
+    lose(&mut array, gone);
+    let after = content(&mut array, b, offset, length);
+    assert_eq!(content(&mut array, b, offset, length), after);
+    welcome(&mut array, gone);
+    wait_in(&mut array, gone);
+    assert_eq!(content(&mut array, b, offset, length), after, "{ordering}: what was decided without it stands");
+    all_is_well(array);
+    after != before
+}
+
+#[test]
+fn survivors_decide_what_a_dead_host_wrote_when_a_device_is_out_too() {
+    // Blocks 0 and 1 are on devices 0 and 1, their parity is on device 4.
+    for ordering in KEPT_APART {
+        for gone in [0, 1, 4] {
+            assert!(
+                survives(ordering, (0, 2 * BLOCK), &[], gone),
+                "{ordering}: all had it, so it stands without {gone}"
+            );
+        }
+        assert!(survives(ordering, (0, 2 * BLOCK), &[4], 4), "{ordering}: all that are left have it");
+        assert!(survives(ordering, (0, 2 * BLOCK), &[1], 1), "{ordering}: all that are left have it");
+        for (lost, gone) in [(0, 4), (4, 0), (1, 4)] {
+            assert!(!survives(ordering, (0, 2 * BLOCK), &[lost], gone), "{ordering}: {lost} never had it");
+        }
+    }
+}
+
+#[test]
+fn answers_of_two_epochs_do_not_add_up_to_a_commit() {
+    for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
+        let (mut array, a, b) = array_by(ordering);
+        fill(&mut array, a);
+        // Devices 1 and 4 have their parts, and say so; that of device 0 never arrives.
+        let writer = array.node(a);
+        array.world.network.set_rule(move |from, to, message| {
+            if from == writer && to == device(0) && is_write(message) { Verdict::Drop } else { Verdict::Pass }
+        });
+        let before = content(&mut array, b, 0, 2 * BLOCK);
+        let asked = array.write(a, 0, 2 * BLOCK);
+        array.run_for(Duration::from_millis(20));
+        // It sleeps, so others find out that device 0 never had it; and then device 0 is out, for whose answer alone it waits.
+        array.world.stall(writer, Duration::from_secs(6));
+        assert_eq!(content(&mut array, b, 0, 2 * BLOCK), before);
+        array.run_for(Duration::from_secs(1));
+        lose(&mut array, 0);
+        assert_eq!(array.finish(asked), DONE, "{ordering}");
+        assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before, "{ordering}: its user has heard that it is written");
+        assert!(counters(&array, a).resolved > 0, "{ordering}: it has asked what became of it");
+        array.world.network.heal();
+        welcome(&mut array, 0);
+        wait_in(&mut array, 0);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_promise_never_to_prepare_outlives_a_restart_and_a_change_of_epoch() {
+    for ordering in KEPT_APART {
+        for another_epoch in [false, true] {
+            let (mut array, a, b) = array_by(ordering);
+            fill(&mut array, b);
+            let c = array.add_host();
+            // The part of device 4 is late, so late that its host is long dead, and nobody hears what was decided.
+            let writer = array.node(a);
+            array.world.network.set_rule(move |from, to, message| match message {
+                _ if from == writer && to == device(4) && is_write(message) => Verdict::Delay(Duration::from_secs(16)),
+                _ if is_decision(message) => Verdict::Drop,
+                _ => Verdict::Pass,
+            });
+            array.write(a, 0, BLOCK);
+            array.run_for(Duration::from_millis(20));
+            array.crash(writer);
+            let promised = Rc::new(Cell::new(false));
+            let seen = promised.clone();
+            array.world.network.set_rule(move |from, _, message| {
+                let vote = is_answer(message, |reply| matches!(reply, Reply::Vote { .. }));
+                seen.set(seen.get() || (vote && from == device(4)));
+                if is_decision(message) { Verdict::Drop } else { Verdict::Pass }
+            });
+            array.run_for(Duration::from_secs(6));
+            assert!(promised.get(), "{ordering}: somebody has asked");
+            restart(&mut array, 4);
+            if another_epoch {
+                lose(&mut array, 2);
+            }
+            for slot in [b, c] {
+                array.crash(array.node(slot));
+                array.replace_host(slot, LocalClock::exact(array.world.now()));
+            }
+            array.world.network.heal();
+            let before = content(&mut array, b, 0, BLOCK);
+            // The late write arrives.
+            array.run_for(Duration::from_secs(12));
+            assert_eq!(content(&mut array, c, 0, BLOCK), before, "{ordering}");
+            if another_epoch {
+                welcome(&mut array, 2);
+                wait_in(&mut array, 2);
+            }
+            all_is_well(array);
+        }
+    }
+}
+
+#[test]
+fn a_write_of_unknown_outcome_is_not_written_again_over_what_came_after_it() {
+    for gone in [2, 4] {
+        let (mut array, a, b) = array_by(Ordering::Timestamp);
+        fill(&mut array, b);
+        let writer = array.node(a);
+        // All have their parts, and their host does not hear that before it falls asleep.
+        array.world.network.set_rule(
+            move |_, to, message| {
+                if to == writer && is_written(message) { Verdict::Drop } else { Verdict::Pass }
+            },
+        );
+        let first = array.write(a, 0, BLOCK);
+        array.run_for(Duration::from_millis(20));
+        array.world.stall(writer, Duration::from_secs(12));
+        let seen = content(&mut array, b, 0, BLOCK);
+        write(&mut array, b, 0, BLOCK);
+        let second = content(&mut array, b, 0, BLOCK);
+        assert_ne!(seen, second);
+        // It wakes in another epoch, in which a device is out: a stranger, or one that had a part.
+        lose(&mut array, gone);
+        array.world.network.heal();
+        assert_eq!(array.finish(first), DONE, "it was written, and has been seen");
+        assert_eq!(content(&mut array, a, 0, BLOCK), second);
+        welcome(&mut array, gone);
+        wait_in(&mut array, gone);
+        assert_eq!(content(&mut array, a, 0, BLOCK), second);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn what_was_committed_and_forgotten_while_a_device_was_away_is_brought_to_it() {
+    // Block 4 is on device 4, the parity of its stripe on device 3; of stripe 0, it is the parity that device 4 has.
+    for (ordering, offset) in KEPT_APART.into_iter().flat_map(|ordering| [(ordering, 0), (ordering, 4 * BLOCK)]) {
+        let (mut array, a, b) = array_by(ordering);
+        fill(&mut array, a);
+        // It has its part, durably, and says so, and never hears that this is committed.
+        array.world.network.set_rule(|_, to, message| {
+            if to == device(4) && carries_commits(message) { Verdict::Drop } else { Verdict::Pass }
+        });
+        write(&mut array, a, offset, BLOCK);
+        array.run_for(Duration::from_millis(100));
+        lose(&mut array, 4);
+        array.run_for(Duration::from_secs(1));
+        let written = content(&mut array, b, offset, BLOCK);
+        array.world.network.heal();
+        // Nobody remembers how it ended: its host is gone, too.
+        array.crash(array.node(a));
+        array.replace_host(a, LocalClock::exact(array.world.now()));
+        welcome(&mut array, 4);
+        wait_in(&mut array, 4);
+        assert_eq!(content(&mut array, b, offset, BLOCK), written, "{ordering}");
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    array.world.network.set_rule(|_, to, message| {
+        if to == device(4) && carries_commits(message) { Verdict::Drop } else { Verdict::Pass }
+    });
+    write(&mut array, a, 0, BLOCK);
+    array.crash(device(4));
+    wait_until(&mut array, "it is out", |array| standing(array, 4) == Some(Standing::Out));
+    array.run_for(Duration::from_secs(2));
+    let Some(Role::Host(host)) = array.world.machine(array.node(a)) else { panic!("it is up") };
+    assert!(host.is_idle(), "there is nothing left that it could do");
+    write(&mut array, b, 0, BLOCK);
+    array.world.network.heal();
+    welcome(&mut array, 4);
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+#[test]
+fn writes_under_way_everywhere_survive_device_after_device_going_and_coming() {
+    for ordering in KEPT_APART {
+        let (mut array, a, b) = array_by(ordering);
+        fill(&mut array, a);
+        for victim in [4, 0, 2] {
+            let mut asked = Vec::new();
+            for number in 0..3 {
+                asked.push(array.write(a, number * 4 * BLOCK, BLOCK));
+                asked.push(array.write(b, (number * 4 + 1) * BLOCK, 3 * BLOCK));
+            }
+            array.run_for(Duration::from_micros(400));
+            array.crash(device(victim));
+            for op in asked {
+                assert_eq!(array.finish(op), DONE, "{ordering}, without {victim}");
+            }
+            write(&mut array, b, 2 * BLOCK, 5 * BLOCK);
+            welcome(&mut array, victim);
+            let under_way = [array.write(a, 0, 4 * BLOCK), array.write(b, 7 * BLOCK, BLOCK)];
+            wait_in(&mut array, victim);
+            for op in under_way {
+                assert_eq!(array.finish(op), DONE);
+            }
+        }
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn an_epoch_that_only_fences_gives_up_nothing_that_is_under_way() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    let c = array.add_host();
+    fill(&mut array, a);
+    // Its write to the data is late: meanwhile a host is kept out.
+    let writer = array.node(a);
+    array.world.network.set_rule(move |from, to, message| {
+        let late = from == writer && to == device(0) && is_write(message);
+        if late { Verdict::Delay(Duration::from_millis(300)) } else { Verdict::Pass }
+    });
+    let before = counters(&array, a);
+    let asked = array.write(a, 0, BLOCK);
+    array.run_for(Duration::from_millis(50));
+    let NodeId::Host(out) = array.node(c) else { unreachable!("a host") };
+    let all_but_one = array.slots().map(|slot| array.node(slot)).filter(|node| *node != NodeId::Host(out));
+    let except = all_but_one.map(|node| if let NodeId::Host(host) = node { host } else { unreachable!() }).collect();
+    let request = HostRequest::Fence { below: Generation(out.0 + 1), except };
+    let fence = array.ask(b, request);
+    assert_eq!(array.finish(fence), DONE);
+    assert_eq!(array.finish(asked), DONE);
+    let after = counters(&array, a);
+    assert_eq!((after.epochs, after.aborted, after.resolved), (before.epochs + 1, before.aborted, before.resolved));
+    array.crash(array.node(c));
+    array.replace_host(c, LocalClock::exact(array.world.now()));
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_that_returns_has_dropped_what_it_had_not_heard_decided() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, b);
+    // Its host dies with parts at devices 0 and 4, and none at device 1: it can't stand.
+    die_writing(&mut array, a, (0, 2 * BLOCK), &[1]);
+    array.crash(device(4));
+    wait_until(&mut array, "it is out", |array| standing(array, 4) == Some(Standing::Out));
+    write(&mut array, b, 0, 4 * BLOCK);
+    array.restart_device(DeviceId(4));
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}

@@ -1,0 +1,163 @@
+//! More is gone than can be done without: what can be served is, the rest says so, and nothing is lost.
+
+use crate::story::*;
+use braid_base::{DeviceId, Standing};
+use braid_cluster::{Cluster, HostSlot, Options};
+use braid_wire::Ordering;
+use std::time::Duration;
+
+/// Two groups of three devices, each with stripes of two blocks: stripe 0 lies on devices 0, 1 and 2, the next one on 3, 4 and 5.
+fn two_groups(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
+    let lock_servers = ordering.needs_lock_server().into();
+    let (mut array, a, b) = array_of(Options { ordering, lock_servers, ..Options::calm("raid5:2+1", 6, 1, 6) });
+    fill(&mut array, a);
+    (array, a, b)
+}
+
+#[test]
+fn two_failures_in_a_group_leave_what_can_be_read_and_the_other_group() {
+    for ordering in KEPT_APART {
+        let (mut array, a, b) = two_groups(ordering);
+        // Stripe 0: block 0 on device 0, block 1 on device 1, its parity on device 2.
+        let there = content(&mut array, a, BLOCK, BLOCK);
+        array.crash(device(0));
+        array.crash(device(2));
+        let asked = [array.read(a, 0, BLOCK), array.write(b, BLOCK, BLOCK)];
+        let begun = array.world.now();
+        for op in asked {
+            let outcome = array.finish(op);
+            assert!(lacks(&outcome, &[0, 2]), "{ordering}: {outcome:?}");
+        }
+        let took = array.world.now().since(begun);
+        assert!(took > Duration::from_secs(3) && took <= A_LEASE, "{ordering}: {took:?}");
+        assert_eq!((epoch(&array), content(&mut array, b, BLOCK, BLOCK)), (1, there), "{ordering}");
+        // The other group has not heard of it.
+        write(&mut array, b, 2 * BLOCK, 2 * BLOCK);
+        write(&mut array, a, 3 * BLOCK, BLOCK);
+        for host in [a, b] {
+            let (read, write) = (array.read(host, 0, 2 * BLOCK), array.write(host, BLOCK, BLOCK));
+            assert!(lacks(&array.finish(read), &[0, 2]), "{ordering}: either would do");
+            assert!(lacks(&array.finish(write), &[0, 2]), "{ordering}: its new parity would be made from block 0");
+        }
+        // One is enough.
+        array.restart_device(DeviceId(0));
+        wait_until(&mut array, "they do without the other", |array| standing(array, 2) == Some(Standing::Out));
+        array.run_for(Duration::from_millis(100));
+        write(&mut array, a, 0, 2 * BLOCK);
+        write(&mut array, b, 4 * BLOCK, BLOCK);
+        welcome(&mut array, 2);
+        wait_in(&mut array, 2);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn one_failure_in_each_of_two_groups_holds_up_nobody() {
+    let (mut array, a, b) = two_groups(Ordering::Timestamp);
+    array.crash(device(1));
+    lose(&mut array, 5);
+    array.run_for(Duration::from_secs(1));
+    assert_eq!(standing(&array, 1), Some(Standing::Out));
+    for number in 0..6 {
+        write(&mut array, a, number * 2 * BLOCK, BLOCK);
+        write(&mut array, b, number * 2 * BLOCK, 2 * BLOCK);
+        content(&mut array, a, number * 2 * BLOCK, 2 * BLOCK);
+    }
+    for number in [1, 5] {
+        array.restart_device(DeviceId(number));
+    }
+    for number in [1, 5] {
+        wait_in(&mut array, number);
+    }
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_that_missed_writes_does_not_stand_in_for_one_that_has_them() {
+    for ordering in KEPT_APART {
+        let (mut array, a, b) = two_groups(ordering);
+        lose(&mut array, 0);
+        write(&mut array, a, 0, 2 * BLOCK);
+        array.run_for(Duration::from_secs(1));
+        // The one with the parity, from which alone block 0 can be had now.
+        array.crash(device(2));
+        array.run_for(Duration::from_secs(8));
+        assert_eq!(standing(&array, 2), Some(Standing::In), "nobody can do without it");
+        welcome(&mut array, 0);
+        array.run_for(Duration::from_secs(8));
+        for host in [a, b] {
+            let (old, whole) = (array.read(host, 0, BLOCK), array.read(host, 0, 2 * BLOCK));
+            assert!(lacks(&array.finish(old), &[0, 2]), "{ordering}: it has only what was there before");
+            assert!(lacks(&array.finish(whole), &[0, 2]), "{ordering}");
+            let write = array.write(host, BLOCK, BLOCK);
+            assert!(lacks(&array.finish(write), &[2]), "{ordering}: nothing is written that could not be read again");
+            content(&mut array, host, BLOCK, BLOCK);
+        }
+        array.restart_device(DeviceId(2));
+        wait_in(&mut array, 0);
+        for host in [a, b] {
+            content(&mut array, host, 0, 2 * BLOCK);
+        }
+        write(&mut array, b, 0, BLOCK);
+        all_is_well(array);
+    }
+}
+
+/// On a ring that is longer than a stripe, some stripes have both of two devices, and some only one of them.
+#[test]
+fn on_a_longer_ring_stripes_that_have_lost_one_device_are_read_though_not_all_can_be_written() {
+    let (mut array, a, b) = array_of(Options::calm("raid5:2+1", 4, 1, 8));
+    fill(&mut array, a);
+    lose(&mut array, 0);
+    array.crash(device(1));
+    array.run_for(Duration::from_secs(8));
+    assert_eq!(standing(&array, 1), Some(Standing::In));
+    let layout = array.volume().layout;
+    for stripe in 0..8 {
+        let data = (0..2).map(|unit| layout.data_unit(stripe, unit).position);
+        let mut gone: Vec<_> =
+            data.chain([layout.redundancy_unit(stripe, 0).position]).filter(|place| *place < 2).collect();
+        gone.sort_unstable();
+        let offset = stripe * 2 * BLOCK;
+        let (read, write) = (array.read(b, offset, 2 * BLOCK), array.write(a, offset, 2 * BLOCK));
+        let (read, write) = (array.finish(read), array.finish(write));
+        match gone[..] {
+            [0] => assert_eq!((read.is_ok(), write), (true, DONE), "stripe {stripe} does without device 0, as agreed"),
+            [1] => assert!(read.is_ok() && lacks(&write, &[1]), "stripe {stripe} is read: {write:?}"),
+            _ => {
+                let data_gone = (0..2).any(|unit| layout.data_unit(stripe, unit).position < 2);
+                assert!(read.is_err() == data_gone && write.is_err(), "stripe {stripe}: {read:?}, {write:?}");
+            }
+        }
+    }
+    array.restart_device(DeviceId(1));
+    array.run_for(Duration::from_secs(1));
+    for stripe in 0..8 {
+        write(&mut array, b, stripe * 2 * BLOCK, BLOCK);
+    }
+    welcome(&mut array, 0);
+    wait_in(&mut array, 0);
+    all_is_well(array);
+}
+
+#[test]
+fn a_write_that_was_under_way_when_two_devices_went_is_whole_or_not_there() {
+    for round in 0..10 {
+        let (mut array, a, b) = two_groups(Ordering::Timestamp);
+        let asked = [array.write(a, 0, 2 * BLOCK), array.write(b, BLOCK, 3 * BLOCK)];
+        array.run_for(Duration::from_micros(80 * round));
+        array.crash(device(0));
+        array.crash(device(1));
+        for op in asked {
+            array.finish(op).ok();
+        }
+        array.run_for(Duration::from_secs(3));
+        array.restart_device(DeviceId(1));
+        wait_until(&mut array, "they do without the other", |array| standing(array, 0) == Some(Standing::Out));
+        array.run_for(Duration::from_millis(100));
+        content(&mut array, b, 0, 4 * BLOCK);
+        welcome(&mut array, 0);
+        wait_in(&mut array, 0);
+        all_is_well(array);
+    }
+}

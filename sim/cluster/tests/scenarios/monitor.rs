@@ -1,0 +1,307 @@
+//! The monitor dies, is cut off, or hears what others don't: who is in is always agreed.
+
+use crate::story::*;
+use braid_base::{DeviceId, NodeId, Standing, Time};
+use braid_cluster::Cluster;
+use braid_wire::{Command, Message, MonitorReply, Ordering};
+use braid_world::{CrashPoint, Verdict};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Some devices of a node's can't speak with it, nor it with them.
+fn cut_off(array: &mut Cluster, one: NodeId, others: &[NodeId]) {
+    for other in others {
+        array.world.network.cut(one, *other);
+        array.world.network.cut(*other, one);
+    }
+}
+
+/// Power fails at the monitor, and it is there again after a while.
+fn restart_monitor_after(array: &mut Cluster, span: Duration) {
+    array.crash(NodeId::Monitor);
+    array.run_for(span);
+    array.restart_monitor();
+}
+
+#[test]
+fn an_epoch_that_was_written_and_never_told_is_lived_by_all_when_the_monitor_is_back() {
+    for away in [Duration::from_millis(1), Duration::from_secs(7)] {
+        let (mut array, a, b) = array_by(Ordering::Timestamp);
+        fill(&mut array, a);
+        array.world.network.set_rule(|from, _, message| {
+            let told = matches!(message, Message::MonitorAnswer(answer) if answer.reply == MonitorReply::Changed);
+            if from == NodeId::Monitor && told { Verdict::Drop } else { Verdict::Pass }
+        });
+        array.crash(device(4));
+        let asked = array.write(a, 0, BLOCK);
+        wait_until(&mut array, "it is out", |array| epoch(array) == 2);
+        // The device comes back just now, and knows of nothing.
+        array.restart_device(DeviceId(4));
+        restart_monitor_after(&mut array, away);
+        array.world.network.heal();
+        assert_eq!(array.finish(asked), DONE);
+        write(&mut array, b, 4 * BLOCK, BLOCK);
+        wait_in(&mut array, 4);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_monitor_that_dies_while_it_writes_an_epoch_has_either_written_it_or_not() {
+    for point in [1, 2, 3].into_iter().flat_map(|count| [CrashPoint::Write(count), CrashPoint::Sync(count)]) {
+        for device_returns in [false, true] {
+            let (mut array, a, b) = array_by(Ordering::Timestamp);
+            fill(&mut array, a);
+            array.world.disk_mut(NodeId::Monitor).expect("it has one").crash_at(point);
+            array.crash(device(4));
+            let asked = array.write(a, 0, BLOCK);
+            // Some points are never come to, if it has not so much to write.
+            array.run_for(Duration::from_secs(6));
+            if device_returns {
+                array.restart_device(DeviceId(4));
+            }
+            if array.membership().is_none() {
+                array.restart_monitor();
+            }
+            assert_eq!(array.finish(asked), DONE, "{point:?}");
+            array.world.disk_mut(NodeId::Monitor).expect("it has one").spare();
+            write(&mut array, b, 4 * BLOCK, BLOCK);
+            if !device_returns {
+                wait_until(&mut array, "it is out", |array| standing(array, 4) == Some(Standing::Out));
+                array.restart_device(DeviceId(4));
+            }
+            array.run_for(Duration::from_secs(2));
+            if array.membership().is_none() {
+                array.restart_monitor();
+            }
+            wait_in(&mut array, 4);
+            all_is_well(array);
+        }
+    }
+}
+
+#[test]
+fn without_its_monitor_the_array_pauses_after_a_lease_and_loses_nothing() {
+    for ordering in KEPT_APART {
+        let (mut array, a, b) = array_by(ordering);
+        fill(&mut array, a);
+        array.crash(NodeId::Monitor);
+        let begun = array.world.now();
+        while array.world.now().since(begun) < Duration::from_secs(3) {
+            write(&mut array, a, 0, BLOCK);
+            write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
+        }
+        array.run_for(Duration::from_secs(2));
+        let asked = [array.write(a, 0, BLOCK), array.write(b, BLOCK, BLOCK), array.read(b, 4 * BLOCK, 4 * BLOCK)];
+        array.run_for(Duration::from_secs(5));
+        assert_eq!(array.asked().count(), 3, "{ordering}: no device serves without a lease");
+        array.restart_monitor();
+        let back = array.world.now();
+        for op in asked {
+            assert!(array.finish(op).is_ok(), "{ordering}");
+        }
+        assert!(array.world.now().since(back) < A_LEASE, "{ordering}");
+        array.run_for(A_WHILE);
+        assert_eq!(epoch(&array), 1, "{ordering}: nobody was at fault");
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_device_that_dies_while_the_monitor_is_away_is_taken_out_a_lease_after_that_is_back() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    array.crash(NodeId::Monitor);
+    array.crash(device(0));
+    let asked = array.write(a, 0, BLOCK);
+    array.run_for(Duration::from_secs(9));
+    array.restart_monitor();
+    array.run_for(Duration::from_millis(3_900));
+    assert_eq!(epoch(&array), 1, "for all it knows, the device may have a lease");
+    assert_eq!(array.finish(asked), DONE);
+    assert_eq!(standing(&array, 0), Some(Standing::Out));
+    write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
+    welcome(&mut array, 0);
+    wait_in(&mut array, 0);
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_that_can_not_reach_the_monitor_serves_no_more_when_it_is_out() {
+    for ordering in KEPT_APART {
+        let (mut array, a, b) = array_by(ordering);
+        fill(&mut array, a);
+        // A host that hears nothing of the monitor either, so that it goes on in the old epoch.
+        let cut = [array.node(b), device(0)];
+        cut_off(&mut array, NodeId::Monitor, &cut);
+        let answers = Rc::new(RefCell::new(Vec::new()));
+        let log = answers.clone();
+        array.world.network.set_rule(move |from, _, message| {
+            let served = |reply: &braid_wire::Reply| {
+                use braid_wire::Reply::{Accepted, Data, Heartbeat, Written};
+                matches!(reply, Accepted { .. } | Data { .. } | Heartbeat { .. } | Written { .. })
+            };
+            if from == device(0) && is_answer(message, served) {
+                log.borrow_mut().push(());
+            }
+            Verdict::Pass
+        });
+        wait_until(&mut array, "it is out", |array| standing(array, 0) == Some(Standing::Out));
+        answers.take();
+        // Block 5 is on device 0, too; in a stripe of its own, since locks of a server would hold up others.
+        let theirs = array.write(b, 5 * BLOCK, BLOCK);
+        write(&mut array, a, 0, BLOCK);
+        content(&mut array, a, 0, 4 * BLOCK);
+        array.run_for(Duration::from_secs(5));
+        assert!(answers.take().is_empty(), "{ordering}: who serves without a lease knows not who else is served");
+        array.world.network.heal();
+        assert_eq!(array.finish(theirs), DONE);
+        wait_in(&mut array, 0);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_device_that_no_host_reaches_is_taken_out_though_the_monitor_does() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    let hosts = [array.node(a), array.node(b)];
+    cut_off(&mut array, device(4), &hosts);
+    let begun = array.world.now();
+    let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK)];
+    for op in asked {
+        assert!(array.finish(op).is_ok());
+    }
+    let took = array.world.now().since(begun);
+    assert!(took > Duration::from_secs(4) && took < Duration::from_secs(14), "{took:?}");
+    array.world.network.heal();
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_that_the_monitor_hears_and_does_not_reach_is_taken_out_since_it_serves_nobody() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    array.world.network.cut(NodeId::Monitor, device(4));
+    let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK)];
+    array.run_for(A_LEASE);
+    let late = [array.write(b, BLOCK, BLOCK), array.read(a, 9 * BLOCK, BLOCK)];
+    for op in asked.into_iter().chain(late) {
+        assert!(array.finish(op).is_ok());
+    }
+    assert_eq!(standing(&array, 4), Some(Standing::Out));
+    array.world.network.heal();
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+#[test]
+fn one_host_of_three_that_reaches_no_device_has_nobody_taken_out() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    let c = array.add_host();
+    fill(&mut array, a);
+    let (cut, devices) = (array.node(c), (0..5).map(device).collect::<Vec<_>>());
+    cut_off(&mut array, cut, &devices);
+    let theirs = array.write(c, 0, BLOCK);
+    array.run_for(Duration::from_secs(14));
+    assert_eq!(epoch(&array), 1);
+    write(&mut array, a, 0, BLOCK);
+    write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
+    array.world.network.heal();
+    assert_eq!(array.finish(theirs), DONE);
+    all_is_well(array);
+}
+
+#[test]
+fn leases_go_by_clocks_that_nobody_sets() {
+    const YEAR: i64 = 365 * 86_400 * 1_000_000_000;
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    array.world.step_clock(NodeId::Monitor, YEAR);
+    array.run_for(Duration::from_secs(6));
+    array.world.step_clock(NodeId::Monitor, -2 * YEAR);
+    array.run_for(Duration::from_secs(6));
+    write(&mut array, b, 0, BLOCK);
+    // The whole machine starts again, and counts from anywhere.
+    for reading in [Time(0), Time(1 << 60)] {
+        array.crash(NodeId::Monitor);
+        array.world.reboot_clock(NodeId::Monitor, reading);
+        array.run_for(Duration::from_secs(1));
+        array.restart_monitor();
+        array.run_for(Duration::from_secs(6));
+        write(&mut array, a, 0, BLOCK);
+    }
+    assert_eq!(epoch(&array), 1);
+    lose(&mut array, 0);
+    write(&mut array, a, 0, BLOCK);
+    // A device, too.
+    array.world.reboot_clock(device(0), Time(1 << 60));
+    welcome(&mut array, 0);
+    wait_in(&mut array, 0);
+    all_is_well(array);
+}
+
+#[test]
+fn late_news_of_an_earlier_epoch_is_no_news() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    // All that the monitor says to a host and a device comes late, and out of order.
+    let (slow, mut count) = (array.node(b), 0);
+    array.world.network.set_rule(move |from, to, _| {
+        count += 1;
+        let late = from == NodeId::Monitor && (to == slow || to == device(1));
+        if late { Verdict::Delay(Duration::from_millis(count * 7_919 % 2_000)) } else { Verdict::Pass }
+    });
+    lose(&mut array, 4);
+    let asked = [array.write(a, 0, BLOCK), array.write(b, 4 * BLOCK, BLOCK), array.write(b, 8 * BLOCK, 4 * BLOCK)];
+    array.restart_device(DeviceId(4));
+    for op in asked {
+        assert_eq!(array.finish(op), DONE);
+    }
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+#[test]
+fn requests_of_another_epoch_are_refused_by_those_who_know_better_and_send_the_others_for_news() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    // One host and one device don't hear of the change until they ask.
+    let deaf = [array.node(b), device(1)];
+    array.world.network.set_rule(move |from, to, message| {
+        let told = matches!(message, Message::MonitorAnswer(answer) if answer.reply == MonitorReply::Changed);
+        if from == NodeId::Monitor && told && deaf.contains(&to) { Verdict::Drop } else { Verdict::Pass }
+    });
+    lose(&mut array, 4);
+    let begun = array.world.now();
+    write(&mut array, b, 4 * BLOCK, BLOCK);
+    write(&mut array, a, BLOCK, BLOCK);
+    let took = array.world.now().since(begun);
+    assert!(took < Duration::from_millis(600), "who is told of a later epoch asks at once: {took:?}");
+    array.world.network.heal();
+    welcome(&mut array, 4);
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+#[test]
+fn heartbeats_alone_change_nothing() {
+    let (mut array, a, _) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    let changed = Rc::new(RefCell::new(0));
+    let count = changed.clone();
+    array.world.network.set_rule(move |from, _, message| {
+        let asks = matches!(message, Message::Request(request) if !matches!(request.command, Command::Heartbeat));
+        *count.borrow_mut() += u32::from(asks || from == NodeId::Monitor && carries_membership(message));
+        Verdict::Pass
+    });
+    array.run_for(Duration::from_secs(60));
+    assert_eq!((changed.take(), epoch(&array)), (0, 1));
+    all_is_well(array);
+}
+
+fn carries_membership(message: &Message) -> bool {
+    matches!(message, Message::MonitorAnswer(answer) if answer.membership.is_some())
+}

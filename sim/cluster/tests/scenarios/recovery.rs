@@ -1,0 +1,269 @@
+//! A device catches up: its helper dies, it goes out again, and all write to it meanwhile.
+
+use crate::story::*;
+use braid_base::{DeviceId, NodeId, Standing};
+use braid_cluster::{Cluster, HostSlot, Options};
+use braid_wire::{Command, Message, MonitorCommand, Ordering, Task};
+use braid_world::{LocalClock, Verdict};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Stripes, each with a unit on every device.
+const STRIPES: u64 = 24;
+
+/// Device 4 is out, and has missed something of every stripe.
+fn long_list(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
+    let lock_servers = ordering.needs_lock_server().into();
+    let (mut array, a, b) = array_of(Options { ordering, lock_servers, ..Options::calm("raid5:4+1", 5, 1, STRIPES) });
+    fill(&mut array, a);
+    lose(&mut array, 4);
+    // Not one run, so that there is much to do.
+    for stripe in (0..STRIPES).step_by(2) {
+        write(&mut array, a, stripe * 4 * BLOCK, 2 * BLOCK);
+        write(&mut array, b, (stripe * 4 + 2) * BLOCK, BLOCK);
+    }
+    array.run_for(Duration::from_secs(1));
+    (array, a, b)
+}
+
+fn says_it_is_done(message: &Message) -> bool {
+    matches!(message, Message::MonitorRequest(request) if matches!(request.command, MonitorCommand::CaughtUp { .. }))
+}
+
+/// From now on, device 4 takes only so many writes.
+fn let_through(array: &mut Cluster, mut count: usize) {
+    array.world.network.set_rule(move |_, to, message| {
+        if to != device(4) || !is_write(message) {
+            return Verdict::Pass;
+        }
+        let passes = count > 0;
+        count = count.saturating_sub(1);
+        if passes { Verdict::Pass } else { Verdict::Drop }
+    });
+}
+
+fn replace(array: &mut Cluster, slot: HostSlot) {
+    array.crash(array.node(slot));
+    array.replace_host(slot, LocalClock::exact(array.world.now()));
+}
+
+fn helper(array: &Cluster) -> Option<NodeId> {
+    match standing(array, 4) {
+        Some(Standing::Returning { helper }) => helper.map(NodeId::Host),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_helper_that_dies_is_followed_by_another() {
+    for ordering in KEPT_APART {
+        for passed in [0, 1, 5] {
+            let (mut array, a, b) = long_list(ordering);
+            let_through(&mut array, passed);
+            welcome(&mut array, 4);
+            array.run_for(Duration::from_millis(50));
+            assert_eq!(helper(&array), Some(array.node(a)));
+            replace(&mut array, a);
+            array.world.network.heal();
+            let next = array.node(b);
+            wait_until(&mut array, "another one helps", |array| helper(array) == Some(next));
+            wait_in(&mut array, 4);
+            all_is_well(array);
+        }
+    }
+}
+
+#[test]
+fn a_helper_that_sleeps_is_followed_by_another_and_says_nothing_wrong_when_it_wakes() {
+    let (mut array, a, b) = long_list(Ordering::Timestamp);
+    let_through(&mut array, 3);
+    welcome(&mut array, 4);
+    array.run_for(Duration::from_millis(50));
+    let sleeper = array.node(a);
+    array.world.stall(sleeper, Duration::from_secs(20));
+    array.world.network.heal();
+    wait_in(&mut array, 4);
+    write(&mut array, b, 0, 4 * BLOCK);
+    // It is out again when the sleeper says, of its first return, that all is there.
+    lose(&mut array, 4);
+    write(&mut array, b, 4 * BLOCK, 8 * BLOCK);
+    welcome(&mut array, 4);
+    array.run_for(Duration::from_secs(20));
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_that_goes_again_while_it_catches_up_begins_again() {
+    for ordering in KEPT_APART {
+        for passed in [1, 7] {
+            let (mut array, a, b) = long_list(ordering);
+            let_through(&mut array, passed);
+            welcome(&mut array, 4);
+            write(&mut array, b, 3 * BLOCK, BLOCK);
+            array.run_for(Duration::from_millis(300));
+            lose(&mut array, 4);
+            array.world.network.heal();
+            write(&mut array, a, 8 * BLOCK, 4 * BLOCK);
+            array.run_for(Duration::from_millis(300));
+            let brought = Rc::new(RefCell::new(BTreeSet::new()));
+            let log = brought.clone();
+            array.world.network.set_rule(move |_, to, message| {
+                if to == device(4) {
+                    log.borrow_mut().extend(blocks_written(message));
+                }
+                Verdict::Pass
+            });
+            welcome(&mut array, 4);
+            wait_in(&mut array, 4);
+            // Of every fifth stripe, it has the fourth block.
+            let before = (0..STRIPES).filter(|stripe| stripe % 2 == 0 && stripe % 5 != 4);
+            assert_eq!(brought.take(), before.collect(), "{ordering}: all of it is on record still");
+            all_is_well(array);
+        }
+    }
+}
+
+#[test]
+fn what_was_brought_last_is_there_when_the_device_goes_the_moment_it_is_in() {
+    for after in [0, 1, 2, 5, 20] {
+        let (mut array, a, b) = long_list(Ordering::Timestamp);
+        // It hears of no commit, until all think that it is in.
+        array.world.network.set_rule(move |_, to, message| {
+            if to == device(4) && carries_commits(message) {
+                Verdict::Delay(Duration::from_millis(20))
+            } else {
+                Verdict::Pass
+            }
+        });
+        array.restart_device(DeviceId(4));
+        wait_until(&mut array, "it is in", |array| standing(array, 4) == Some(Standing::In));
+        array.run_for(Duration::from_micros(after * 100));
+        lose(&mut array, 4);
+        array.world.network.heal();
+        write(&mut array, b, 0, BLOCK);
+        welcome(&mut array, 4);
+        wait_in(&mut array, 4);
+        content(&mut array, a, 0, 4 * BLOCK);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn all_write_to_a_device_while_it_catches_up() {
+    for ordering in KEPT_APART {
+        let (mut array, a, b) = long_list(ordering);
+        // Its errands take some time.
+        array.world.network.set_rule(|_, to, message| {
+            if to == device(4) && is_write(message) { Verdict::Delay(Duration::from_millis(2)) } else { Verdict::Pass }
+        });
+        array.restart_device(DeviceId(4));
+        let mut round = 0;
+        while standing(&array, 4) != Some(Standing::In) {
+            round += 1;
+            let (one, other) = (round * 7 % (STRIPES * 4), round * 5 % (STRIPES * 4 - 8));
+            let ours = array.write(a, one * BLOCK, BLOCK);
+            let theirs = array.write(b, other * BLOCK, (1 + round % 8) * BLOCK);
+            assert_eq!((array.finish(ours), array.finish(theirs)), (DONE, DONE), "{ordering}");
+            assert!(round < 5_000, "{ordering}: it never catches up");
+        }
+        assert!(round > 20, "{ordering}: there was time to write");
+        write(&mut array, a, 0, 16 * BLOCK);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_device_is_not_in_before_its_helper_has_heard_of_all_lists() {
+    let (mut array, a, _) = long_list(Ordering::Timestamp);
+    // Device 0 does not say what was missed.
+    array.world.network.set_rule(|_, to, message| {
+        let Message::Request(request) = message else { return Verdict::Pass };
+        let asks = matches!(request.command, Command::Manage { task: Task::ListMissed { .. }, .. });
+        if asks && to == device(0) { Verdict::Drop } else { Verdict::Pass }
+    });
+    welcome(&mut array, 4);
+    array.run_for(Duration::from_secs(20));
+    assert!(matches!(standing(&array, 4), Some(Standing::Returning { .. })));
+    assert_eq!(helper(&array), Some(array.node(a)));
+    array.world.network.heal();
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+#[test]
+fn an_array_without_hosts_waits_with_catching_up_for_one() {
+    let (mut array, a, b) = long_list(Ordering::Timestamp);
+    for slot in [a, b] {
+        array.crash(array.node(slot));
+    }
+    array.run_for(Duration::from_secs(5));
+    welcome(&mut array, 4);
+    array.run_for(Duration::from_secs(20));
+    assert_eq!(standing(&array, 4), Some(Standing::Returning { helper: None }));
+    for slot in [a, b] {
+        array.replace_host(slot, LocalClock::exact(array.world.now()));
+    }
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+#[test]
+fn a_helper_says_it_until_it_is_heard() {
+    let (mut array, _, _) = long_list(Ordering::Timestamp);
+    let mut lost = 0;
+    array.world.network.set_rule(move |_, _, message| {
+        lost += u32::from(says_it_is_done(message));
+        if says_it_is_done(message) && lost <= 5 { Verdict::Drop } else { Verdict::Pass }
+    });
+    welcome(&mut array, 4);
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+#[test]
+fn another_device_that_goes_while_one_catches_up_is_waited_for() {
+    for ordering in KEPT_APART {
+        let (mut array, a, b) = long_list(ordering);
+        let_through(&mut array, 4);
+        welcome(&mut array, 4);
+        array.run_for(Duration::from_millis(50));
+        array.crash(device(1));
+        array.world.network.heal();
+        array.run_for(Duration::from_secs(8));
+        assert_eq!(standing(&array, 1), Some(Standing::In), "{ordering}: device 4 can't stand in for it yet");
+        assert!(matches!(standing(&array, 4), Some(Standing::Returning { .. })), "{ordering}");
+        let (read, written) = (array.read(b, BLOCK, BLOCK), array.write(a, BLOCK, BLOCK));
+        assert!(lacks(&array.finish(read), &[1, 4]), "{ordering}");
+        assert!(lacks(&array.finish(written), &[1]), "{ordering}");
+        restart(&mut array, 1);
+        wait_in(&mut array, 4);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn power_fails_everywhere_while_a_device_catches_up() {
+    for round in 0..8 {
+        let (mut array, a, b) = long_list(Ordering::Timestamp);
+        array.restart_device(DeviceId(4));
+        wait_until(&mut array, "it is helped", |array| helper(array).is_some());
+        array.write(a, 0, 8 * BLOCK);
+        array.write(b, 9 * BLOCK, BLOCK);
+        array.run_for(Duration::from_micros(200 * round));
+        for node in array.world.up() {
+            array.crash(node);
+        }
+        array.restart_monitor();
+        for id in array.devices() {
+            array.restart_device(id);
+        }
+        for slot in [a, b] {
+            array.replace_host(slot, LocalClock::exact(array.world.now()));
+        }
+        wait_in(&mut array, 4);
+        all_is_well(array);
+    }
+}

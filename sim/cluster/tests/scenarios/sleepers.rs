@@ -1,0 +1,185 @@
+//! Hosts that sleep and wake, and clocks that are set wrong: whoever has missed something learns of it before it does harm.
+
+use crate::story::*;
+use braid_base::{DeviceId, NodeId};
+use braid_cluster::{Cluster, HostSlot};
+use braid_machine::{HostError, HostRequest};
+use braid_wire::Ordering;
+use braid_world::{LocalClock, Verdict};
+use std::time::Duration;
+
+const AN_HOUR: Duration = Duration::from_secs(3_600);
+const YEAR: i64 = 365 * 86_400 * 1_000_000_000;
+
+/// A host begins to write block 0, all its writes late by an hour and a bit, and sleeps for an hour.
+fn fall_asleep_writing(array: &mut Cluster, host: HostSlot) -> braid_machine::OpId {
+    let sleeper = array.node(host);
+    array.world.network.set_rule(move |from, _, message| {
+        let late = from == sleeper && is_write(message);
+        if late { Verdict::Delay(AN_HOUR + Duration::from_secs(10)) } else { Verdict::Pass }
+    });
+    let asked = array.write(host, 0, BLOCK);
+    array.run_for(Duration::from_millis(20));
+    array.world.stall(sleeper, AN_HOUR);
+    array.world.network.heal();
+    asked
+}
+
+#[test]
+fn a_host_that_sleeps_for_an_hour_does_no_harm_when_it_wakes_nor_do_its_late_packets() {
+    for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
+        let (mut array, a, b) = array_by(ordering);
+        fill(&mut array, b);
+        let asked = fall_asleep_writing(&mut array, a);
+        array.run_for(Duration::from_secs(10));
+        // Others write there, and device 4, which has the parity, goes and comes.
+        write(&mut array, b, 0, 4 * BLOCK);
+        lose(&mut array, 4);
+        write(&mut array, b, 0, BLOCK);
+        welcome(&mut array, 4);
+        wait_in(&mut array, 4);
+        write(&mut array, b, BLOCK, BLOCK);
+        array.run_for(AN_HOUR);
+        array.finish(asked).ok();
+        // The packets of an hour ago.
+        array.run_for(Duration::from_secs(20));
+        write(&mut array, a, 2 * BLOCK, BLOCK);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_host_that_sleeps_for_an_hour_with_locks_is_kept_out_when_it_wakes() {
+    for ordering in [Ordering::ServerLock, Ordering::CallbackLock] {
+        let (mut array, a, b) = array_by(ordering);
+        fill(&mut array, b);
+        fall_asleep_writing(&mut array, a);
+        write(&mut array, b, 0, 4 * BLOCK);
+        lose(&mut array, 4);
+        write(&mut array, b, 0, BLOCK);
+        array.run_for(AN_HOUR);
+        assert_eq!(array.fenced(), [a], "{ordering}");
+        welcome(&mut array, 4);
+        wait_in(&mut array, 4);
+        let volume = array.volume().id;
+        let asked = array.ask(a, HostRequest::Read { volume, offset: 0, length: BLOCK as usize });
+        assert_eq!(array.finish(asked), Err(HostError::Fenced), "{ordering}");
+        array.crash(array.node(a));
+        array.replace_host(a, LocalClock::exact(array.world.now()));
+        array.run_for(Duration::from_secs(20));
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_device_that_sleeps_past_its_lease_serves_nobody_when_it_wakes_before_it_has_asked() {
+    for span in [Duration::from_secs(6), AN_HOUR] {
+        let (mut array, a, b) = array_by(Ordering::Timestamp);
+        fill(&mut array, a);
+        // Requests of the old epoch wait for it, and one host goes on in that epoch.
+        array.world.stall(device(0), span);
+        let late = array.node(b);
+        array.world.network.cut(NodeId::Monitor, late);
+        let theirs = array.read(b, 5 * BLOCK, BLOCK);
+        let asked = array.write(a, 0, BLOCK);
+        assert_eq!(array.finish(asked), DONE);
+        write(&mut array, a, 5 * BLOCK, BLOCK);
+        array.run_for(span);
+        array.world.network.heal();
+        array.finish(theirs).ok();
+        wait_in(&mut array, 0);
+        content(&mut array, b, 0, 8 * BLOCK);
+        all_is_well(array);
+    }
+}
+
+/// Asks for zeros at block 9, which are no part of the history: if they took effect, the end would show it.
+fn refused_for_its_clock(array: &mut Cluster, host: HostSlot) {
+    let volume = array.volume().id;
+    let asked = array.ask(host, HostRequest::Zero { volume, offset: 9 * BLOCK, length: BLOCK });
+    let outcome = array.finish(asked);
+    assert!(matches!(outcome, Err(HostError::ClockApart { .. })), "{outcome:?}");
+}
+
+#[test]
+fn a_host_whose_clock_jumps_a_year_ahead_and_steps_back_goes_on_and_has_hurt_nobody() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    let jumper = array.node(b);
+    for degraded in [false, true] {
+        if degraded {
+            lose(&mut array, 4);
+        }
+        array.world.step_clock(jumper, YEAR);
+        refused_for_its_clock(&mut array, b);
+        write(&mut array, a, 0, BLOCK);
+        array.world.step_clock(jumper, -YEAR);
+        let begun = array.world.now();
+        write(&mut array, b, 0, 2 * BLOCK);
+        write(&mut array, a, BLOCK, BLOCK);
+        content(&mut array, b, 0, 4 * BLOCK);
+        assert!(array.world.now().since(begun) < Duration::from_secs(1));
+    }
+    welcome(&mut array, 4);
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_whose_clock_jumps_a_year_ahead_and_steps_back_goes_on() {
+    for restarted in [false, true] {
+        let (mut array, a, b) = array_by(Ordering::Timestamp);
+        fill(&mut array, a);
+        array.world.step_clock(device(4), YEAR);
+        if restarted {
+            restart(&mut array, 4);
+        }
+        for round in 0..6 {
+            write(&mut array, a, round * BLOCK, 2 * BLOCK);
+            content(&mut array, b, 4 * BLOCK, 4 * BLOCK);
+            array.run_for(Duration::from_secs(4));
+        }
+        array.world.step_clock(device(4), -YEAR);
+        if restarted {
+            restart(&mut array, 4);
+        }
+        for round in 0..6 {
+            write(&mut array, b, round * BLOCK, 2 * BLOCK);
+            content(&mut array, a, 4 * BLOCK, 4 * BLOCK);
+        }
+        assert_eq!(epoch(&array), 1);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_device_whose_clock_is_a_year_behind_refuses_and_says_why_until_it_is_set_right() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    array.world.step_clock(device(4), -YEAR);
+    array.run_for(Duration::from_secs(20));
+    // Block 9 is on device 4.
+    refused_for_its_clock(&mut array, a);
+    refused_for_its_clock(&mut array, b);
+    write(&mut array, a, 5 * BLOCK, BLOCK);
+    array.world.step_clock(device(4), YEAR);
+    write(&mut array, b, 8 * BLOCK, 4 * BLOCK);
+    assert_eq!(epoch(&array), 1);
+    all_is_well(array);
+}
+
+#[test]
+fn clocks_that_run_at_different_rates_make_no_lease_end_too_late() {
+    let (mut array, a, _) = array_by(Ordering::Timestamp);
+    // A percent fast: far more than any clock is off.
+    let fast = array.add_host_with(LocalClock::exact(array.world.now()).drifting(10_000));
+    fill(&mut array, a);
+    for number in [0, 4] {
+        lose(&mut array, number);
+        write(&mut array, fast, 0, 4 * BLOCK);
+        array.restart_device(DeviceId(number));
+        wait_in(&mut array, number);
+        write(&mut array, a, 0, BLOCK);
+    }
+    all_is_well(array);
+}

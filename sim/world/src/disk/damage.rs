@@ -1,0 +1,217 @@
+//! What a medium does that it should not: bits flip, sectors can't be read, writes land elsewhere.
+//!
+//! The disk knows no stripes, so whoever runs the world says where damage may strike. Each damaged sector keeps what it should
+//! hold: until it is written again it is *hurt*, and [`Disk::heal`] makes good what still is. Damage strikes only sectors whose
+//! content is on the medium.
+
+use super::{Disk, SECTOR_BYTES, Sector, sectors};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// One damaged sector.
+#[derive(Clone, Debug)]
+pub(super) struct Wound {
+    /// What it should hold.
+    right: Sector,
+    unreadable: bool,
+}
+
+/// A write that is to land elsewhere.
+#[derive(Clone, Debug)]
+pub(super) struct Astray {
+    /// The sectors that it will not reach.
+    meant: Range<u64>,
+    /// The first of those that it will hit.
+    hit: u64,
+}
+
+impl Disk {
+    /// Flips a bit of one sector within these bytes, and says which; nothing, if none there can rot.
+    pub fn rot(&mut self, bytes: Range<u64>) -> Option<u64> {
+        let sector = self.choose(bytes)?;
+        let bit = self.rng.below(SECTOR_BYTES as u64 * 8) as usize;
+        let content = self.content.get_mut(&sector)?;
+        let right = *content;
+        content[bit / 8] ^= 1 << (bit % 8);
+        self.wounds.insert(sector, Wound { right, unreadable: false });
+        self.counts.rotten += 1;
+        Some(sector)
+    }
+
+    /// Lets reads of one sector within these bytes fail until it is written, and says which.
+    pub fn lose(&mut self, bytes: Range<u64>) -> Option<u64> {
+        let sector = self.choose(bytes)?;
+        let right = *self.content.get(&sector)?;
+        self.wounds.insert(sector, Wound { right, unreadable: true });
+        self.counts.unreadable += 1;
+        Some(sector)
+    }
+
+    /// Whatever the next write to `meant` has for all of these bytes lands in as many from `hit` on, though it is said to be
+    /// done. Both must be whole sectors, and apart.
+    pub fn lead_astray(&mut self, meant: Range<u64>, hit: u64) {
+        let sector = SECTOR_BYTES as u64;
+        let whole = [meant.start, meant.end, hit].iter().all(|at| at.is_multiple_of(sector));
+        assert!(whole && meant.start < meant.end, "whole sectors go astray");
+        assert!(hit + (meant.end - meant.start) <= meant.start || meant.end <= hit, "elsewhere is elsewhere");
+        self.astray = Some(Astray { meant: meant.start / sector..meant.end / sector, hit: hit / sector });
+    }
+
+    /// True if any of these bytes is not what was written, or can't be read.
+    pub fn is_hurt(&self, bytes: Range<u64>) -> bool {
+        self.wounds.range(sectors_of(bytes)).next().is_some()
+    }
+
+    /// True if anything is.
+    pub fn is_any_hurt(&self) -> bool {
+        !self.wounds.is_empty()
+    }
+
+    /// All sectors hold what they should, no write goes astray, and there is space without end.
+    pub fn heal(&mut self) {
+        for (sector, wound) in std::mem::take(&mut self.wounds) {
+            self.content.insert(sector, wound.right);
+        }
+        for unsynced in self.unsynced.values_mut() {
+            if let Some(wound) = unsynced.wound.take() {
+                unsynced.base = wound.right;
+            }
+        }
+        self.astray = None;
+        self.full = false;
+        self.options.space = None;
+    }
+
+    pub(super) fn is_readable(&self, offset: u64, length: usize) -> bool {
+        !self.wounds.range(sectors_of(offset..offset + length as u64)).any(|(_, wound)| wound.unreadable)
+    }
+
+    /// The sectors of this write that it does not reach, as they went astray.
+    pub(super) fn stray(&mut self, offset: u64, data: &[u8]) -> BTreeSet<u64> {
+        let written = sectors_of(offset..offset + data.len() as u64);
+        let covers = |astray: &mut Astray| written.start <= astray.meant.start && astray.meant.end <= written.end;
+        let Some(Astray { meant, hit }) = self.astray.take_if(covers) else { return BTreeSet::new() };
+        let settled = |sector: &u64| !self.unsynced.contains_key(sector);
+        if !meant.clone().chain(hit..hit + (meant.end - meant.start)).all(|sector| settled(&sector)) {
+            return BTreeSet::new();
+        }
+        self.counts.astray += 1;
+        for (sector, bytes) in sectors(offset, data).filter(|(sector, _)| meant.contains(sector)) {
+            let victim = hit + (sector - meant.start);
+            let before = self.content.insert(victim, bytes).unwrap_or([0; SECTOR_BYTES]);
+            self.hurt(victim, before);
+            self.content.entry(sector).or_insert([0; SECTOR_BYTES]);
+            self.wounds.insert(sector, Wound { right: bytes, unreadable: false });
+        }
+        meant.collect()
+    }
+
+    /// A sector should hold this; what was wrong with it before counts no more, but for what it should have held.
+    fn hurt(&mut self, sector: u64, before: Sector) {
+        let right = self.wounds.get(&sector).map_or(before, |wound| wound.right);
+        self.wounds.insert(sector, Wound { right, unreadable: false });
+    }
+
+    /// A sector that holds something, is well, and has nothing on its way.
+    fn choose(&mut self, bytes: Range<u64>) -> Option<u64> {
+        let sound = |sector: &&u64| !self.wounds.contains_key(sector) && !self.unsynced.contains_key(sector);
+        let candidates: Vec<u64> =
+            self.content.range(sectors_of(bytes)).map(|(sector, _)| sector).filter(sound).copied().collect();
+        (!candidates.is_empty()).then(|| candidates[self.rng.below(candidates.len() as u64) as usize])
+    }
+}
+
+fn sectors_of(bytes: Range<u64>) -> Range<u64> {
+    bytes.start / SECTOR_BYTES as u64..bytes.end.div_ceil(SECTOR_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DiskOptions;
+    use super::*;
+    use braid_base::Rng;
+    use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
+
+    fn disk(seed: u64) -> Disk {
+        let mut disk = Disk::new(DiskOptions::default(), Rng::new(seed));
+        disk.preload(0, &[7; 16 * SECTOR_BYTES]);
+        disk
+    }
+
+    fn read(disk: &mut Disk, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
+        disk.issue(DiskTag(1), DiskCommand::Read { offset, length });
+        match disk.complete(DiskTag(1)) {
+            DiskResult::Read(bytes) => bytes.map(|bytes| bytes.to_vec()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(disk: &mut Disk, offset: u64, byte: u8, sectors: usize, durable: bool) {
+        let data = vec![vec![byte; sectors * SECTOR_BYTES].into()];
+        disk.issue(DiskTag(2), DiskCommand::Write { offset, data, durable });
+        assert_eq!(disk.complete(DiskTag(2)), DiskResult::Done(Ok(())));
+    }
+
+    #[test]
+    fn rot_flips_one_bit_where_it_is_told_to_and_healing_flips_it_back() {
+        for seed in 0..32 {
+            let mut disk = disk(seed);
+            let sector = disk.rot(1024..2048).unwrap();
+            assert!((2..4).contains(&sector));
+            let flipped: u32 = disk.peek(0, 8192).iter().map(|byte| (byte ^ 7).count_ones()).sum();
+            assert_eq!(flipped, 1);
+            assert!(disk.is_hurt(1024..2048) && !disk.is_hurt(0..1024) && !disk.is_hurt(2048..8192));
+            disk.heal();
+            assert_eq!(disk.peek(0, 8192), [7; 8192]);
+            assert!(!disk.is_any_hurt());
+        }
+        assert_eq!(disk(0).rot(1 << 20..2 << 20), None);
+    }
+
+    #[test]
+    fn a_sector_that_cannot_be_read_can_be_written_and_is_well_then() {
+        let mut disk = disk(3);
+        disk.lose(512..1024).unwrap();
+        assert_eq!(read(&mut disk, 0, 4096), Err(DiskError::Failed));
+        assert_eq!(read(&mut disk, 1024, 512), Ok(vec![7; 512]));
+        write(&mut disk, 512, 9, 1, true);
+        assert_eq!(read(&mut disk, 512, 512), Ok(vec![9; 512]));
+        assert_eq!((disk.counts().unreadable, disk.counts().failed), (1, 1));
+    }
+
+    #[test]
+    fn what_power_takes_back_is_as_hurt_as_it_was() {
+        let (mut back, mut kept) = (false, false);
+        for seed in 0..64 {
+            let mut disk = disk(seed);
+            disk.lose(512..1024).unwrap();
+            write(&mut disk, 512, 9, 1, false);
+            assert!(!disk.is_any_hurt());
+            disk.crash();
+            match read(&mut disk, 512, 512) {
+                Err(DiskError::Failed) => back = true,
+                Ok(bytes) => kept |= bytes == [9; 512],
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(back && kept);
+    }
+
+    #[test]
+    fn a_write_that_goes_astray_leaves_one_place_as_it_was_and_spoils_another() {
+        let mut disk = disk(5);
+        disk.lead_astray(1024..2048, 4096);
+        write(&mut disk, 0, 8, 2, true);
+        assert_eq!(disk.counts().astray, 0, "only a write to all of it goes astray");
+        write(&mut disk, 512, 9, 5, true);
+        assert_eq!(
+            disk.peek(0, 3584),
+            [vec![8; 512], vec![9; 512], vec![7; 1024], vec![9; 1024], vec![7; 512]].concat()
+        );
+        assert_eq!(disk.peek(4096, 1536), [vec![9; 1024], vec![7; 512]].concat());
+        write(&mut disk, 512, 6, 5, true);
+        assert_eq!((disk.peek(512, 2560), disk.counts().astray), (vec![6; 2560], 1), "once");
+        disk.heal();
+        assert_eq!(disk.peek(4096, 1536), vec![7; 1536]);
+    }
+}

@@ -1,0 +1,324 @@
+//! One part of the array after the other dies or stands still, while writers that know what must be there are at work through two
+//! hosts: what users notice is a pause, and `braid status` tells what is the matter.
+
+use braid_processes::array::{Array, SMALL, number, text};
+use braid_processes::daemon::{Daemon, signal};
+use braid_processes::data::seed;
+use braid_processes::load::{Load, Plan};
+use braid_processes::nbd::EIO;
+use braid_processes::scratch::path_text;
+use braid_processes::{Client, Refusal};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// A single failure may stop users for a lease, plus this.
+const PAUSE_MAX: Duration = Duration::from_secs(4 + 1);
+/// How long a device or a monitor may stand still and nobody is the wiser.
+const SHORT: Duration = Duration::from_secs(2);
+/// Longer than any lease.
+const LONG: Duration = Duration::from_secs(10);
+
+/// Each worker through one host; cells that share blocks and stripes across workers.
+fn plan(hosts: &[&str]) -> Plan {
+    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
+    Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go: false, apart: true, seed: seed() }
+}
+
+/// Some operations through each host. No pause since the last look was longer than one failure may cause.
+#[track_caller]
+fn assert_goes_on(load: &Load, what: &str) {
+    load.go_on();
+    load.go_on();
+    let pause = load.take_longest();
+    println!("{what}: the longest pause of a writer was {pause:?}");
+    assert!(pause <= PAUSE_MAX, "{what}: {pause:?}");
+}
+
+#[track_caller]
+fn assert_volume(status: &Value, volume: usize, state: &str, lacks: &[usize]) {
+    let volume = &status["volumes"][volume];
+    assert_eq!((&volume["state"], &volume["lacks"]), (&Value::from(state), &Value::from(lacks)), "{status:#}");
+}
+
+#[test]
+fn a_device_that_stands_still_is_done_without_and_catches_up() {
+    let array = Array::small();
+    let (_host, other) = array.host();
+    let load = Load::start(plan(&[&array.nbd(), &other]));
+    load.go_on();
+    load.take_longest();
+    for device in [1, 4] {
+        let pid = array.device_pid(device);
+        signal(pid, Signal::STOP);
+        std::thread::sleep(SHORT);
+        signal(pid, Signal::CONT);
+        assert_goes_on(&load, &format!("device {device} stood still for {SHORT:?}"));
+        assert_eq!(array.standing(device), "in", "nobody was taken out for that");
+
+        signal(pid, Signal::STOP);
+        let begun = Instant::now();
+        let status = array.await_volume(0, "degraded");
+        assert_volume(&status, 0, "degraded", &[device]);
+        assert_eq!(status["devices"][device]["standing"], "out", "{status:#}");
+        assert_goes_on(&load, &format!("device {device} stands still"));
+        let checked = array.braid(&["volume", "check", "vol0"]).done().json();
+        assert_eq!((number(&checked["bad"]), &checked["lacks"]), (0, &Value::from(vec![device])), "{checked}");
+        assert_eq!(number(&checked["unchecked"]), number(&checked["stripes"]), "{checked}");
+        std::thread::sleep(LONG.saturating_sub(begun.elapsed()));
+        assert_eq!(array.device_pid(device), pid, "who stands still is not killed");
+        signal(pid, Signal::CONT);
+        let begun = Instant::now();
+        array.await_volume(0, "healthy");
+        println!("device {device} was back in after {:?}", begun.elapsed());
+        assert_goes_on(&load, &format!("device {device} has come back"));
+    }
+    let mut record = load.stop();
+    record.verify(&other);
+    record.verify(&array.nbd());
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn a_device_that_is_killed_and_soon_back_is_not_even_taken_out() {
+    let array = Array::small();
+    let (_host, other) = array.host();
+    let load = Load::start(plan(&[&array.nbd(), &other]));
+    load.go_on();
+    load.take_longest();
+    for device in 0..5 {
+        array.kill_device(device);
+        assert_goes_on(&load, &format!("device {device} was killed"));
+    }
+    assert_eq!(number(&array.status()["epoch"]), 1, "the same devices were in all the time");
+    load.stop().verify(&other);
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn the_monitor_may_die_or_stand_still_and_nobody_sees_an_error() {
+    let array = Array::small();
+    let (_host, other) = array.host();
+    let load = Load::start(plan(&[&array.nbd(), &other]));
+    load.go_on();
+    load.take_longest();
+
+    let pid = array.monitor_pid();
+    signal(pid, Signal::KILL);
+    array.await_status("the monitor serves again", |status| {
+        status["monitor"]["state"] == "serving" && number(&status["monitor"]["pid"]) as u32 != pid
+    });
+    load.go_on();
+    let pause = load.take_longest();
+    println!("the monitor was killed: the longest pause of a writer was {pause:?}");
+    assert!(pause < Duration::from_secs(1), "data does not pass it: {pause:?}");
+
+    let pid = array.monitor_pid();
+    signal(pid, Signal::STOP);
+    std::thread::sleep(SHORT);
+    signal(pid, Signal::CONT);
+    load.go_on();
+    let pause = load.take_longest();
+    println!("the monitor stood still for {SHORT:?}: the longest pause of a writer was {pause:?}");
+    assert!(pause < Duration::from_secs(1), "leases are longer than that: {pause:?}");
+
+    // Longer than all leases: the array stands still, too, and goes on as it was.
+    signal(pid, Signal::STOP);
+    array.await_status("the monitor's silence is seen", |status| status["monitor"]["state"] == "silent");
+    let status = array.await_volume(0, "waiting");
+    assert_eq!(status["devices"][0]["state"], "waiting for the monitor", "{status:#}");
+    std::thread::sleep(SHORT);
+    assert_eq!(array.monitor_pid(), pid, "who stands still is not killed");
+    signal(pid, Signal::CONT);
+    array.await_volume(0, "healthy");
+    load.go_on();
+    println!("the monitor stood still for longer: the longest pause of a writer was {:?}", load.take_longest());
+    assert_eq!(number(&array.status()["epoch"]), 1, "nobody was taken out for the monitor's absence");
+    load.stop().verify(&other);
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn a_host_that_stands_still_finds_its_work_again_and_others_go_on() {
+    for ordering in ["timestamp", "device-lock"] {
+        let array = Array::small();
+        let (host, other) = array.host();
+        array.braid(&["volume", "set-ordering", "vol0", ordering]).done();
+        let load = Load::start(plan(&[&array.nbd(), &other]));
+        load.go_on();
+        load.take_longest();
+        load.take_longest_through(0);
+        signal(host.pid(), Signal::STOP);
+        let begun = Instant::now();
+        load.go_on_through(0);
+        load.go_on_through(0);
+        let pause = load.take_longest_through(0);
+        println!("{ordering}: a host stands still: the longest pause through the other was {pause:?}");
+        assert!(pause <= PAUSE_MAX, "{ordering}: {pause:?}");
+        std::thread::sleep(LONG.saturating_sub(begun.elapsed()));
+        signal(host.pid(), Signal::CONT);
+        // No writer sees an error: it would say so, and end.
+        load.go_on_through(1);
+        load.go_on_through(0);
+        println!("{ordering}: its own clients waited {:?}", load.take_longest_through(1));
+        let mut record = load.stop();
+        record.verify(&array.nbd());
+        record.verify(&other);
+        array.assert_sound("vol0");
+    }
+}
+
+#[test]
+fn a_lock_server_that_stands_still_is_waited_for() {
+    let array = Array::small();
+    let (_host, other) = array.host();
+    for ordering in ["server-lock", "callback-lock"] {
+        array.braid(&["volume", "set-ordering", "vol0", ordering]).done();
+        Client::open(&other).trim(0, 32 << 20).expect("writers begin with zeros");
+        let load = Load::start(plan(&[&array.nbd(), &other]));
+        load.go_on();
+        load.take_longest();
+        let pid = number(&array.status()["lock_servers"][0]["pid"]) as u32;
+        signal(pid, Signal::STOP);
+        array.await_status("its silence is seen", |status| status["lock_servers"][0]["state"] != "serving");
+        signal(pid, Signal::CONT);
+        load.go_on();
+        println!("{ordering}: the lock server stood still: the longest pause was {:?}", load.take_longest());
+        assert_eq!(number(&array.status()["lock_servers"][0]["pid"]) as u32, pid, "who stands still is not killed");
+        load.stop().verify(&array.nbd());
+        array.assert_sound("vol0");
+    }
+}
+
+#[test]
+fn when_up_itself_dies_the_other_hosts_wait_for_the_next_one() {
+    let mut array = Array::small();
+    let (_host, other) = array.host();
+    // Through the other host only: that of `up` has gone with it.
+    let load = Load::start(plan(&[&other]));
+    load.go_on();
+    signal(array.supervisor().pid(), Signal::STOP);
+    load.take_longest();
+    load.go_on();
+    std::thread::sleep(PAUSE_MAX);
+    assert_goes_on(&load, "up stood still");
+    signal(array.supervisor().pid(), Signal::CONT);
+    let pids = array.first_device_pids();
+    array.give_away_supervisor().kill();
+    braid_processes::array::gone(&pids);
+    array.start(&[]);
+    load.go_on();
+    println!("up was killed, and started again: the longest pause of a writer was {:?}", load.take_longest());
+    array.await_volume(0, "healthy");
+    let mut record = load.stop();
+    record.verify(&other);
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn everything_killed_while_a_device_is_out_comes_back_with_every_acknowledged_write() {
+    let mut array = Array::small();
+    let (host, other) = array.host();
+    let load = Load::start(Plan { hosts_may_go: true, apart: false, ..plan(&[&array.nbd(), &other]) });
+    load.go_on();
+    signal(array.device_pid(2), Signal::STOP);
+    array.await_volume(0, "degraded");
+    load.go_on();
+    array.kill();
+    host.kill();
+    let mut record = load.ended();
+    array.start(&[]);
+    record.verify(&array.nbd());
+    array.await_volume(0, "healthy");
+    record.verify(&array.nbd());
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
+    // Three mirrors of two devices.
+    let array = Array::up(&["--devices", "6", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:32MiB"]);
+    let ring = array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["devices"].clone();
+    let group = [number(&ring[0]) as usize, number(&ring[1]) as usize];
+    let uri = array.nbd();
+    const UNIT: u64 = 65_536;
+    let mut client = Client::open(&uri);
+    for stripe in 0..6 {
+        client.write(stripe * UNIT, &[stripe as u8 + 1; 4096]).expect("a write works");
+    }
+    let pids = group.map(|device| array.device_pid(device));
+    pids.into_iter().for_each(|pid| signal(pid, Signal::STOP));
+    let status = array.await_volume(0, "unavailable");
+    let mut lacks = group;
+    lacks.sort_unstable();
+    assert_volume(&status, 0, "unavailable", &lacks);
+    let away = group.into_iter().find(|device| status["devices"][*device]["standing"] == "away");
+    let away = away.unwrap_or_else(|| panic!("the second one is waited for: {status:#}"));
+
+    // What lies on the mirror fails at once, and by name; all else goes on.
+    let begun = Instant::now();
+    assert!(matches!(client.read(0, 4096), Err(Refusal::Said(EIO))));
+    assert!(matches!(client.write(0, &[9; 4096]), Err(Refusal::Said(EIO))));
+    assert!(begun.elapsed() < Duration::from_secs(1), "it is known at once: {:?}", begun.elapsed());
+    let log = array.supervisor().log();
+    assert!(log.contains(&format!("d{away}")), "the log names whom to wait for: {log}");
+    for stripe in [1, 2, 4, 5] {
+        client.write(stripe * UNIT, &[stripe as u8 + 10; 4096]).expect("another mirror is written");
+        assert!(client.read(stripe * UNIT, 4096).expect("and read") == [stripe as u8 + 10; 4096]);
+    }
+    let checked = array.braid(&["volume", "check", "vol0"]).done().json();
+    let unchecked = number(&checked["unchecked"]);
+    assert!(unchecked > 0 && unchecked < number(&checked["stripes"]), "the other mirrors are checked: {checked}");
+
+    signal(array.device_pid(away), Signal::CONT);
+    array.await_volume(0, "degraded");
+    assert!(client.read(0, 4096).expect("one of the mirror is enough") == [1; 4096]);
+    client.write(0, &[9; 4096]).expect("a write works");
+    for pid in pids.into_iter().filter(|pid| *pid != array.device_pid(away)) {
+        signal(pid, Signal::CONT);
+    }
+    array.await_volume(0, "healthy");
+    assert!(client.read(0, 4096).expect("a read works") == [9; 4096]);
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn the_monitor_may_be_run_by_hand_and_only_once() {
+    let mut array = Array::small();
+    array.down();
+    let arguments = ["monitord", "--array", path_text(array.dir()), "--json"];
+    let log = array.scratch().path("monitord.log");
+    let monitor = Daemon::start(&arguments, &log).unwrap_or_else(|outcome| panic!("{outcome}"));
+    array.braid(&["monitord"]).refused(1, "monitor-in-use");
+    array.start(&[]);
+    let status = array.await_volume(0, "healthy");
+    assert_eq!(number(&status["monitor"]["pid"]) as u32, monitor.pid());
+    assert_eq!(text(&status["monitor"]["address"]), text(&monitor.ready["address"]));
+    Client::open(&array.nbd()).write(0, &[1; 4096]).expect("a write works");
+    // Ended well, it is replaced by that of `braid up`.
+    assert_eq!(monitor.end(Signal::TERM), Some(0));
+    let pid = number(&status["monitor"]["pid"]);
+    array.await_status("another monitor serves", |status| {
+        status["monitor"]["state"] == "serving" && number(&status["monitor"]["pid"]) != pid
+    });
+    Client::open(&array.nbd()).write(0, &[2; 4096]).expect("a write works");
+    assert_eq!(number(&array.status()["epoch"]), 1);
+}
+
+#[test]
+fn a_volume_without_redundancy_waits_for_each_of_its_devices() {
+    let array = Array::up(&[&SMALL[..], &["--devices", "5"]].concat());
+    array.braid(&["volume", "create", "loose", "--size", "8MiB", "--layout", "raid0:5"]).done();
+    let uri = array.nbd().replace("/vol0", "/loose");
+    let mut client = Client::open(&uri);
+    let content = braid_processes::data::noise(seed(), 1 << 20);
+    client.write(0, &content).expect("a write works");
+    signal(array.device_pid(3), Signal::STOP);
+    let status = array.await_volume(0, "degraded");
+    assert_volume(&status, 1, "unavailable", &[3]);
+    assert!(matches!(client.read(0, content.len()), Err(Refusal::Said(EIO))));
+    signal(array.device_pid(3), Signal::CONT);
+    array.await_volume(0, "healthy");
+    array.await_volume(1, "healthy");
+    assert!(client.read(0, content.len()).expect("nothing of it was lost") == content);
+}

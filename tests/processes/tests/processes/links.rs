@@ -1,0 +1,112 @@
+//! A device on a network of its own, whose link to everybody else is cut and healed.
+
+use braid_processes::array::{Array, number};
+use braid_processes::daemon::Daemon;
+use braid_processes::data::seed;
+use braid_processes::load::{Load, Plan};
+use braid_processes::network::{Cut, Link};
+use braid_processes::scratch::path_text;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// A cut link may stop users for a lease, plus this.
+const PAUSE_MAX: Duration = Duration::from_secs(4 + 1);
+/// If a device hears nobody and is heard by the monitor, its silence must first be complained of for a lease; then its lease
+/// must run out.
+const HALF_CUT_PAUSE_MAX: Duration = Duration::from_secs(4 + 1 + 4 + 1);
+/// The device at the far end.
+const DEVICE: usize = 2;
+
+/// An array whose third device is at the far end of a link.
+struct Apart {
+    // Dropped in this order.
+    array: Array,
+    _device: Daemon,
+    _monitor: Daemon,
+    link: Link,
+}
+
+impl Apart {
+    /// None where the system does not permit it. From here on this thread is at the near end.
+    fn up() -> Option<Apart> {
+        let link = Link::new()?;
+        link.near.enter();
+        let mut array = Array::small();
+        array.down();
+        let (dir, scratch) = (path_text(array.dir()).to_string(), array.scratch());
+        let description = array.dir().join("array.json");
+        let mut said: Value = serde_json::from_slice(&std::fs::read(&description).expect("it is there")).expect("JSON");
+        let address = format!("{}:7002", Link::FAR);
+        said["devices"][DEVICE]["address"] = address.clone().into();
+        std::fs::write(&description, said.to_string()).expect("it can be written");
+
+        let listen = format!("{}:7200", Link::NEAR);
+        let arguments = ["monitord", "--array", &dir, "--listen", &listen, "--json"];
+        let monitor = start(&arguments, &scratch.path("monitord.log"));
+        let file = array.device_file(DEVICE);
+        let arguments = ["device", "serve", path_text(&file), "--array", &dir, "--listen", &address, "--json"];
+        let log = scratch.path("device.log");
+        let device = link.far.within(|| start(&arguments, &log));
+        array.start(&[]);
+        array.await_volume(0, "healthy");
+        Some(Apart { array, _device: device, _monitor: monitor, link })
+    }
+}
+
+fn start(arguments: &[&str], log: &std::path::Path) -> Daemon {
+    Daemon::start(arguments, log).unwrap_or_else(|outcome| panic!("{outcome}"))
+}
+
+fn plan(hosts: &[&str]) -> Plan {
+    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
+    Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go: false, apart: true, seed: seed() }
+}
+
+#[test]
+fn a_device_whose_link_is_cut_is_done_without_and_catches_up_when_it_heals() {
+    let Some(Apart { array, link, .. }) = &Apart::up() else { return };
+    let (_host, other) = array.host();
+    let load = Load::start(plan(&[&array.nbd(), &other]));
+    load.go_on();
+    load.take_longest();
+    for (cut, most) in [(Cut::Whole, PAUSE_MAX), (Cut::ToNear, PAUSE_MAX), (Cut::ToFar, HALF_CUT_PAUSE_MAX)] {
+        link.cut(cut);
+        let begun = Instant::now();
+        let status = array.await_volume(0, "degraded");
+        println!("{cut:?}: taken out after {:?}", begun.elapsed());
+        assert_eq!(status["volumes"][0]["lacks"], Value::from(vec![DEVICE]), "{status:#}");
+        load.go_on();
+        load.go_on();
+        let pause = load.take_longest();
+        println!("{cut:?}: the longest pause of a writer was {pause:?}");
+        assert!(pause <= most, "{cut:?}: {pause:?}");
+        link.heal();
+        let begun = Instant::now();
+        array.await_volume(0, "healthy");
+        println!("{cut:?}: back in {:?} after it was healed", begun.elapsed());
+        load.go_on();
+    }
+    let mut record = load.stop();
+    record.verify(&other);
+    record.verify(&array.nbd());
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn a_link_that_is_cut_for_a_moment_takes_nobody_out() {
+    let Some(Apart { array, link, .. }) = &Apart::up() else { return };
+    let load = Load::start(plan(&[&array.nbd()]));
+    load.go_on();
+    load.take_longest();
+    let epoch = number(&array.status()["epoch"]);
+    for cut in [Cut::Whole, Cut::ToNear, Cut::ToFar] {
+        link.cut(cut);
+        std::thread::sleep(Duration::from_secs(1));
+        link.heal();
+        load.go_on();
+        println!("{cut:?} for a second: the longest pause of a writer was {:?}", load.take_longest());
+    }
+    assert_eq!(number(&array.status()["epoch"]), epoch);
+    load.stop().verify(&array.nbd());
+    array.assert_sound("vol0");
+}
