@@ -13,7 +13,9 @@ Chores around the repository.
 
   cargo xtask test      install the clients that the tests use (Debian packages), then run all tests
   cargo xtask compare   measure Braid beside the raw disk and qemu-nbd; --help says how
-  cargo xtask planted   plant known bugs, one after the other, and see the simulator catch each
+  cargo xtask planted [NAME…]
+                        plant known bugs (bugs/NAME.patch; all, if none is named), one after the other, and see the simulator
+                        catch each
   cargo xtask instructions [--write] [NAME…]
                         count the instructions of the hot pieces (installs valgrind), and compare them with
                         benches/instructions.json, or write them there; NAME: only pieces whose names begin so
@@ -35,7 +37,7 @@ fn chore() -> Result<()> {
     match task {
         "test" => test(),
         "compare" => compare::run(std::env::args().skip(2)),
-        "planted" => planted(),
+        "planted" => planted(&arguments[1..]),
         "instructions" => instructions::instructions(&arguments[1..]),
         "ci" => run(Command::new(root().join(".ci/run"))),
         "" | "help" | "--help" | "-h" => {
@@ -58,8 +60,9 @@ fn build_braid() -> Result<()> {
     run(cargo(&["build", "--release", "--locked", "--package", "braid"]))
 }
 
-fn planted() -> Result<()> {
-    run(cargo(&["run", "--profile", "simulation", "--locked", "--package", "braid-cluster", "--bin", "planted"]))
+fn planted(names: &[String]) -> Result<()> {
+    let program = ["run", "--profile", "simulation", "--locked", "--package", "braid-cluster", "--bin", "planted", "--"];
+    run(cargo(&program).args(names))
 }
 
 fn cargo(arguments: &[&str]) -> Command {

@@ -143,15 +143,33 @@ impl LockServer {
         self.timers.cancel(Timer::Impatient(name));
         let mut granted = Vec::new();
         self.table.release(name, &mut granted);
+        self.tell_granted(now, &granted, out);
+        true
+    }
+
+    /// Takes back all claims of a host at once: none may be granted to it because another of its own is gone.
+    pub(crate) fn give_back_all(&mut self, now: Now, host: Generation, out: &mut Effects) {
+        let session = self.sessions.get_mut(&host).expect("it is there");
+        let claims: Vec<_> = std::mem::take(&mut session.claims).into_keys().collect();
+        let mut granted = Vec::new();
+        for claim in claims {
+            let name = ClaimName { host, claim };
+            self.timers.cancel(Timer::Impatient(name));
+            self.table.release(name, &mut granted);
+        }
+        granted.retain(|next| next.host != host);
+        self.tell_granted(now, &granted, out);
+    }
+
+    fn tell_granted(&mut self, now: Now, granted: &[ClaimName], out: &mut Effects) {
         for next in granted {
-            self.timers.cancel(Timer::Impatient(next));
+            self.timers.cancel(Timer::Impatient(*next));
             self.answer(next.host, LockReply::Granted { claim: next.claim, waited: true }, out);
             // The next in the queue wants it already.
-            if self.table.wanted(next) {
-                self.want_back(now, &[next], out);
+            if self.table.wanted(*next) {
+                self.want_back(now, &[*next], out);
             }
         }
-        true
     }
 
     /// Somebody waits for these claims: recalls those that are kept, and later the others, too.

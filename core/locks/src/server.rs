@@ -241,10 +241,7 @@ impl LockServer {
 
     /// Ends a session; what the host held or waited for goes to others.
     pub(crate) fn forget(&mut self, now: Now, host: Generation, out: &mut Effects) {
-        let claims: Vec<_> = self.sessions[&host].claims.keys().copied().collect();
-        for claim in claims {
-            self.give_back(now, ClaimName { host, claim }, out);
-        }
+        self.give_back_all(now, host, out);
         self.timers.cancel(Timer::Recall(host));
         let session = self.sessions.remove(&host).expect("it is there");
         self.list_is_stale |= session.listed;

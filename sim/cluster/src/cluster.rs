@@ -456,7 +456,6 @@ impl Cluster {
                 let details = format!("{device} does not serve: {:?}", machine.service());
                 return Err(Failed { check: "device-unusable", details });
             }
-            // Its renewals may still be on their way, behind a message that the storm has delayed.
             let now = self.world.local(NodeId::Device(device)).expect("it is a node").time;
             if !machine.has_lease(now) {
                 return Err(Failed { check: "device-without-lease", details: format!("{device} may not serve") });

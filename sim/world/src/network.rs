@@ -146,9 +146,10 @@ impl Network {
         self.cuts.remove(&(from, to));
     }
 
-    /// No cuts, no rule, no faults.
+    /// No cuts, no rule, no faults; what is late already comes late, but nothing has to wait for it.
     pub fn heal(&mut self) {
         self.cuts.clear();
+        self.last_arrivals.clear();
         self.rule = None;
         self.options = NetworkOptions::clean();
     }

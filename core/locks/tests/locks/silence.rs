@@ -79,6 +79,23 @@ fn a_silent_host_that_holds_nothing_is_forgotten_with_its_place_in_the_queue() {
     assert_eq!(bench.hear(TWO), granted(2, false));
 }
 
+/// It would take for granted what the server has forgotten.
+#[test]
+fn a_host_that_is_forgotten_is_granted_nothing_on_the_way_out() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    bench.lock(TWO, 1, Exclusive, (0, 16), PATIENT);
+    bench.lock(TWO, 2, Exclusive, (8, 8), PATIENT);
+    bench.lock(ONE, 2, Exclusive, (12, 2), PATIENT);
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), None));
+    bench.pass_with(settings().host_lease + SECOND, &[ONE]);
+    assert_eq!(bench.server.table().len(), 2, "TWO is forgotten");
+    assert_eq!(bench.hear(TWO), None);
+    let told: Vec<_> =
+        std::iter::from_fn(|| bench.hear(ONE)).filter(|reply| Some(reply) != recall(&[1]).as_ref()).collect();
+    assert_eq!(told, Vec::from_iter(granted(2, true)));
+}
+
 /// The host's place in the list is being written over when it comes back.
 #[test]
 fn a_host_that_was_forgotten_and_comes_back_is_written_again() {
