@@ -61,7 +61,8 @@ fn build_braid() -> Result<()> {
 }
 
 fn planted(names: &[String]) -> Result<()> {
-    let program = ["run", "--profile", "simulation", "--locked", "--package", "braid-cluster", "--bin", "planted", "--"];
+    let program =
+        ["run", "--profile", "simulation", "--locked", "--package", "braid-cluster", "--bin", "planted", "--"];
     run(cargo(&program).args(names))
 }
 

@@ -320,12 +320,6 @@ impl Device {
             self.fail(transaction, step_of(command), Failure::WrongOrdering, out);
             return Gate::Shut;
         }
-        if let (Some(object), Command::Write { mode, .. }) = (object, command)
-            && object.mode() != *mode
-        {
-            self.fail(transaction, Step::Write, Failure::Malformed, out);
-            return Gate::Shut;
-        }
         let unordered = object.is_some_and(|object| object.ordering == Ordering::None);
         let promises = matches!(command, Command::Write { .. } | Command::Resolve { .. });
         if unordered || (promises && stamp.clock <= self.reservation.durable) {

@@ -103,6 +103,9 @@ impl Device {
         out: &mut Effects,
     ) {
         let id = intent.transaction;
+        if self.store.object(intent.object).is_some_and(|object| object.mode() != mode) {
+            return self.fail(id, Step::Write, Failure::Malformed, out);
+        }
         let Some(transaction) = self.transactions.get(id) else {
             return match ordering {
                 Ordering::None => self.apply_unordered(now, intent, out),

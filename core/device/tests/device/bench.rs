@@ -20,6 +20,9 @@ pub const OBJECT: ObjectId = ObjectId(1);
 pub const UNORDERED: ObjectId = ObjectId(2);
 pub const LOCKED: ObjectId = ObjectId(3);
 pub const SERVED: ObjectId = ObjectId(4);
+/// Ordered by timestamps and by device locks; writes take effect on arrival.
+pub const ARRIVING: ObjectId = ObjectId(5);
+pub const LOCKED_ARRIVING: ObjectId = ObjectId(6);
 pub const BLOCKS: u64 = 256;
 pub const EPOCH: Epoch = Epoch(1);
 /// The array's devices; the one on the bench is the first.
@@ -93,14 +96,15 @@ impl Bench {
     }
 
     fn create_objects(&mut self) {
-        for (object, ordering) in [
-            (OBJECT, Ordering::Timestamp),
-            (UNORDERED, Ordering::None),
-            (LOCKED, Ordering::DeviceLock),
-            (SERVED, Ordering::ServerLock),
+        for (object, ordering, atomicity) in [
+            (OBJECT, Ordering::Timestamp, Atomicity::Implied),
+            (UNORDERED, Ordering::None, Atomicity::Implied),
+            (LOCKED, Ordering::DeviceLock, Atomicity::Implied),
+            (SERVED, Ordering::ServerLock, Atomicity::Implied),
+            (ARRIVING, Ordering::Timestamp, Atomicity::Consistent),
+            (LOCKED_ARRIVING, Ordering::DeviceLock, Atomicity::Consistent),
         ] {
-            let task =
-                Task::CreateObject { object, blocks: BLOCKS, ordering, redundant: true, atomicity: Atomicity::Implied };
+            let task = Task::CreateObject { object, blocks: BLOCKS, ordering, redundant: true, atomicity };
             self.say(Generation(99), Command::Manage { ticket: object.0, task });
             assert!(matches!(self.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
         }
