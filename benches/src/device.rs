@@ -10,7 +10,9 @@ use braid_base::{
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{Effect, Effects, Input, Machine};
 use braid_store::StoreConfig;
-use braid_wire::{Answer, Command, Content, Linkage, Message, Ordering, Piece, Reply, Request, Task, Want, WriteMode};
+use braid_wire::{
+    Answer, Atomicity, Command, Content, Linkage, Message, Ordering, Piece, Reply, Request, Task, Want, WriteMode,
+};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -89,8 +91,13 @@ impl Bench {
         };
         bench.take(Input::Start);
         assert_eq!(*bench.device.service(), Service::Serving);
-        let task =
-            Task::CreateObject { object: OBJECT, blocks: BLOCKS, ordering: Ordering::Timestamp, redundant: true };
+        let task = Task::CreateObject {
+            object: OBJECT,
+            blocks: BLOCKS,
+            ordering: Ordering::Timestamp,
+            redundant: true,
+            atomicity: Atomicity::Implied,
+        };
         let create = bench.request(Vec::new(), Command::Manage { ticket: 1, task });
         bench.take(create);
         assert!(matches!(bench.hear()[..], [Reply::Managed { result: Ok(_), .. }]));

@@ -7,7 +7,7 @@ use braid_base::{
 };
 use braid_machine::{Effect, Effects};
 use braid_store::{Intent, Storage, Store, StoreConfig, StoreEvent};
-use braid_wire::{Content, Linkage, ObjectDescription, Ordering, Piece};
+use braid_wire::{Atomicity, Content, Linkage, ObjectDescription, Ordering, Piece};
 use bytes::Bytes;
 
 const HOST: Generation = Generation(7);
@@ -72,8 +72,13 @@ impl Bench {
         };
         bench.store.start(&mut bench.out);
         assert!(matches!(bench.event(), StoreEvent::Ready(_)), "the store was just made");
-        let description =
-            ObjectDescription { object: OBJECT, blocks: BLOCKS, ordering: Ordering::Timestamp, redundant: true };
+        let description = ObjectDescription {
+            object: OBJECT,
+            blocks: BLOCKS,
+            ordering: Ordering::Timestamp,
+            redundant: true,
+            atomicity: Atomicity::Implied,
+        };
         bench.store.create_object(1, description, &mut bench.out);
         assert_eq!(bench.event(), StoreEvent::Done { ticket: 1, result: Ok(()) });
         bench

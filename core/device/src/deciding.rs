@@ -12,7 +12,7 @@
 //! | committed | committed | nothing | nothing |
 
 use crate::device::Device;
-use crate::transactions::{Asked, State, Transaction};
+use crate::transactions::{Asked, State, Transaction, Transactions};
 use braid_base::{Generation, Now, ObjectId, Stamp, TransactionId};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{Failure, Ordering, Outcome, Refusal, Reply, Step, Vote};
@@ -24,7 +24,7 @@ impl Device {
             Some(State::Prepared) => self.commit(now, id, out),
             Some(State::Prewritten) if self.only_holds_locks(id) => {
                 // Remembered until its host settles it: a late copy of its read must not lock again.
-                self.advance(id, State::Aborted, out);
+                self.advance(now, id, State::Aborted, out);
                 self.confirm(id);
             }
             Some(State::Aborted) => self.confirm_unlock(id, out),
@@ -73,6 +73,21 @@ impl Device {
                 self.ask(id, host, Asked::Decision);
                 self.transactions.advance(id, State::Preparing { abort: true });
             }
+            // Its host wrote nothing, or so it says who knows.
+            (Outcome::Abort, Some(State::Suspect { written: false })) if host == id.host => {
+                self.drop_suspect(id);
+                self.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort }, out);
+            }
+            (Outcome::Torn, Some(State::Prewritten)) => {
+                self.cut_short(now, id, out);
+                self.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort }, out);
+            }
+            (Outcome::Torn, Some(State::Applied)) => {
+                if self.can_be_suspect(object_of(&self.transactions, id)) {
+                    self.suspect(now, id, out);
+                }
+                self.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort }, out);
+            }
             (Outcome::Abort, Some(State::Prepared)) => {
                 self.ask(id, host, Asked::Decision);
                 self.abort(now, id, out);
@@ -81,7 +96,7 @@ impl Device {
                 self.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort }, out);
             }
             // What took effect on arrival can't be undone: that it stands here is known from now on.
-            (Outcome::Abort, Some(State::Aborted | State::Applied) | None) => {
+            (Outcome::Abort | Outcome::Torn, Some(State::Aborted | State::Applied | State::Suspect { .. }) | None) => {
                 self.waiting.take(id);
                 if state.is_none() && host == id.host && !self.transactions.is_full() {
                     // Its pre-write may still be on its way: remember that it comes too late.
@@ -89,7 +104,7 @@ impl Device {
                         id,
                         Transaction::new(stamp, ObjectId(0), Ordering::Timestamp, Vec::new(), State::Aborted),
                     );
-                    self.keep_or_forget(id);
+                    self.keep_or_forget(now, id, out);
                 }
                 self.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort }, out);
             }
@@ -124,7 +139,9 @@ impl Device {
             Some(State::Prepared) => Vote::Prepared,
             Some(State::Committing | State::Committed) => Vote::Committed,
             Some(State::Preparing { .. } | State::Aborting) => return self.ask(id, host, Asked::Vote),
-            Some(State::Applying | State::Applied) => return self.ignore(Ignored::NotForUs, out),
+            Some(State::Applying | State::Applied | State::Suspect { .. }) => {
+                return self.ignore(Ignored::NotForUs, out);
+            }
         };
         self.answer(host, Reply::Vote { transaction: id, vote }, out);
     }
@@ -141,6 +158,8 @@ impl Device {
                 self.drop_decided(id);
             }
             Some(State::Aborted) => self.drop_decided(id),
+            // Its stripes are known to be right again.
+            Some(State::Suspect { .. }) => self.drop_suspect(id),
             None => {}
             Some(_) => return self.ignore(Ignored::InProgress, out),
         }
@@ -165,7 +184,7 @@ impl Device {
                 Some(State::Prewritten) => self.refuse_for_ever(now, id, out),
                 Some(State::Committed) => self.drop_decided(id),
                 // An intent here is a late copy of a write that its host gave up long ago: an orphan now.
-                Some(_) => self.keep_or_forget(id),
+                Some(_) => self.keep_or_forget(now, id, out),
                 None => {}
             }
         }
@@ -186,7 +205,10 @@ impl Device {
                 self.store.forget(id);
                 self.drop_decided(id);
             }
-            State::Applied => self.drop_decided(id),
+            State::Applied => {
+                self.store.forget(id);
+                self.drop_decided(id);
+            }
             State::Aborted if by_locks => self.on_lock_over(id),
             // Its stamp stays on its blocks, so a late copy of its pre-write is refused; one without blocks is all that is
             // left to refuse it by.
@@ -205,14 +227,14 @@ impl Device {
         match result {
             Err(failure) => {
                 // Its write stamp stays, so no copy of the pre-write is taken: the failure is final.
-                self.advance(id, State::Aborted, out);
+                self.advance(now, id, State::Aborted, out);
                 match failure {
                     Failure::Busy => self.refuse(id, Step::Write, Refusal::Busy, out),
                     failure => self.fail(id, Step::Write, failure, out),
                 }
             }
             Ok(()) => {
-                self.advance(id, State::Prepared, out);
+                self.advance(now, id, State::Prepared, out);
                 if abort {
                     return self.abort(now, id, out);
                 }
@@ -224,50 +246,51 @@ impl Device {
         }
     }
 
-    pub(crate) fn on_applied(&mut self, id: TransactionId, result: Result<(), Failure>, out: &mut Effects) {
+    pub(crate) fn on_applied(&mut self, now: Now, id: TransactionId, result: Result<(), Failure>, out: &mut Effects) {
         let transaction = self.transactions.get(id).expect("what is being applied is kept");
-        let (waited, ordered) = (transaction.waited, transaction.ordering != Ordering::None);
+        let announced = !transaction.ordering.needs_lock_server() && transaction.ordering != Ordering::None;
+        let waited = transaction.waited;
         match result {
             Ok(()) => {
                 self.answer(id.host, Reply::Written { transaction: id, waited }, out);
-                return self.advance(id, State::Applied, out);
+                return self.advance(now, id, State::Applied, out);
             }
             Err(Failure::Busy) => self.refuse(id, Step::Write, Refusal::Busy, out),
             Err(failure) => self.fail(id, Step::Write, failure, out),
         }
-        self.advance(id, State::Aborted, out);
-        // Without ordering, it is tried again when it is sent again.
-        if !ordered && self.transactions.get(id).is_some() {
+        self.advance(now, id, State::Aborted, out);
+        // What was not announced is tried again when it is sent again.
+        if !announced && self.transactions.get(id).is_some() {
             self.drop_decided(id);
         }
     }
 
     /// A commit is durable.
-    pub(crate) fn on_committed(&mut self, id: TransactionId, out: &mut Effects) {
+    pub(crate) fn on_committed(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         self.confirm(id);
-        self.advance(id, State::Committed, out);
+        self.advance(now, id, State::Committed, out);
         if self.is_before_return(id) {
             self.drop_decided(id);
         }
     }
 
     /// An abort is durable.
-    pub(crate) fn on_aborted(&mut self, id: TransactionId, out: &mut Effects) {
-        self.advance(id, State::Aborted, out);
+    pub(crate) fn on_aborted(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
+        self.advance(now, id, State::Aborted, out);
     }
 
     fn commit(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         self.counters.commits += 1;
         self.orphans.remove(&id);
         self.store.commit(now, id, out);
-        self.advance(id, State::Committing, out);
+        self.advance(now, id, State::Committing, out);
     }
 
     fn abort(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         self.counters.aborts += 1;
         self.orphans.remove(&id);
         self.store.abort(now, id, out);
-        self.advance(id, State::Aborting, out);
+        self.advance(now, id, State::Aborting, out);
     }
 
     /// Lets the transaction's host know, with the next answer to it, that the commit is durable.
@@ -288,6 +311,18 @@ impl Device {
 
     pub(crate) fn drop_decided(&mut self, id: TransactionId) {
         self.orphans.remove(&id);
+        if let Some(transaction) = self.transactions.get(id) {
+            self.suspects.remove(id, transaction.object, &transaction.ranges);
+        }
         self.transactions.remove(id);
     }
+
+    fn drop_suspect(&mut self, id: TransactionId) {
+        self.store.forget(id);
+        self.drop_decided(id);
+    }
+}
+
+fn object_of(transactions: &Transactions, id: TransactionId) -> ObjectId {
+    transactions.get(id).expect("it is known").object
 }

@@ -4,6 +4,7 @@ use crate::hosts::Hosts;
 use crate::locking::Locking;
 use crate::membership::Place;
 use crate::stamps::Stamps;
+use crate::suspects::Suspects;
 use crate::transactions::{State, Transaction, Transactions};
 use crate::waiting::{ReadRequest, WaitingQueue};
 use braid_base::limits::{self, Settings};
@@ -40,6 +41,8 @@ pub struct Device {
     /// Transactions that no host looks after any more, and somebody should resolve.
     pub(crate) orphans: BTreeSet<TransactionId>,
     last_named: TransactionId,
+    /// Transactions that were cut short, and whose stripes somebody should look at.
+    pub(crate) suspects: Suspects,
     /// Claims were released since waiting requests were last looked at.
     pub(crate) released: bool,
     /// Transactions for which the store is reading.
@@ -139,6 +142,7 @@ impl Device {
             locking: Locking::default(),
             orphans: BTreeSet::new(),
             last_named: TransactionId { host: Generation(0), sequence: 0 },
+            suspects: Suspects::default(),
             released: false,
             reading: BTreeSet::new(),
             hosts: Hosts::default(),
@@ -302,7 +306,8 @@ impl Device {
         }
         if let Some(known) = self.transactions.get(transaction) {
             // A tombstone of an abort that came first has the stamp of the abort, which is the transaction's.
-            if known.stamp == stamp {
+            // One that writes under a lock server's locks, and was refused elsewhere, has gone on with a higher stamp.
+            if known.stamp == stamp || self.is_unannounced(known.object) {
                 return Gate::Open;
             }
             self.ignore(Ignored::NotForUs, out);
@@ -376,7 +381,8 @@ impl Device {
         if let Some(last) = orphans.last() {
             self.last_named = last.transaction;
         }
-        self.answer(host, Reply::Heartbeat { orphans }, out);
+        let suspects = self.name_suspects();
+        self.answer(host, Reply::Heartbeat { orphans, suspects }, out);
     }
 
     /// Ends the leases of hosts that have been silent for too long: what they only announced is dropped, what they left
@@ -395,19 +401,19 @@ impl Device {
             self.stamps.raise_floor(session.locked);
         }
         self.reservation.deferred.retain(|(who, _)| *who != host);
-        for id in self.waiting.of_host_below(host, u64::MAX) {
-            self.waiting.take(id);
-        }
         for id in self.transactions.of_host_below(host, u64::MAX) {
             match self.transactions.get(id).map(|transaction| transaction.state) {
-                Some(State::Prewritten) => self.refuse_for_ever(now, id, out),
-                Some(_) => self.keep_or_forget(id),
+                Some(State::Prewritten) => self.cut_short(now, id, out),
+                Some(_) => self.keep_or_forget(now, id, out),
                 None => {}
             }
         }
+        for id in self.waiting.of_host_below(host, u64::MAX) {
+            self.waiting.take(id);
+        }
     }
 
-    fn on_recovered(&mut self, now: Now, recovered: Recovered) {
+    fn on_recovered(&mut self, now: Now, recovered: Recovered, out: &mut Effects) {
         self.recall_membership(recovered.membership);
         self.reservation.durable = recovered.stamps_reserved;
         let floor = Stamp::last_of(recovered.stamps_reserved);
@@ -419,35 +425,37 @@ impl Device {
             }
             let transaction = Transaction::new(intent.stamp, intent.object, ordering, intent.ranges, State::Prepared);
             let (epoch, participants) = (intent.epoch, intent.participants);
-            self.take_in(now, intent.transaction, Transaction { epoch, participants, ..transaction });
+            self.take_in(now, intent.transaction, Transaction { epoch, participants, ..transaction }, out);
         }
         for commit in recovered.commits {
-            let transaction =
-                Transaction::new(commit.stamp, commit.object, Ordering::Timestamp, Vec::new(), State::Committed);
-            let (epoch, participants) = (commit.epoch, commit.participants);
-            self.take_in(now, commit.transaction, Transaction { epoch, participants, ..transaction });
+            // Where writes take effect on arrival, they are remembered like commits, until their hosts say that all have.
+            let state = if self.can_be_suspect(commit.object) { State::Applied } else { State::Committed };
+            let transaction = Transaction::new(commit.stamp, commit.object, Ordering::Timestamp, Vec::new(), state);
+            let (epoch, participants, linkage) = (commit.epoch, commit.participants, Some(commit.linkage));
+            let transaction = Transaction { epoch, participants, linkage, ..transaction };
+            self.take_in(now, commit.transaction, transaction, out);
         }
         self.service = Service::Serving;
     }
 
     /// Takes in a transaction from before a restart. Its host has a lease's time to speak for it.
-    fn take_in(&mut self, now: Now, id: TransactionId, transaction: Transaction) {
+    fn take_in(&mut self, now: Now, id: TransactionId, transaction: Transaction, out: &mut Effects) {
         self.transactions.insert(id, transaction);
         if self.place.refuses(id.host) || self.hosts.heard(id.host, now.time).is_none() {
-            self.orphans.insert(id);
+            self.keep_or_forget(now, id, out);
         }
     }
 
     fn on_store_events(&mut self, now: Now, out: &mut Effects) {
         while let Some(event) = self.store.pop_event() {
             match event {
-                StoreEvent::Ready(recovered) => self.on_recovered(now, recovered),
+                StoreEvent::Ready(recovered) => self.on_recovered(now, recovered, out),
                 StoreEvent::Unusable(error) => self.service = Service::Unusable(error),
                 StoreEvent::Read { ticket, result } => self.on_content(ticket, result, out),
                 StoreEvent::Prepared { transaction, result } => self.on_prepared(now, transaction, result, out),
-                StoreEvent::Applied { transaction, result } => self.on_applied(transaction, result, out),
-                StoreEvent::Committed { transaction } => self.on_committed(transaction, out),
-                StoreEvent::Aborted { transaction } => self.on_aborted(transaction, out),
+                StoreEvent::Applied { transaction, result } => self.on_applied(now, transaction, result, out),
+                StoreEvent::Committed { transaction } => self.on_committed(now, transaction, out),
+                StoreEvent::Aborted { transaction } => self.on_aborted(now, transaction, out),
                 StoreEvent::Adopted { ticket, dropped } => {
                     self.tickets.remove(&ticket);
                     self.on_adopted(now, dropped, out);
@@ -561,6 +569,7 @@ impl Machine for Device {
         self.store.invariants();
         self.transactions.invariants();
         self.locking.invariants();
+        self.suspects_invariants();
         assert!(
             self.stamps.highest_ever() <= Stamp::last_of(self.reservation.durable),
             "an accepted stamp is durably reserved"

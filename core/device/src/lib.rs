@@ -7,6 +7,7 @@
 //! | `ordering` | read, pre-write, write: the stamp checks of the paper's figure 4 |
 //! | `deciding` | commit, abort, resolve, forget, and what the store reports |
 //! | `locking` | device-served locks |
+//! | `suspects` | what was cut short where writes take effect on arrival |
 //! | `manage` | objects, what others missed, counters |
 //! | `membership` | the lease, and the epoch that the device lives by |
 //! | [`stamps`] | `rts` and `wts` of blocks, and the floor of what is forgotten |
@@ -32,6 +33,7 @@ mod manage;
 mod membership;
 mod ordering;
 pub mod stamps;
+mod suspects;
 pub mod transactions;
 pub mod waiting;
 

@@ -89,7 +89,9 @@ impl Device {
                     self.ignore(Ignored::InProgress, out);
                 }
                 State::Prewritten => self.on_locked(now, id, step, reads, out),
-                State::Aborted if step == Step::Prewrite => self.refuse(id, step, Refusal::NoPrewrite, out),
+                State::Aborted | State::Suspect { .. } if step == Step::Prewrite => {
+                    self.refuse(id, step, Refusal::NoPrewrite, out);
+                }
                 _ => self.ignore(Ignored::InProgress, out),
             };
         }
@@ -126,6 +128,10 @@ impl Device {
         if let Some(refusal) = self.too_late(transaction.stamp, &transaction.ranges, &reads) {
             self.refuse_for_ever(now, id, out);
             return self.refuse(id, step, refusal, out);
+        }
+        if step == Step::Prewrite && self.is_suspect(reads.object, &reads.extents) {
+            self.refuse_for_ever(now, id, out);
+            return self.refuse(id, step, Refusal::Suspect, out);
         }
         if step == Step::Prewrite {
             self.counters.prewrites += 1;

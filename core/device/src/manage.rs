@@ -14,8 +14,8 @@ impl Device {
         }
         let result = match task {
             Task::CreateObject { blocks: 0, .. } => Err(Failure::Malformed),
-            Task::CreateObject { object, blocks, ordering, redundant } => {
-                let description = ObjectDescription { object, blocks, ordering, redundant };
+            Task::CreateObject { object, blocks, ordering, redundant, atomicity } => {
+                let description = ObjectDescription { object, blocks, ordering, redundant, atomicity };
                 match self.store.object(object) {
                     // Made before, and asked again; perhaps not durably yet.
                     Some(existing) if *existing == description => {
@@ -48,6 +48,7 @@ impl Device {
                 }
                 Some(_) if self.transactions.touch(object) => Err(Failure::InUse),
                 Some(_) => {
+                    self.drop_suspects_of(object);
                     let own = self.ticket(Ticket::Manage { host, ticket });
                     return self.store.remove_object(own, object, out);
                 }
@@ -83,7 +84,7 @@ impl Device {
 
     fn inspect(&self) -> Inspection {
         let counters = &self.counters;
-        let own: [(&str, u64); 21] = [
+        let own: [(&str, u64); 22] = [
             ("epoch", u64::from(self.membership().map_or(0, |membership| membership.epoch.0))),
             ("messages_received", counters.messages_received),
             ("messages_sent", counters.messages_sent),
@@ -105,6 +106,7 @@ impl Device {
             ("locks", self.locking.table.len() as u64),
             ("lock_timeouts", self.locking.timed_out),
             ("orphans", self.orphans.len() as u64),
+            ("suspects", self.suspects() as u64),
         ];
         let all = own.into_iter().chain(self.store.counters());
         Inspection { counters: all.map(|(name, value)| (name.to_string(), value)).collect() }

@@ -141,7 +141,7 @@ impl Device {
             self.drop_announced(now, out);
         }
         if was_away {
-            self.drop_undecided(dropped, out);
+            self.drop_undecided(now, dropped, out);
         }
         self.expire_fenced(now, out);
         // The monitor, and all who wait for it, hear at once by which epoch this device lives.
@@ -149,7 +149,8 @@ impl Device {
     }
 
     /// Drops what has no intent yet, and all that waits: hosts begin it anew in the new epoch. A write that were still to become an
-    /// intent of an earlier epoch would be in no account of what others have missed.
+    /// intent of an earlier epoch would be in no account of what others have missed. Those that take effect on arrival do so in the
+    /// epoch of their arrival: their hosts go on with them.
     fn drop_announced(&mut self, now: Now, out: &mut Effects) {
         self.reservation.deferred.clear();
         for id in self.waiting.in_order() {
@@ -157,21 +158,32 @@ impl Device {
         }
         let announced = |state| state == State::Prewritten;
         for id in self.transactions_that(announced) {
-            self.refuse_for_ever(now, id, out);
+            let object = self.transactions.get(id).expect("just listed").object;
+            if self.is_unannounced(object) {
+                self.put_off(now, id, out);
+            } else if !self.outlives_epoch(id) {
+                self.refuse_for_ever(now, id, out);
+            }
         }
         self.resume_waiting(now, out);
     }
 
     /// Forgets all transactions on redundant objects that it shares with others: while this device was out, they have decided them.
-    fn drop_undecided(&mut self, dropped: Vec<TransactionId>, out: &mut Effects) {
+    fn drop_undecided(&mut self, now: Now, dropped: Vec<TransactionId>, out: &mut Effects) {
         for id in dropped {
             if self.transactions.get(id).is_some_and(|held| held.state == State::Prepared) {
-                self.advance(id, State::Aborted, out);
+                self.advance(now, id, State::Aborted, out);
             }
         }
         let decided = |state| matches!(state, State::Committed | State::Aborted | State::Applied);
         for id in self.transactions_that(decided) {
-            let object = self.transactions.get(id).expect("just listed").object;
+            let held = self.transactions.get(id).expect("just listed");
+            let object = held.object;
+            if held.state == State::Applied && self.can_be_suspect(object) {
+                // The others may lack it.
+                self.suspect(now, id, out);
+                continue;
+            }
             // One that was refused before it was known what it writes is of no object.
             if self.is_before_return(id) || self.store.object(object).is_none() {
                 self.drop_decided(id);

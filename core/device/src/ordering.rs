@@ -34,7 +34,7 @@ impl Device {
         match self.check_read(&read) {
             Err(failure) => self.fail(id, Step::Read, failure, out),
             // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
-            Ok(Ordering::DeviceLock) if read.want == Want::Data => {
+            Ok(Ordering::DeviceLock) if read.want != Want::Allocation => {
                 self.lock(now, id, LockRequest { stamp, step: Step::Read, prewrites: Vec::new(), reads: read }, out);
             }
             // A transaction reads where it does not write, or pre-writes with reads: never both on one device.
@@ -71,13 +71,16 @@ impl Device {
                     self.answer(id.host, Reply::Accepted { transaction: id, waited: false }, out);
                 }
                 State::Prewritten => self.read_in_order(now, id, stamp, Step::Prewrite, reads, out),
-                State::Aborted => self.refuse(id, Step::Prewrite, Refusal::NoPrewrite, out),
+                State::Aborted | State::Suspect { .. } => self.refuse(id, Step::Prewrite, Refusal::NoPrewrite, out),
                 _ => self.ignore(Ignored::InProgress, out),
             };
         }
         let seen = self.stamps.seen_by_write(object, &prewrites).max(self.stamps.seen_by_read(object, &reads.extents));
         if stamp <= seen {
             return self.refuse(id, Step::Prewrite, Refusal::TooLate { seen }, out);
+        }
+        if self.is_suspect(object, &reads.extents) {
+            return self.refuse(id, Step::Prewrite, Refusal::Suspect, out);
         }
         if self.transactions.is_full() {
             return self.refuse(id, Step::Prewrite, Refusal::Busy, out);
@@ -100,6 +103,9 @@ impl Device {
         out: &mut Effects,
     ) {
         let id = intent.transaction;
+        if self.store.object(intent.object).is_some_and(|object| object.mode() != mode) {
+            return self.fail(id, Step::Write, Failure::Malformed, out);
+        }
         let Some(transaction) = self.transactions.get(id) else {
             return match ordering {
                 Ordering::None => self.apply_unordered(now, intent, out),
@@ -121,11 +127,17 @@ impl Device {
                 }
                 self.write_in_order(now, intent, mode, out);
             }
-            State::Prepared | State::Committing | State::Committed | State::Applied => {
+            State::Prepared
+            | State::Committing
+            | State::Committed
+            | State::Applied
+            | State::Suspect { written: true } => {
                 let waited = transaction.waited;
                 self.answer(id.host, Reply::Written { transaction: id, waited }, out);
             }
-            State::Aborting | State::Aborted => self.refuse(id, Step::Write, Refusal::NoPrewrite, out),
+            State::Aborting | State::Aborted | State::Suspect { written: false } => {
+                self.refuse(id, Step::Write, Refusal::NoPrewrite, out);
+            }
             State::Preparing { .. } | State::Applying => self.ignore(Ignored::InProgress, out),
         }
     }
@@ -169,6 +181,10 @@ impl Device {
             self.refuse_for_ever(now, id, out);
             return self.refuse(id, step, Refusal::TooLate { seen }, out);
         }
+        if step == Step::Prewrite && self.is_suspect(read.object, &read.extents) {
+            self.refuse_for_ever(now, id, out);
+            return self.refuse(id, step, Refusal::Suspect, out);
+        }
         let blockers = self.transactions.blockers(id, stamp, ordering, read.object, &read.extents);
         if blockers.is_empty() && self.reading.len() < limits::WAITING_MAX {
             if by_stamps {
@@ -193,8 +209,13 @@ impl Device {
         if !blockers.is_empty() {
             self.transactions.get_mut(id).expect("it was pre-written").waited = true;
             let request = WaitingRequest::Write(intent, mode);
+            let object = self.transactions.get(id).expect("it was pre-written").object;
             if !self.wait(id, Waiting { stamp, ordering, request }, &blockers, out) {
-                self.refuse_for_ever(now, id, out);
+                if self.is_unannounced(object) {
+                    self.put_off(now, id, out);
+                } else {
+                    self.refuse_for_ever(now, id, out);
+                }
                 self.refuse(id, Step::Write, Refusal::Busy, out);
             }
             return;
@@ -211,6 +232,9 @@ impl Device {
             }
             WriteMode::Immediate => {
                 self.transactions.advance(id, State::Applying);
+                let transaction = self.transactions.get_mut(id).expect("it was pre-written");
+                transaction.participants.clone_from(&intent.participants);
+                (transaction.epoch, transaction.linkage) = (intent.epoch, Some(intent.linkage));
                 self.store.apply(now, intent, out);
             }
         }
@@ -279,9 +303,12 @@ impl Device {
                 pieces.truncate(limits::EXTENTS_MAX);
                 self.answer(id.host, Reply::Data { transaction: id, waited: read.waited, pieces }, out);
             }
-            Want::Data => {
+            Want::Data | Want::Linkage => {
                 self.reading.insert(id);
                 let ticket = self.ticket(Ticket::Read { transaction: id, step, waited: read.waited });
+                if read.want == Want::Linkage {
+                    return self.store.linkage(ticket, read.object, &read.extents, out);
+                }
                 self.store.read(ticket, read.object, &read.extents, out);
             }
         }
@@ -339,12 +366,12 @@ impl Device {
             let (object, stamp, ranges) = (transaction.object, transaction.stamp, transaction.ranges.clone());
             self.stamps.raise(now.time, object, &ranges, Access::Read, stamp);
         }
-        self.advance(id, State::Aborted, out);
+        self.advance(now, id, State::Aborted, out);
     }
 
     /// Moves a transaction on, tells those who asked, and forgets it if nobody is left who could ask. Those who waited for it
     /// go on by [`Device::resume_waiting`].
-    pub(crate) fn advance(&mut self, id: TransactionId, to: State, out: &mut Effects) {
+    pub(crate) fn advance(&mut self, now: Now, id: TransactionId, to: State, out: &mut Effects) {
         let released = self.transactions.advance(id, to);
         let transaction = self.transactions.get_mut(id).expect("just moved on");
         if released && transaction.ordering == Ordering::DeviceLock {
@@ -355,7 +382,7 @@ impl Device {
                 (Asked::Vote, State::Prepared) => Reply::Vote { transaction: id, vote: Vote::Prepared },
                 (Asked::Vote, State::Aborted) => Reply::Vote { transaction: id, vote: Vote::NeverPrepared },
                 (Asked::Decision, State::Committed) => Reply::Decided { transaction: id, outcome: Outcome::Commit },
-                (Asked::Decision, State::Aborted | State::Applied) => {
+                (Asked::Decision, State::Aborted | State::Applied | State::Suspect { .. }) => {
                     Reply::Decided { transaction: id, outcome: Outcome::Abort }
                 }
                 _ => {
@@ -365,15 +392,21 @@ impl Device {
             };
             self.answer(host, reply, out);
         }
-        self.keep_or_forget(id);
         self.released |= released;
+        self.keep_or_forget(now, id, out);
     }
 
-    /// A transaction whose host is gone, or has declared it over, is forgotten if it left nothing, and otherwise an orphan.
-    pub(crate) fn keep_or_forget(&mut self, id: TransactionId) {
-        let looked_after = self.hosts.get(id.host).is_some_and(|session| id.sequence >= session.settled);
-        let state = self.transactions.get(id).expect("it was just moved on").state;
-        match state {
+    /// A transaction whose host is gone, or has declared it over, is forgotten if it left nothing, and otherwise an orphan, or
+    /// suspect.
+    pub(crate) fn keep_or_forget(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
+        let session = self.hosts.get(id.host);
+        let is_over = session.is_some_and(|session| id.sequence < session.settled);
+        let looked_after = session.is_some() && !is_over;
+        let transaction = self.transactions.get(id).expect("it was just moved on");
+        match transaction.state {
+            State::Applied if session.is_none() && self.can_be_suspect(transaction.object) => {
+                self.suspect(now, id, out);
+            }
             State::Aborted | State::Applied if !looked_after => self.drop_decided(id),
             State::Prepared | State::Committed if !looked_after => {
                 self.orphans.insert(id);

@@ -1,7 +1,7 @@
 //! What a device holds of transactions: their states, and the claims of those that are undecided on blocks.
 
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, RangeTable, Stamp, TransactionId, limits};
-use braid_wire::Ordering;
+use braid_wire::{Linkage, Ordering};
 use std::collections::BTreeMap;
 
 /// One transaction, as far as this device takes part in it.
@@ -19,6 +19,8 @@ pub struct Transaction {
     pub participants: Vec<DeviceId>,
     /// The epoch of its intent.
     pub epoch: Epoch,
+    /// The hostwrite's extent; known once it is written, where that takes effect on arrival.
+    pub linkage: Option<Linkage>,
     /// How far it is.
     pub state: State,
     /// Somebody waits for its decision, or for its locks.
@@ -44,6 +46,9 @@ pub enum Asked {
 ///   Prewritten ─► Preparing ─► Prepared ─► Committing ─► Committed ─► (settled: gone)
 ///        │            │            └─────► Aborting ─┐
 ///        └────────────┴───────────────────────────► Aborted ────────► (settled: gone)
+///
+///   Prewritten ─► Applying ─► Applied ──────────────────────────────► (settled: gone)
+///        └────────────────────────┴──────► Suspect ─────────────────► (mended: gone)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -69,6 +74,11 @@ pub enum State {
     Applying,
     /// An immediate write that is durable.
     Applied,
+    /// Its host did not go on with it: whether all of its writes have taken effect is to be found out.
+    Suspect {
+        /// Whether this device's has; otherwise it never will.
+        written: bool,
+    },
 }
 
 impl Transaction {
@@ -88,6 +98,7 @@ impl Transaction {
             ranges,
             participants,
             epoch,
+            linkage: None,
             state,
             wanted: false,
             waited: false,

@@ -134,8 +134,8 @@ impl Host {
                 continue;
             };
             let (device, since) = (helped.device, helped.since);
-            let op = OpId(OWN_OPERATIONS | self.next_sequence);
-            self.next_sequence += 1;
+            let op = self.own_operation();
+            let helped = self.catch_up.as_mut().expect("just seen");
             helped.asked.insert(op, errand.clone());
             let request = match errand {
                 Errand::Survey { of } => HostRequest::Manage { device: of, task: Task::ListObjects },
@@ -213,8 +213,9 @@ impl Host {
             }
             match own.iter().find(|held| held.object == object) {
                 None => {
-                    let (blocks, redundant) = (volume.component_blocks(), true);
-                    errands.push_back(Errand::Object(Task::CreateObject { object, blocks, ordering, redundant }));
+                    let (blocks, redundant, atomicity) = (volume.component_blocks(), true, volume.atomicity);
+                    let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity };
+                    errands.push_back(Errand::Object(task));
                 }
                 Some(held) if held.ordering != ordering => {
                     errands.push_back(Errand::Object(Task::SetOrdering { object, ordering }));
@@ -260,6 +261,12 @@ impl Host {
         if self.timers.deadline_of(Timer::Help).is_none() {
             self.timers.set(Timer::Help, now.time);
         }
+    }
+
+    /// Names a request of this host's own.
+    pub(crate) fn own_operation(&mut self) -> OpId {
+        self.next_sequence += 1;
+        OpId(OWN_OPERATIONS | (self.next_sequence - 1))
     }
 
     /// Whether a request is this host's own.

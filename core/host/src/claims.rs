@@ -446,6 +446,7 @@ impl Host {
             transaction.claims.retain(|held| *held != number);
             // What is written already is decided by its devices, which refuse what comes too late.
             if !matches!(transaction.phase, Phase::Locking(_) | Phase::Reading { .. }) {
+                transaction.lost_locks = true;
                 continue;
             }
             if refusal == LockRefusal::Malformed

@@ -35,6 +35,10 @@ braid_base::counters! {
     aborted,
     /// Transactions of dead hosts, and own ones of an earlier epoch, that were resolved.
     resolved,
+    /// Rows of stripes in which the linkage records showed that what was cut short is whole.
+    rows_checked,
+    /// Rows of stripes whose redundancy was computed anew.
+    rows_recomputed,
     /// Changes of the array's membership.
     epochs,
     /// Attempts that met a block which its device has lost, and did without it.

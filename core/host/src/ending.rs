@@ -112,9 +112,20 @@ impl Host {
     /// Nobody has anything of a transaction, or ever will; if its operation waits for that, it tries again.
     pub(crate) fn end_aborted(&mut self, now: Now, sequence: u64, out: &mut Effects) {
         let op = self.transactions.get_mut(&sequence).expect("it is being aborted").op.take();
+        self.mend_if_torn(now, sequence, out);
         self.end(now, sequence, out);
         if let Some(op) = op {
             self.try_again(now, op);
+            self.await_mend(op, self.id(sequence));
+        }
+    }
+
+    /// What was written of it stays, and parity may not match that.
+    fn mend_if_torn(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let transaction = &self.transactions[&sequence];
+        if transaction.may_be_torn() && transaction.volume.layout.redundancy_units() > 0 {
+            let (volume, linkage) = (transaction.volume.clone(), transaction.work.linkage());
+            self.mend_own(now, self.id(sequence), volume, linkage, out);
         }
     }
 
@@ -140,6 +151,13 @@ impl Host {
             // would take the new data for the old.
             return out.ignore(Ignored::InProgress);
         }
+        if step == Step::Write && self.own(id).is_some_and(|transaction| transaction.holds_on()) {
+            return self.hold_on(now, id.sequence, refusal, out);
+        }
+        if refusal == Refusal::Suspect {
+            // What of it is suspect, the device says in answer to a heartbeat.
+            self.send(now, device, Command::Heartbeat, out);
+        }
         if refusal == Refusal::LockTimeout {
             self.count_restart(id.sequence);
         }
@@ -161,6 +179,21 @@ impl Host {
             return;
         }
         self.lose(now, id.sequence, knows, out);
+    }
+
+    /// A write that was not announced is refused while its siblings may have taken effect. Its locks keep everybody away, so that it
+    /// is sent again, above the stamp that it lost to; to those that have not answered.
+    fn hold_on(&mut self, now: Now, sequence: u64, refusal: Refusal, out: &mut Effects) {
+        match refusal {
+            Refusal::TooLate { .. } => {}
+            Refusal::TooFarAhead { .. } if self.stamps.retreat(now.clock) => {}
+            // In its time.
+            _ => return out.ignore(Ignored::InProgress),
+        }
+        let stamp = self.stamps.next(now.clock);
+        self.transactions.get_mut(&sequence).expect("it is writing").stamp = stamp;
+        self.counters.resent += 1;
+        self.send_phase(now, sequence, out);
     }
 
     /// A device can't do what was asked.
@@ -200,7 +233,11 @@ impl Host {
     fn can_do_without(&mut self, op: OpId, device: DeviceId) -> bool {
         let operation = &self.operations[&op];
         let replaces = match operation.request {
-            HostRequest::Check { .. } | HostRequest::Restore { .. } | HostRequest::Reconstruct { .. } => false,
+            HostRequest::Check { .. }
+            | HostRequest::CrossCheck { .. }
+            | HostRequest::Recompute { .. }
+            | HostRequest::Restore { .. }
+            | HostRequest::Reconstruct { .. } => false,
             _ => operation.volume.layout.redundancy_units() > 0 && !operation.damaged.contains(&device),
         };
         let mut damaged = operation.damaged.clone();
@@ -227,13 +264,16 @@ impl Host {
     pub(crate) fn lose(&mut self, now: Now, sequence: u64, refused_by: Option<DeviceId>, out: &mut Effects) {
         let transaction = &self.transactions[&sequence];
         let op = transaction.op;
-        let waits = transaction.wrote && transaction.mode() == WriteMode::Intent;
+        let waits = transaction.wrote && transaction.volume.ordering != Ordering::None;
         self.abort(now, sequence, refused_by, out);
         let Some(op) = op else { return };
         match self.transactions.get_mut(&sequence) {
             // Not before all know that this one is over (see `Phase::Aborting`).
             Some(transaction) if waits => transaction.op = Some(op),
-            _ => self.try_again(now, op),
+            _ => {
+                self.try_again(now, op);
+                self.await_mend(op, self.id(sequence));
+            }
         }
     }
 
@@ -282,6 +322,7 @@ impl Host {
         unconfirmed = counting;
         let transaction = self.transactions.get_mut(&sequence).expect("just seen");
         if unconfirmed.is_empty() {
+            self.mend_if_torn(now, sequence, out);
             return self.end(now, sequence, out);
         }
         for device in transaction.asked.difference(&unconfirmed) {

@@ -6,6 +6,7 @@ use crate::counters::HostCounters;
 use crate::link::Link;
 use crate::manage::PendingTask;
 use crate::membership::Place;
+use crate::mend::Mends;
 use crate::operation::Operation;
 use crate::resolve::Resolution;
 use crate::transaction::Transaction;
@@ -66,6 +67,8 @@ pub struct Host {
     pub(crate) claims: Claims,
     /// A returning device that this host helps.
     pub(crate) catch_up: Option<CatchUp>,
+    /// What this host mends.
+    pub(crate) mends: Mends,
     /// Its own requests that have ended.
     errands_done: Vec<(OpId, HostOutcome)>,
     pub(crate) timers: Timers<Timer>,
@@ -122,6 +125,7 @@ impl Host {
             tasks: BTreeMap::new(),
             claims: Claims::default(),
             catch_up: None,
+            mends: Mends::default(),
             errands_done: Vec::new(),
             place: Place::new(config.membership.clone()),
             timers: Timers::default(),
@@ -191,6 +195,8 @@ impl Host {
             | HostRequest::Allocation { volume, .. }
             | HostRequest::Check { volume, .. }
             | HostRequest::Restore { volume, .. }
+            | HostRequest::CrossCheck { volume, .. }
+            | HostRequest::Recompute { volume, .. }
             | HostRequest::Reconstruct { volume, .. } => *volume,
         };
         if self.fenced {
@@ -264,7 +270,10 @@ impl Host {
             self.on_confirmed(now, device, sequence, out);
         }
         match reply {
-            Reply::Heartbeat { orphans } => self.on_orphans(now, orphans, out),
+            Reply::Heartbeat { orphans, suspects } => {
+                self.on_orphans(now, orphans, out);
+                self.on_suspects(now, device, suspects, out);
+            }
             Reply::Data { transaction, waited, pieces } => {
                 self.note_delay(transaction, waited);
                 self.on_data(now, device, transaction, pieces, out);
@@ -407,8 +416,13 @@ impl Machine for Host {
             Input::DiskDone { .. } => panic!("a host has no disk"),
             Input::Wake => {}
         }
-        for (op, outcome) in std::mem::take(&mut self.errands_done) {
-            self.on_errand(now, op, outcome);
+        // One may bring about the next.
+        while !self.errands_done.is_empty() {
+            for (op, outcome) in std::mem::take(&mut self.errands_done) {
+                if !self.on_mend_answer(now, op, &outcome, out) {
+                    self.on_errand(now, op, outcome);
+                }
+            }
         }
         self.on_wake(now, out);
         self.take_turns(now, out);

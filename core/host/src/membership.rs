@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | has sent no write | is given up, and its operation tried again by a plan that fits |
 //! | has intents out, or is being aborted after that | is resolved: the devices that have been in since decide |
-//! | has writes out that took effect on arrival | is tried again: nothing undoes them |
+//! | has writes out that take effect on arrival | goes on, without devices that are out |
 //! | is committed | waits no more for devices that are out |
 
 use crate::host::{Host, Timer};
@@ -13,7 +13,7 @@ use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Epoch, Generation, Membership, NodeId, Now, Standing, Time};
 use braid_layout::{Absence, VolumeDescription};
 use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Ignored, OpId};
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, WriteMode};
+use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -284,19 +284,34 @@ impl Host {
         for device in &gone {
             self.links.get_mut(device).expect("links stay").forget(sequence);
         }
+        let counting: BTreeSet<_> =
+            transaction.asked.iter().copied().filter(|device| self.counts(transaction, *device)).collect();
         let in_intents = transaction.mode() == WriteMode::Intent;
         let is_restore = matches!(*transaction.work, Work::Restore(_));
         let transaction = self.transactions.get_mut(&sequence).expect("just seen");
         match &mut transaction.phase {
             Phase::Locking(_) | Phase::Reading { .. } => self.begin_anew(now, sequence, out),
-            Phase::Writing { .. } if !in_intents => self.begin_anew(now, sequence, out),
             // What a device was being brought it may yet take; if it was out again, it is brought it once more.
             _ if is_restore && !gone.is_empty() => self.give_up_restore(now, sequence, out),
+            // Without ordering, nobody keeps its blocks for it.
+            Phase::Writing { .. } if !in_intents && transaction.volume.ordering == Ordering::None => {
+                self.begin_anew(now, sequence, out);
+            }
+            Phase::Writing { silent, .. } if !in_intents => {
+                silent.retain(|device| counting.contains(device));
+                if silent.is_empty() {
+                    self.on_all_written(now, sequence, out);
+                } else {
+                    self.send_phase(now, sequence, out);
+                }
+            }
             Phase::Writing { .. } | Phase::Resolving => self.resolve_own(now, sequence, out),
             Phase::Aborting { .. } if transaction.wrote && in_intents => self.resolve_own(now, sequence, out),
             Phase::Aborting { unconfirmed, .. } | Phase::Committed { unconfirmed } => {
                 unconfirmed.retain(|device| !gone.contains(device));
-                if unconfirmed.is_empty() {
+                if unconfirmed.is_empty() && matches!(transaction.phase, Phase::Aborting { .. }) {
+                    self.end_aborted(now, sequence, out);
+                } else if matches!(&transaction.phase, Phase::Committed { unconfirmed } if unconfirmed.is_empty()) {
                     self.end(now, sequence, out);
                 } else {
                     self.send_phase(now, sequence, out);

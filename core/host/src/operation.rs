@@ -1,10 +1,10 @@
 //! What a front end asked for: its plan, and how its attempts have gone so far.
 
 use braid_base::limits;
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Time};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Time, TransactionId};
 use braid_layout::{
-    Absence, CheckPlan, New, Old, ReadPlan, ReconstructError, ReconstructPlan, RestorePlan, Share, Unavailable,
-    VolumeDescription, WritePlan,
+    Absence, CheckPlan, CrossCheckPlan, New, Old, ReadPlan, RecomputePlan, ReconstructError, ReconstructPlan,
+    RestorePlan, Share, StripeRows, Unavailable, VolumeDescription, WritePlan,
 };
 use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
 use braid_wire::{Linkage, Piece, Want};
@@ -51,6 +51,10 @@ pub enum Work {
     Write(WritePlan, New),
     /// Bring a device what it missed; none if it missed nothing of it.
     Restore(Option<RestorePlan>),
+    /// Tell whether a transaction is whole; and whether it is known to have written.
+    CrossCheck(CrossCheckPlan, TransactionId, bool),
+    /// Compute redundancy anew; none if there is none to write.
+    Recompute(Option<RecomputePlan>),
 }
 
 impl Work {
@@ -108,6 +112,14 @@ impl Work {
                     _ => Err(HostError::OutOfRange),
                 }
             }
+            HostRequest::CrossCheck { rows, transaction, known, .. } if exists(volume, rows) => {
+                let plan = CrossCheckPlan::new(layout, absence, *rows).map_err(away);
+                plan.map(|plan| Work::CrossCheck(plan, *transaction, *known))
+            }
+            HostRequest::Recompute { rows, .. } if exists(volume, rows) => {
+                RecomputePlan::new(layout, absence, *rows).map_err(away).map(Work::Recompute)
+            }
+            HostRequest::CrossCheck { .. } | HostRequest::Recompute { .. } => Err(HostError::OutOfRange),
             HostRequest::AdoptVolume { .. }
             | HostRequest::DropVolume { .. }
             | HostRequest::Flush { .. }
@@ -128,12 +140,18 @@ impl Work {
             Work::Reconstruct(plan) => plan.shares(),
             Work::Write(plan, _) => plan.shares(),
             Work::Restore(plan) => plan.as_ref().map_or(&[], |plan| plan.shares()),
+            Work::CrossCheck(plan, ..) => plan.shares(),
+            Work::Recompute(plan) => plan.as_ref().map_or(&[], |plan| plan.shares()),
         }
     }
 
     /// What its reads are to bring.
     pub fn want(&self) -> Want {
-        if matches!(self, Work::Allocation(..)) { Want::Allocation } else { Want::Data }
+        match self {
+            Work::Allocation(..) => Want::Allocation,
+            Work::CrossCheck(..) => Want::Linkage,
+            _ => Want::Data,
+        }
     }
 
     /// The hostwrite's extent, for the headers of its blocks (shared array, section 5).
@@ -141,6 +159,7 @@ impl Work {
         let blocks = match self {
             Work::Write(plan, _) => plan.blocks(),
             Work::Restore(Some(plan)) => plan.blocks(),
+            Work::Recompute(Some(plan)) => plan.blocks(),
             _ => unreachable!("only writes leave linkage records"),
         };
         Linkage { first: blocks.start, last: blocks.end() - 1 }
@@ -151,13 +170,14 @@ impl Work {
         match self {
             Work::Write(plan, new) => plan.compute(new, old),
             Work::Restore(Some(plan)) => plan.compute(old),
+            Work::Recompute(Some(plan)) => plan.compute(old),
             _ => unreachable!("only writes have something to write"),
         }
     }
 
     /// True if it changes anything.
     pub fn writes(&self) -> bool {
-        matches!(self, Work::Write(..) | Work::Restore(Some(_)))
+        matches!(self, Work::Write(..) | Work::Restore(Some(_)) | Work::Recompute(Some(_)))
     }
 
     /// The result, from what was read; for work that only reads.
@@ -167,9 +187,17 @@ impl Work {
             Work::Allocation(_, plan) => HostSuccess::Allocation(plan.allocation(old)),
             Work::Check(plan) => HostSuccess::Checked { matches: plan.matches(old) },
             Work::Reconstruct(plan) => HostSuccess::Data(plan.compute(old)),
-            Work::Write(..) | Work::Restore(_) => HostSuccess::Done,
+            Work::CrossCheck(plan, transaction, known) => {
+                HostSuccess::Checked { matches: plan.is_whole(old, *transaction, *known) }
+            }
+            Work::Write(..) | Work::Restore(_) | Work::Recompute(_) => HostSuccess::Done,
         }
     }
+}
+
+fn exists(volume: &VolumeDescription, rows: &StripeRows) -> bool {
+    let unit = BlockRange::new(0, volume.layout.unit_blocks());
+    rows.stripe < volume.stripes() && !rows.rows.is_empty() && unit.contains(rows.rows)
 }
 
 /// These devices of the volume are in the way.

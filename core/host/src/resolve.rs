@@ -98,7 +98,7 @@ impl Host {
     fn on_own_resolved(&mut self, now: Now, sequence: u64, outcome: Outcome, out: &mut Effects) {
         self.counters.resolved += 1;
         match outcome {
-            Outcome::Abort => self.end_aborted(now, sequence, out),
+            Outcome::Abort | Outcome::Torn => self.end_aborted(now, sequence, out),
             Outcome::Commit => {
                 self.counters.committed += 1;
                 let op = self.transactions.get_mut(&sequence).expect("it was resolved").op.take();

@@ -8,7 +8,7 @@ use crate::host::{Host, Timer};
 use crate::operation::{Work, devices_of};
 use braid_base::limits;
 use braid_base::{BlockRange, DeviceId, Epoch, Now, Stamp, Time, TransactionId, VolumeId};
-use braid_layout::{Atomicity, Old, Share, VolumeDescription};
+use braid_layout::{Old, Share, VolumeDescription};
 use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Ignored, OpId};
 use braid_wire::{Command, Failure, Ordering, Outcome, Piece, Step, Want, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +36,8 @@ pub struct Transaction {
     pub(crate) wrote: bool,
     /// The claims at lock servers that it uses or waits for.
     pub(crate) claims: Vec<u64>,
+    /// A restarted lock server did not grant one of them again: others may be there.
+    pub(crate) lost_locks: bool,
     pub(crate) resend_after: Duration,
     pub(crate) phase: Phase,
 }
@@ -76,10 +78,18 @@ impl Transaction {
 
     /// Whether its writes wait for a decision.
     pub(crate) fn mode(&self) -> WriteMode {
-        match (self.volume.ordering, self.volume.atomicity) {
-            (Ordering::None, _) | (_, Atomicity::Consistent) => WriteMode::Immediate,
-            (_, Atomicity::Implied) => WriteMode::Intent,
-        }
+        self.volume.mode()
+    }
+
+    /// True if some of its writes may have taken effect, and nothing undoes them: given up, it leaves its stripes suspect.
+    pub(crate) fn may_be_torn(&self) -> bool {
+        self.wrote && self.mode() == WriteMode::Immediate && self.volume.ordering != Ordering::None
+    }
+
+    /// True if its writes are sent until they are taken, though a device refuses one: locks of a lock server keep everybody else
+    /// away, and some may have taken effect.
+    pub(crate) fn holds_on(&self) -> bool {
+        self.may_be_torn() && self.volume.ordering.needs_lock_server() && !self.lost_locks
     }
 
     /// The devices that keep something of it until they hear that it is over, though they wrote nothing.
@@ -89,7 +99,7 @@ impl Transaction {
 
     /// True if devices lock for it what they are only asked to read.
     pub(crate) fn locks_what_it_reads(&self) -> bool {
-        self.volume.ordering == Ordering::DeviceLock && self.work.want() == Want::Data
+        self.volume.ordering == Ordering::DeviceLock && self.work.want() != Want::Allocation
     }
 
     /// The devices that it reads from.
@@ -130,6 +140,9 @@ impl Host {
             // Nobody has told yet who is in.
             return self.timers.set(Timer::Retry(op), now.time.after(self.config.settings.heartbeat));
         };
+        if self.awaits_mend(op) {
+            return self.timers.set(Timer::Retry(op), now.time.after(self.config.settings.heartbeat));
+        }
         let operation = &self.operations[&op];
         if operation.view != view {
             match self.plan(&operation.volume, &operation.request, &operation.damaged) {
@@ -165,7 +178,7 @@ impl Host {
             self.links.get_mut(device).expect("volumes lie on known devices").begin(sequence);
         }
         // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
-        let locks = volume.ordering.needs_lock_server() && work.want() == Want::Data;
+        let locks = volume.ordering.needs_lock_server() && work.want() != Want::Allocation;
         let transaction = Transaction {
             op: Some(op),
             stamp: Stamp::ZERO,
@@ -177,6 +190,7 @@ impl Host {
             wanted: false,
             wrote: false,
             claims: Vec::new(),
+            lost_locks: false,
             resend_after: self.config.settings.resend_min,
             phase: Phase::Locking(Acquiring::default()),
         };
@@ -248,7 +262,10 @@ impl Host {
                 mode: transaction.mode(),
                 pieces: pieces[&device].clone(),
             },
-            Phase::Aborting { .. } => Command::Decide { transaction: id, stamp, outcome: Outcome::Abort },
+            Phase::Aborting { .. } => {
+                let outcome = if transaction.may_be_torn() { Outcome::Torn } else { Outcome::Abort };
+                Command::Decide { transaction: id, stamp, outcome }
+            }
             Phase::Committed { .. } | Phase::Locking(_) | Phase::Resolving => {
                 unreachable!("commits ride, devices know of no lock server, and a resolution asks by itself")
             }
@@ -309,7 +326,7 @@ impl Host {
         let transaction = self.transactions.get_mut(&sequence).expect("it was just answered");
         let Phase::Reading { old, .. } = &transaction.phase else { unreachable!("only reading ends so") };
         match &*transaction.work {
-            work @ (Work::Write(..) | Work::Restore(_)) => {
+            work @ (Work::Write(..) | Work::Restore(_) | Work::Recompute(_)) => {
                 if let Work::Write(plan, _) = work {
                     let methods = plan.methods();
                     self.counters.full_bands += methods.full;
@@ -347,17 +364,24 @@ impl Host {
         if !silent.remove(&device) {
             return out.ignore(Ignored::NotAwaited);
         }
-        if !silent.is_empty() {
-            return;
+        if silent.is_empty() {
+            self.on_all_written(now, id.sequence, out);
         }
-        // All prepared: it is committed, whatever happens now.
+    }
+
+    /// All prepared, or written where that takes effect on arrival: it is committed, whatever happens now.
+    pub(crate) fn on_all_written(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let transaction = self.transactions.get_mut(&sequence).expect("it was writing");
         let op = transaction.op.take();
         let told = match transaction.mode() {
             WriteMode::Intent => &transaction.participants | &transaction.lock_only(),
-            WriteMode::Immediate => transaction.lock_only(),
+            WriteMode::Immediate => {
+                let transaction = &self.transactions[&sequence];
+                transaction.lock_only().into_iter().filter(|device| self.counts(transaction, *device)).collect()
+            }
         };
         self.counters.committed += 1;
-        self.tell_end(now, id.sequence, told, out);
+        self.tell_end(now, sequence, told, out);
         if let Some(op) = op {
             self.finish(op, Ok(HostSuccess::Done), out);
         }

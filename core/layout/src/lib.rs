@@ -17,10 +17,11 @@ mod scheme;
 mod volume;
 
 pub use absence::{Absence, Unavailable};
+pub use braid_wire::Atomicity;
 pub use layout::{Layout, LayoutError, Place};
 pub use plan::{
-    CheckPlan, Method, Methods, New, Old, Part, ReadPlan, ReconstructError, ReconstructPlan, RestorePlan, Share,
-    WritePlan,
+    CheckPlan, CrossCheckPlan, Method, Methods, New, Old, Part, ReadPlan, RecomputePlan, ReconstructError,
+    ReconstructPlan, RestorePlan, Share, StripeRows, WritePlan,
 };
 pub use scheme::{Scheme, SchemeError};
-pub use volume::{Atomicity, RingError, VolumeDescription, VolumeError, ring_of};
+pub use volume::{RingError, VolumeDescription, VolumeError, ring_of};

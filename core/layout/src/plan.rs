@@ -21,6 +21,7 @@
 
 mod band;
 mod check;
+mod mend;
 mod old;
 mod parity;
 mod read;
@@ -36,6 +37,7 @@ pub(crate) use tests::layouts;
 
 pub use band::{Method, Methods};
 pub use check::CheckPlan;
+pub use mend::{CrossCheckPlan, RecomputePlan, StripeRows};
 pub use old::Old;
 pub use read::{Part, ReadPlan};
 pub use reconstruct::{ReconstructError, ReconstructPlan};

@@ -2,7 +2,7 @@
 
 use crate::{Absence, Layout};
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
-use braid_wire::Ordering;
+use braid_wire::{Atomicity, Ordering, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -23,17 +23,6 @@ pub struct VolumeDescription {
     pub atomicity: Atomicity,
 }
 
-/// What a volume promises of hostwrites that a failure cuts short.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Atomicity {
-    /// They happen whole or not at all: each devwrite is an intent until all are durable.
-    #[default]
-    Implied,
-    /// Devwrites take effect on arrival, as in the shared-array paper (section 4.5.2). After a failure parity may not match its
-    /// data; the linkage records in the blocks' headers tell where, but nothing acts on them yet: for the simulator only.
-    Consistent,
-}
-
 impl VolumeDescription {
     /// Says what is wrong with the description, if anything.
     pub fn check(&self) -> Result<(), VolumeError> {
@@ -48,6 +37,11 @@ impl VolumeDescription {
             Some(twice) => Err(VolumeError::Twice { device: *twice }),
             None => Ok(()),
         }
+    }
+
+    /// How its devwrites are made.
+    pub fn mode(&self) -> WriteMode {
+        WriteMode::of(self.ordering, self.atomicity)
     }
 
     /// The device at a position of the ring.

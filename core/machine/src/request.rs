@@ -1,7 +1,7 @@
 //! What front ends and workloads ask of a host, and how it ends.
 
-use braid_base::{BlockRange, DeviceId, Generation, LockServerId, VolumeId};
-use braid_layout::VolumeDescription;
+use braid_base::{BlockRange, DeviceId, Generation, LockServerId, TransactionId, VolumeId};
+use braid_layout::{StripeRows, VolumeDescription};
 use braid_wire::{Failure, Managed, Rejection, Task};
 use bytes::Bytes;
 use std::time::Duration;
@@ -88,6 +88,24 @@ pub enum HostRequest {
         /// Blocks of the volume, within one transaction's bounds.
         blocks: BlockRange,
     },
+    /// Finds out, from linkage records alone, whether a hostwrite that was cut short has taken effect as a whole in some rows.
+    CrossCheck {
+        /// Of which volume.
+        volume: VolumeId,
+        /// Where.
+        rows: StripeRows,
+        /// Whose hostwrite.
+        transaction: TransactionId,
+        /// Whether it is known to have written there; if not, it may also not have taken effect at all.
+        known: bool,
+    },
+    /// Computes the redundancy of some rows anew, from their data.
+    Recompute {
+        /// Of which volume.
+        volume: VolumeId,
+        /// Where.
+        rows: StripeRows,
+    },
     /// Has hosts kept out: ends when no device serves them any more.
     Fence {
         /// Every generation below this one…
@@ -116,7 +134,7 @@ pub enum HostSuccess {
     Done,
     /// Runs of blocks from the range's start on: how many, and whether they hold data.
     Allocation(Vec<(u64, bool)>),
-    /// Whether the stripe's parity matches its data.
+    /// Whether the stripe's parity matches its data, or a hostwrite is whole.
     Checked {
         /// True if it does.
         matches: bool,

@@ -5,7 +5,7 @@
 //! neighbours on the disk, across slots too.
 
 use braid_base::checksum::crc32c;
-use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange, Epoch, ObjectId, Stamp, TransactionId};
+use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange, Epoch, Generation, ObjectId, Stamp, TransactionId};
 use braid_wire::Linkage;
 use bytes::BufMut;
 
@@ -82,6 +82,14 @@ pub(crate) fn holds(stride: &[u8], object: ObjectId, block: u64) -> bool {
         && word(FIELDS) == crc32c(&stride[..BLOCK_BYTES + FIELDS])
 }
 
+/// Who wrote the block in `stride`, which holds one, and as part of what.
+pub(crate) fn source(stride: &[u8]) -> (TransactionId, Linkage) {
+    let word = |at: usize| u32::from_le_bytes(stride[BLOCK_BYTES + at..][..4].try_into().expect("four bytes"));
+    let long = |at: usize| u64::from_le_bytes(stride[BLOCK_BYTES + at..][..8].try_into().expect("eight bytes"));
+    let transaction = TransactionId { host: Generation(word(36)), sequence: long(40) };
+    (transaction, Linkage { first: long(48), last: long(56) })
+}
+
 /// A buffer for the blocks from `first` on, with their headers: `data` is as many blocks.
 pub(crate) fn interleave(data: &[u8], object: ObjectId, first: u64, by: &Attribution) -> AlignedBuffer {
     let blocks = data.len() / BLOCK_BYTES;
@@ -96,7 +104,7 @@ pub(crate) fn interleave(data: &[u8], object: ObjectId, first: u64, by: &Attribu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_base::{Clock, Generation};
+    use braid_base::Clock;
 
     fn by() -> Attribution {
         Attribution {
@@ -111,6 +119,7 @@ mod tests {
     fn a_block_is_known_by_its_object_and_number_and_by_every_bit() {
         let buffer = interleave(&[7; BLOCK_BYTES], ObjectId(4), 11, &by());
         assert!(holds(&buffer, ObjectId(4), 11));
+        assert_eq!(source(&buffer), (by().transaction, by().linkage));
         assert!(!holds(&buffer, ObjectId(5), 11));
         assert!(!holds(&buffer, ObjectId(4), 12));
         for at in [0, 4095, 4096, 4100, BLOCK_BYTES + FIELDS - 1, BLOCK_BYTES + FIELDS] {

@@ -157,10 +157,17 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_wire::Atomicity;
 
     fn description(object: u64, chunks: u64) -> ObjectDescription {
         let blocks = chunks * CHUNK_BLOCKS - 1;
-        ObjectDescription { object: ObjectId(object), blocks, ordering: Ordering::Timestamp, redundant: true }
+        ObjectDescription {
+            object: ObjectId(object),
+            blocks,
+            ordering: Ordering::Timestamp,
+            redundant: true,
+            atomicity: Atomicity::Implied,
+        }
     }
 
     #[test]

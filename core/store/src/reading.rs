@@ -3,7 +3,7 @@
 //! unreadable sector costs one block, which is lost, and not its neighbours.
 
 use crate::StoreEvent;
-use crate::block::{CHUNK_BLOCKS, STRIDE, chunks, holds};
+use crate::block::{CHUNK_BLOCKS, STRIDE, chunks, holds, source};
 use crate::serving::{Io, Serving};
 use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
 use braid_machine::{DiskCommand, Effects};
@@ -13,11 +13,20 @@ use bytes::Bytes;
 /// The most blocks that one command reads.
 const RUN_MAX: u64 = 256;
 
+/// What of the blocks a read is to bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Data,
+    /// Who wrote them.
+    Header,
+}
+
 /// A read that waits for the disk.
 #[derive(Debug)]
 pub(crate) struct ReadOperation {
     ticket: u64,
     object: ObjectId,
+    of: Of,
     parts: Vec<ReadPart>,
     outstanding: usize,
 }
@@ -38,11 +47,11 @@ enum ReadPart {
 }
 
 impl Serving {
-    /// See [`Store::read`](crate::Store::read).
-    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+    /// See [`Store::read`](crate::Store::read) and [`Store::linkage`](crate::Store::linkage).
+    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], of: Of, out: &mut Effects) {
         let parts = self.check(object, extents).and_then(|()| {
             let mut parts = Vec::with_capacity(extents.len());
-            extents.iter().try_for_each(|extent| self.locate(object, *extent, &mut parts))?;
+            extents.iter().try_for_each(|extent| self.locate(object, *extent, of, &mut parts))?;
             Ok(parts)
         });
         let parts = match parts {
@@ -51,7 +60,7 @@ impl Serving {
         };
         let homes = |part: &(usize, &ReadPart)| matches!(part.1, ReadPart::Home { .. });
         let outstanding = parts.iter().enumerate().filter(homes).count();
-        let operation = ReadOperation { ticket, object, parts, outstanding };
+        let operation = ReadOperation { ticket, object, of, parts, outstanding };
         if outstanding == 0 {
             return self.events.push_back(operation.finish());
         }
@@ -105,7 +114,7 @@ impl Serving {
     }
 
     /// Adds where the blocks of `extent` are to `parts`.
-    fn locate(&self, object: ObjectId, extent: BlockRange, parts: &mut Vec<ReadPart>) -> Result<(), Failure> {
+    fn locate(&self, object: ObjectId, extent: BlockRange, of: Of, parts: &mut Vec<ReadPart>) -> Result<(), Failure> {
         if extent.is_empty() {
             return Ok(());
         }
@@ -120,8 +129,12 @@ impl Serving {
             let last = parts[own..].last_mut();
             if let Some(resident) = resident {
                 let data = resident.data.clone().ok_or(Failure::Lost { block })?;
-                let range = BlockRange::new(block, 1);
-                parts.push(ReadPart::Ready(Piece { range, content: Content::Data(data) }));
+                let by = &resident.by;
+                let content = match of {
+                    Of::Data => Content::Data(data),
+                    Of::Header => Content::Header { transaction: by.transaction, linkage: by.linkage },
+                };
+                parts.push(ReadPart::Ready(Piece { range: BlockRange::new(block, 1), content }));
             } else if entry.blocks >> (block % CHUNK_BLOCKS) & 1 == 0 {
                 match last {
                     Some(ReadPart::Ready(Piece { range, content: Content::Hole })) => range.count += 1,
@@ -156,14 +169,14 @@ impl Serving {
         out: &mut Effects,
     ) {
         let reading = self.reads.get_mut(&operation).expect("a read lasts until its last part has come");
-        let object = reading.object;
+        let (object, of) = (reading.object, reading.of);
         let found = match &mut reading.parts[part] {
             ReadPart::Apart(first, blocks) => &mut blocks[(places.start - *first) as usize],
             whole => whole,
         };
         let ReadPart::Home { blocks, .. } = *found else { panic!("a part comes once") };
         let bytes = bytes.filter(|bytes| bytes.len() == blocks.count as usize * STRIDE);
-        *found = match bytes.map(|bytes| strip(&bytes, object, blocks)) {
+        *found = match bytes.map(|bytes| strip(&bytes, object, blocks, of)) {
             Some(Ok(pieces)) => ReadPart::Arrived(pieces),
             Some(Err(failure)) => ReadPart::Failed(failure),
             None if blocks.count == 1 => ReadPart::Failed(Failure::Lost { block: blocks.start }),
@@ -212,13 +225,19 @@ fn one_by_one(blocks: BlockRange, places: BlockRange) -> Vec<ReadPart> {
     blocks.blocks().zip(places.blocks()).map(one).collect()
 }
 
-/// The data of `blocks` without their headers, each verified.
-fn strip(bytes: &Bytes, object: ObjectId, blocks: BlockRange) -> Result<Vec<Piece>, Failure> {
+/// The data of `blocks` without their headers, or the headers' linkage without the data; each verified.
+fn strip(bytes: &Bytes, object: ObjectId, blocks: BlockRange, of: Of) -> Result<Vec<Piece>, Failure> {
     let one = |(block, at): (u64, usize)| {
         if !holds(&bytes[at..at + STRIDE], object, block) {
             return Err(Failure::Lost { block });
         }
-        let content = Content::Data(bytes.slice(at..at + BLOCK_BYTES));
+        let content = match of {
+            Of::Data => Content::Data(bytes.slice(at..at + BLOCK_BYTES)),
+            Of::Header => {
+                let (transaction, linkage) = source(&bytes[at..at + STRIDE]);
+                Content::Header { transaction, linkage }
+            }
+        };
         Ok(Piece { range: BlockRange::new(block, 1), content })
     };
     blocks.blocks().zip((0..).step_by(STRIDE)).map(one).collect()

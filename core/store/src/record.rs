@@ -6,7 +6,7 @@ use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, Membership, ObjectId, Stamp,
     Standing, TransactionId, limits,
 };
-use braid_wire::{Linkage, ObjectDescription, Ordering};
+use braid_wire::{Atomicity, Linkage, ObjectDescription, Ordering};
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ pub(crate) struct ObjectRecord {
 impl ObjectRecord {
     /// Its room in the journal.
     pub fn journal_len(&self) -> u64 {
-        (1 + 8 + 8 + 1 + 1 + 4 + 8 * self.extents.len()) as u64
+        (1 + 8 + 8 + 1 + 1 + 1 + 4 + 8 * self.extents.len()) as u64
     }
 }
 
@@ -536,6 +536,10 @@ fn put_object(to: &mut Vec<u8>, kind: u8, object: &ObjectRecord) {
     to.put_u64_le(object.description.blocks);
     put_ordering(to, object.description.ordering);
     to.put_u8(u8::from(object.description.redundant));
+    to.put_u8(match object.description.atomicity {
+        Atomicity::Implied => 0,
+        Atomicity::Consistent => 1,
+    });
     to.put_u32_le(object.extents.len() as u32);
     for extent in &object.extents {
         to.put_u32_le(extent.start);
@@ -551,6 +555,11 @@ fn take_object(from: &mut &[u8]) -> Result<ObjectRecord, Nonsense> {
         redundant: match from.try_get_u8()? {
             0 => false,
             1 => true,
+            _ => return Err(Nonsense),
+        },
+        atomicity: match from.try_get_u8()? {
+            0 => Atomicity::Implied,
+            1 => Atomicity::Consistent,
             _ => return Err(Nonsense),
         },
     };
@@ -612,6 +621,7 @@ mod tests {
                 blocks: 100,
                 ordering: Ordering::None,
                 redundant: true,
+                atomicity: Atomicity::Implied,
             },
             extents: vec![MapExtent { start: 0, count: 3 }, MapExtent { start: 9, count: 4 }],
         };

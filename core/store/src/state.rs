@@ -134,6 +134,19 @@ impl State {
         true
     }
 
+    /// The intent takes effect without a decision. Where others may find that it was cut short, it is remembered.
+    pub fn apply_at_once(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
+        self.apply(intent, released);
+        if self.can_be_suspect(intent.object) {
+            let (by, participants, object) = (intent.by, intent.participants.clone(), intent.object);
+            self.remember(Decision { by, participants, object });
+        }
+    }
+
+    fn can_be_suspect(&self, object: ObjectId) -> bool {
+        self.objects.get(object).is_some_and(|record| record.description.can_be_suspect())
+    }
+
     fn remember(&mut self, decision: Decision) {
         self.forget(decision.by.transaction);
         self.decision_bytes += decision.journal_len();
@@ -235,9 +248,11 @@ impl State {
         for transaction in &dropped {
             self.abort(*transaction, released);
         }
+        // What took effect on arrival may be here alone: that is found out when the device is whole again.
+        let decided = |object| self.is_redundant(object) && !self.can_be_suspect(object);
         let old = |decision: &&Decision| {
             let shared = decision.participants.len() > 1;
-            decision.by.epoch < since && shared && self.is_redundant(decision.object)
+            decision.by.epoch < since && shared && decided(decision.object)
         };
         let old: Vec<TransactionId> =
             self.decisions.values().filter(old).map(|decision| decision.by.transaction).collect();
@@ -431,7 +446,7 @@ impl State {
             }
             Record::Applied(intent) if self.fits(&intent) => {
                 self.claim(&intent);
-                self.apply(&intent, &mut released);
+                self.apply_at_once(&intent, &mut released);
             }
             // Of an object that has been removed since, or of a time before this device was out; or an intent that was carried
             // along while still in the journal.

@@ -26,11 +26,14 @@ pub trait Storage {
     fn objects(&self) -> Vec<ObjectDescription>;
     /// Reads the committed content of the blocks of `extents`. Event: `Read`.
     fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
+    /// Reads who wrote the blocks last, and as part of what. Event: `Read`, with headers and holes.
+    fn linkage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
     /// Which blocks hold anything.
     fn allocation(&self, object: ObjectId, extents: &[BlockRange]) -> Vec<Piece>;
     /// Makes an intent durable; the old content stays until it is decided. Event: `Prepared`.
     fn prepare(&mut self, now: Now, intent: Intent, out: &mut Effects);
-    /// Writes at once, without a decision: atomic on this device. Event: `Applied`.
+    /// Writes at once, without a decision: atomic on this device. Event: `Applied`. Where what is cut short leaves stripes suspect, it
+    /// is remembered like a commit.
     fn apply(&mut self, now: Now, intent: Intent, out: &mut Effects);
     /// Decides a prepared intent: its content is there for reads from now on. Event, not at once: `Committed`.
     fn commit(&mut self, now: Now, transaction: TransactionId, out: &mut Effects);

@@ -1,6 +1,7 @@
 //! The store as its device sees it.
 
 use crate::batch::{BatchHeader, seal_of};
+use crate::reading::Of;
 use crate::recovery::{Progress, Recovery};
 use crate::serving::Serving;
 use crate::storage::Storage;
@@ -174,7 +175,11 @@ impl Storage for Store {
     }
 
     fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.with(|serving| serving.read(ticket, object, extents, out));
+        self.with(|serving| serving.read(ticket, object, extents, Of::Data, out));
+    }
+
+    fn linkage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+        self.with(|serving| serving.read(ticket, object, extents, Of::Header, out));
     }
 
     fn allocation(&self, object: ObjectId, extents: &[BlockRange]) -> Vec<Piece> {

@@ -376,7 +376,7 @@ impl Serving {
         }
         if applied {
             let mut released = Vec::new();
-            self.state.apply(&intent, &mut released);
+            self.state.apply_at_once(&intent, &mut released);
             released.into_iter().for_each(|slot| self.release(slot));
         } else {
             self.state.insert_intent(intent);
@@ -392,7 +392,7 @@ fn part_of(piece: Piece) -> Result<Part, Failure> {
         Content::Data(data) if data.len() as u64 == range.count.saturating_mul(BLOCK_BYTES as u64) => {
             Body::Inline(data)
         }
-        Content::Data(_) | Content::Present => return Err(Failure::Malformed),
+        Content::Data(_) | Content::Present | Content::Header { .. } => return Err(Failure::Malformed),
     };
     if range.is_empty() { Err(Failure::Malformed) } else { Ok(Part { range, body }) }
 }

@@ -40,8 +40,11 @@ pub fn wire_message(data: &[u8]) {
 
 /// A frame from device 2 to host 7 around any description and payload, in order but for what these say.
 pub fn seal(description: &[u8], payload: &[u8]) -> Bytes {
-    let message =
-        Message::Answer(Answer { epoch: Epoch(0), confirmed: vec![], reply: Reply::Heartbeat { orphans: vec![] } });
+    let message = Message::Answer(Answer {
+        epoch: Epoch(0),
+        confirmed: vec![],
+        reply: Reply::Heartbeat { orphans: vec![], suspects: vec![] },
+    });
     let (from, to) = (NodeId::Device(DeviceId(2)), NodeId::Host(Generation(7)));
     let proper = Frame { array: ArrayId(*b"a fuzzer's array"), from, to, message }.encode();
     let mut bytes = [&proper.head[..HEADER_BYTES], description, payload].concat();

@@ -155,6 +155,8 @@ pub enum Want {
     Data,
     /// Only which blocks have any ([`Content::Present`]) and which were never written or were given back.
     Allocation,
+    /// Only who wrote the blocks last, and as part of what ([`Content::Header`]); of what was given back, a hole.
+    Linkage,
 }
 
 /// Whether a devwrite waits for its siblings.
@@ -162,8 +164,18 @@ pub enum Want {
 pub enum WriteMode {
     /// An intent: takes effect when the transaction commits (atomicity `implied`).
     Intent,
-    /// Takes effect as soon as it is durable, unprotected (ordering `none`).
+    /// Takes effect as soon as it is durable (atomicity `consistent`, and ordering `none`).
     Immediate,
+}
+
+impl WriteMode {
+    /// The one of a volume.
+    pub fn of(ordering: Ordering, atomicity: Atomicity) -> WriteMode {
+        match (ordering, atomicity) {
+            (Ordering::None, _) | (_, Atomicity::Consistent) => WriteMode::Immediate,
+            (_, Atomicity::Implied) => WriteMode::Intent,
+        }
+    }
 }
 
 /// A storage transaction's end.
@@ -173,6 +185,8 @@ pub enum Outcome {
     Commit,
     /// The old content stands.
     Abort,
+    /// Some of its writes have taken effect on arrival, and the others never will: whatever the device has of it is suspect.
+    Torn,
 }
 
 /// The linkage record of the shared-array paper (section 5): which hostwrite a block was last part of.
@@ -200,6 +214,13 @@ pub enum Content {
     Hole,
     /// Something, which was not asked for.
     Present,
+    /// What this hostwrite of this transaction brought.
+    Header {
+        /// Whose.
+        transaction: TransactionId,
+        /// All that it wrote.
+        linkage: Linkage,
+    },
     /// These bytes: a block's worth for each block.
     Data(Bytes),
 }
@@ -218,6 +239,8 @@ pub enum Task {
         ordering: Ordering,
         /// Whether its volume does without any one of its devices.
         redundant: bool,
+        /// What becomes of hostwrites that are cut short.
+        atomicity: Atomicity,
     },
     /// Orders the object's requests otherwise from now on, unless transactions on it are under way. Again the same, it changes
     /// nothing.
@@ -305,6 +328,50 @@ impl FromStr for Ordering {
 #[error("there is no ordering '{0}': choose none, server-lock, callback-lock, device-lock or timestamp")]
 pub struct UnknownOrdering(pub String);
 
+/// What a volume promises of hostwrites that a failure cuts short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Atomicity {
+    /// They happen whole or not at all: each devwrite is an intent until all are durable.
+    #[default]
+    Implied,
+    /// Devwrites take effect on arrival, as in the shared-array paper (section 4.5.2). What is cut short may be seen in part, and
+    /// its stripes are *suspect* until their parity is known to match again (`docs/membership.md`).
+    Consistent,
+}
+
+impl Atomicity {
+    /// All of them, the usual one first.
+    pub const ALL: [Atomicity; 2] = [Atomicity::Implied, Atomicity::Consistent];
+
+    /// The name that users know.
+    pub fn name(self) -> &'static str {
+        match self {
+            Atomicity::Implied => "implied",
+            Atomicity::Consistent => "consistent",
+        }
+    }
+}
+
+impl fmt::Display for Atomicity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Atomicity {
+    type Err = UnknownAtomicity;
+
+    fn from_str(text: &str) -> Result<Atomicity, UnknownAtomicity> {
+        let named = Atomicity::ALL.into_iter().find(|atomicity| atomicity.name() == text);
+        named.ok_or(UnknownAtomicity(text.to_string()))
+    }
+}
+
+/// No atomicity has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no atomicity '{0}': choose implied or consistent")]
+pub struct UnknownAtomicity(pub String);
+
 /// From a device to a host: a reply, and what rides on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -319,10 +386,12 @@ pub struct Answer {
 /// What a device says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To a heartbeat, with transactions of dead hosts that somebody should resolve.
+    /// To a heartbeat, with transactions of dead hosts that somebody should resolve or mend.
     Heartbeat {
-        /// Some of them, if there are any.
+        /// Some of those to be resolved, if there are any.
         orphans: Vec<Orphan>,
+        /// Some of those whose stripes are suspect, if there are any.
+        suspects: Vec<Suspect>,
     },
     /// To a read, or to a read-and-pre-write that was accepted: the content, in the order asked for.
     Data {
@@ -434,6 +503,9 @@ pub enum Refusal {
     Busy,
     /// The locks could not be had in time: this may be a deadlock (ordering `device-lock`).
     LockTimeout,
+    /// Parity may not match what was asked for, so that nothing can be computed from both until it is mended (atomicity
+    /// `consistent`). The next heartbeat is answered with what is suspect.
+    Suspect,
 }
 
 /// Why a request can't be served.
@@ -516,6 +588,27 @@ pub struct Orphan {
     pub participants: Vec<DeviceId>,
 }
 
+/// A transaction that was cut short, so that parity may not match its data: somebody should find out, mend it, and have the
+/// device forget the transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suspect {
+    /// Which one.
+    pub transaction: TransactionId,
+    /// The object that it wrote.
+    pub object: ObjectId,
+    /// What of it.
+    pub blocks: SuspectBlocks,
+}
+
+/// Where to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SuspectBlocks {
+    /// Its write has taken effect on this device: all that it was to write, in blocks of the volume.
+    Written(Linkage),
+    /// It was announced on this device, and its write will not be taken any more: these blocks of the device's component.
+    Announced(BlockRange),
+}
+
 /// The result of a [`Task`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Managed {
@@ -546,6 +639,20 @@ pub struct ObjectDescription {
     /// Whether its volume does without any one of its devices. Of one that does not, nothing is ever dropped because a device was
     /// out: its transactions wait for the device.
     pub redundant: bool,
+    /// What becomes of hostwrites that are cut short.
+    pub atomicity: Atomicity,
+}
+
+impl ObjectDescription {
+    /// How its devwrites are made.
+    pub fn mode(&self) -> WriteMode {
+        WriteMode::of(self.ordering, self.atomicity)
+    }
+
+    /// True if what was cut short leaves its stripes suspect.
+    pub fn can_be_suspect(&self) -> bool {
+        self.atomicity == Atomicity::Consistent && self.ordering != Ordering::None
+    }
 }
 
 /// What a device has done since it started, and what it holds. Counts of events unless said otherwise.

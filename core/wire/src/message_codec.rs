@@ -85,7 +85,8 @@ wire_newtype!(DeviceId, Generation, ObjectId, Epoch, Clock, Time);
 wire_struct!(Stamp { clock, host });
 wire_struct!(Linkage { first, last });
 wire_struct!(Orphan { transaction, stamp, participants });
-wire_struct!(ObjectDescription { object, blocks, ordering, redundant });
+wire_struct!(ObjectDescription { object, blocks, ordering, redundant, atomicity });
+wire_struct!(Suspect { transaction, object, blocks });
 wire_struct!(Inspection { counters });
 wire_struct!(Request { host, epoch, settled, over, commits, command });
 wire_struct!(Answer { epoch, confirmed, reply });
@@ -102,6 +103,7 @@ wire_list! {
     Piece, limits::EXTENTS_MAX;
     DeviceId, limits::PARTICIPANTS_MAX;
     Orphan, limits::ORPHANS_PER_ANSWER_MAX;
+    Suspect, limits::ORPHANS_PER_ANSWER_MAX;
     Generation, limits::FENCED_MAX;
     ObjectDescription, limits::OBJECTS_MAX;
     (String, u64), 1024;
@@ -110,9 +112,11 @@ wire_list! {
 }
 
 wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer), 5 => MonitorRequest(request), 6 => MonitorAnswer(answer) });
-wire_enum!(Want { 1 => Data, 2 => Allocation });
+wire_enum!(Want { 1 => Data, 2 => Allocation, 3 => Linkage });
 wire_enum!(WriteMode { 1 => Intent, 2 => Immediate });
-wire_enum!(Outcome { 1 => Commit, 2 => Abort });
+wire_enum!(Outcome { 1 => Commit, 2 => Abort, 3 => Torn });
+wire_enum!(Atomicity { 1 => Implied, 2 => Consistent });
+wire_enum!(SuspectBlocks { 1 => Written(linkage), 2 => Announced(range) });
 wire_enum!(Ordering { 1 => Timestamp, 2 => None, 3 => ServerLock, 4 => CallbackLock, 5 => DeviceLock });
 wire_enum!(Step { 1 => Read, 2 => Prewrite, 3 => Write });
 wire_enum!(Vote { 1 => Prepared, 2 => Committed, 3 => NeverPrepared });
@@ -124,6 +128,7 @@ wire_enum!(Refusal {
     3 => NoPrewrite,
     4 => Busy,
     5 => LockTimeout,
+    6 => Suspect,
 });
 wire_enum!(Failure {
     1 => NoSuchObject,
@@ -139,7 +144,7 @@ wire_enum!(Failure {
     11 => Absent,
 });
 wire_enum!(Task {
-    1 => CreateObject { object, blocks, ordering, redundant },
+    1 => CreateObject { object, blocks, ordering, redundant, atomicity },
     2 => RemoveObject { object },
     3 => ListObjects,
     4 => Flush,
@@ -159,7 +164,7 @@ wire_enum!(Command {
     8 => Manage { ticket, task },
 });
 wire_enum!(Reply {
-    1 => Heartbeat { orphans },
+    1 => Heartbeat { orphans, suspects },
     2 => Data { transaction, waited, pieces },
     3 => Accepted { transaction, waited },
     4 => Written { transaction, waited },
@@ -289,6 +294,11 @@ impl Wire for Piece {
                 3u8.put(to);
                 to.put_payload(bytes);
             }
+            Content::Header { transaction, linkage } => {
+                4u8.put(to);
+                transaction.put(to);
+                linkage.put(to);
+            }
         }
     }
     /// Data must be a block's worth for each block.
@@ -298,6 +308,7 @@ impl Wire for Piece {
             1 => Content::Hole,
             2 => Content::Present,
             3 => Content::Data(from.take_payload()?),
+            4 => Content::Header { transaction: Wire::take(from)?, linkage: Wire::take(from)? },
             _ => return Err(WireError::BadValue { what: "content" }),
         };
         match &content {

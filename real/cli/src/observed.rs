@@ -324,7 +324,9 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         | HostRequest::Allocation { volume, .. }
         | HostRequest::Check { volume, .. }
         | HostRequest::Reconstruct { volume, .. }
-        | HostRequest::Restore { volume, .. } => Some(*volume),
+        | HostRequest::Restore { volume, .. }
+        | HostRequest::CrossCheck { volume, .. }
+        | HostRequest::Recompute { volume, .. } => Some(*volume),
         HostRequest::AdoptVolume { .. }
         | HostRequest::DropVolume { .. }
         | HostRequest::Flush { .. }

@@ -345,6 +345,7 @@ async fn create_components(client: &HostClient, volume: &VolumeDescription) -> R
         blocks: volume.component_blocks(),
         ordering: volume.ordering,
         redundant: volume.layout.redundancy_units() > 0,
+        atomicity: volume.atomicity,
     })
     .await
 }

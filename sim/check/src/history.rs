@@ -6,7 +6,9 @@
 
 use braid_base::{BLOCK_BYTES, Time};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 /// Bytes of a cell. Reads and writes begin and end at multiples.
 pub const CELL_BYTES: usize = 16;
@@ -106,6 +108,19 @@ pub struct Run {
     pub tag: Tag,
 }
 
+impl Run {
+    /// It, block by block.
+    fn blocks(self) -> impl Iterator<Item = Run> {
+        let Run { cells, tag } = self;
+        let blocks = cells.start / CELLS_PER_BLOCK..cells.end.div_ceil(CELLS_PER_BLOCK);
+        blocks.map(move |block| {
+            let start = cells.start.max(block * CELLS_PER_BLOCK);
+            let end = cells.end.min((block + 1) * CELLS_PER_BLOCK);
+            Run { cells: Cells { start, end }, tag }
+        })
+    }
+}
+
 /// What an operation does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
@@ -187,6 +202,42 @@ impl History {
         &self.operations
     }
 
+    /// The same, where hostwrites that were cut short may be seen in part. Of each that did not complete, what lies on one device
+    /// may have been written apart from the rest, once, at any later time, or never. So may that of one that took so long that
+    /// an attempt at it may have been cut short, besides what it did in the end. `device` says where a block lies.
+    pub fn in_parts(&self, long: Duration, device: impl Fn(u64) -> usize) -> History {
+        let seen = self.operations.iter().filter(|operation| operation.action == Action::Read);
+        let mut seen: Vec<Run> = seen.flat_map(|operation| operation.runs.iter().copied()).collect();
+        seen.sort_unstable_by_key(|run| run.tag);
+        // What nobody saw may as well not have happened.
+        let is_seen = |part: &Run| {
+            let first = seen.partition_point(|run| run.tag < part.tag);
+            seen[first..].iter().take_while(|run| run.tag == part.tag).any(|run| run.cells.overlap(part.cells))
+        };
+        let mut history = History { operations: Vec::new(), moments: self.moments };
+        for operation in &self.operations {
+            let took = operation.completed.map(|end| end.time.since(operation.invoked.time));
+            if operation.action == Action::Read || took.is_some() {
+                history.operations.push(operation.clone());
+            }
+            if operation.action == Action::Read || took.is_some_and(|took| took < long) {
+                continue;
+            }
+            let mut parts: BTreeMap<usize, Vec<Run>> = BTreeMap::new();
+            for run in operation.runs.iter().flat_map(|run| run.blocks()) {
+                let part = parts.entry(device(run.cells.start / CELLS_PER_BLOCK)).or_default();
+                match part.last_mut() {
+                    Some(last) if last.cells.end == run.cells.start => last.cells.end = run.cells.end,
+                    _ => part.push(run),
+                }
+            }
+            let parts = parts.into_values().filter(|runs| runs.iter().any(is_seen));
+            let part = |runs| Operation { runs, completed: None, ..operation.clone() };
+            history.operations.extend(parts.map(part));
+        }
+        history
+    }
+
     fn invoke(&mut self, client: Client, now: Time, action: Action, runs: Vec<Run>) -> OperationId {
         let invoked = self.moment(now);
         self.operations.push(Operation { client, action, runs, invoked, completed: None });
@@ -222,6 +273,35 @@ impl fmt::Display for Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_was_cut_short_and_seen_comes_in_parts() {
+        let mut history = History::default();
+        let client = |number| Client { host: 1, number };
+        let block = CELLS_PER_BLOCK;
+        let cells = |start: u64, end: u64| Cells { start: start * block, end: end * block };
+        let quick = history.write(client(0), Time(0), cells(0, 4), Tag(1));
+        history.wrote(quick, Time(5));
+        let slow = history.write(client(0), Time(10), cells(0, 4), Tag(2));
+        history.wrote(slow, Time(90));
+        history.write(client(1), Time(10), cells(0, 5), Tag(3));
+        history.write(client(2), Time(10), cells(0, 4), Tag(4));
+        let read = history.read(client(3), Time(20));
+        let run = |start, end, tag| Run { cells: cells(start, end), tag: Tag(tag) };
+        history.saw(read, Time(30), vec![run(0, 1, 1), run(1, 2, 2), run(2, 4, 3)]);
+        // Blocks lie on two devices, in turns.
+        let parts = history.in_parts(Duration::from_nanos(50), |block| block as usize % 2);
+        let found: Vec<_> = parts.operations().iter().map(|op| (op.completed.is_some(), op.runs.clone())).collect();
+        let expected = [
+            (true, vec![run(0, 4, 1)]),
+            (true, vec![run(0, 4, 2)]),
+            (false, vec![run(1, 2, 2), run(3, 4, 2)]),
+            (false, vec![run(0, 1, 3), run(2, 3, 3), run(4, 5, 3)]),
+            (false, vec![run(1, 2, 3), run(3, 4, 3)]),
+            (true, vec![run(0, 1, 1), run(1, 2, 2), run(2, 4, 3)]),
+        ];
+        assert_eq!(found, expected);
+    }
 
     #[test]
     fn what_was_filled_is_parsed_and_anything_else_is_garbage() {

@@ -13,7 +13,7 @@
 //! Operations that never completed may be taken at any later time or never. Those whose values nobody saw are dropped
 //! beforehand, which loses nothing: the order remains one without them.
 
-use crate::history::{Action, CELLS_PER_BLOCK, Cells, History, Operation, Tag};
+use crate::history::{Action, CELLS_PER_BLOCK, Cells, History, Operation, Run, Tag};
 use braid_base::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -117,12 +117,21 @@ fn until(all: &[Operation], last: u64) -> Vec<Operation> {
 
 /// True unless a write was left out whose value is still seen: its absence would be a contradiction of our own making.
 fn is_whole(operations: &[Operation]) -> bool {
-    let tags = |action| {
-        let of_kind = operations.iter().filter(move |op| op.action == action);
-        of_kind.flat_map(|op| op.runs.iter().map(|run| run.tag)).collect::<BTreeSet<Tag>>()
+    let of_kind = |action| operations.iter().filter(move |op| op.action == action).flat_map(|op| op.runs.iter());
+    let mut written: BTreeMap<Tag, Vec<Cells>> = BTreeMap::new();
+    of_kind(Action::Write).for_each(|run| written.entry(run.tag).or_default().push(run.cells));
+    // What one operation writes in parts may be several here.
+    written.values_mut().for_each(|cells| cells.sort_unstable());
+    let is_written = |run: &Run| {
+        let mut reached = run.cells.start;
+        for cells in written.get(&run.tag).into_iter().flatten().filter(|cells| cells.start <= run.cells.end) {
+            if cells.start <= reached {
+                reached = reached.max(cells.end);
+            }
+        }
+        reached >= run.cells.end
     };
-    let written = tags(Action::Write);
-    tags(Action::Read).iter().all(|tag| *tag == Tag::ZEROS || written.contains(tag))
+    of_kind(Action::Read).all(|run| run.tag == Tag::ZEROS || is_written(run))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

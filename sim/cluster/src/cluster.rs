@@ -21,7 +21,7 @@ use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_membership::{Monitor, MonitorConfig};
 use braid_store::{Store, StoreConfig};
-use braid_wire::{Ordering, Task};
+use braid_wire::{Atomicity, Ordering, Task};
 use braid_world::{Disk, DiskOptions, Happening, LocalClock, Trace, World};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -128,7 +128,8 @@ impl Cluster {
         for device in cluster.devices() {
             let (object, blocks) = (VOLUME.object(), cluster.volume.component_blocks());
             let (ordering, redundant) = (cluster.options.ordering, layout.redundancy_units() > 0);
-            let task = Task::CreateObject { object, blocks, ordering, redundant };
+            let atomicity = cluster.options.atomicity;
+            let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity };
             let asked = cluster.ask(first, HostRequest::Manage { device, task });
             cluster.finish(asked).expect("an empty device takes an object");
         }
@@ -297,13 +298,15 @@ impl Cluster {
         self.begin(slot, client, request, record)
     }
 
-    /// Devices that serve locks tell without them where there is data, each by itself: so only what one of them tells is told
-    /// at one moment.
+    /// Devices that serve locks tell without them where there is data, each by itself; and so do all, under a lock server's locks,
+    /// where writes take effect on arrival. So only what one of them tells is told at one moment.
     fn told_at_once(&self, range: BlockRange) -> BlockRange {
         let unit = self.volume.layout.unit_blocks();
-        match self.options.ordering {
-            Ordering::DeviceLock => BlockRange::between(range.start, range.end().min((range.start / unit + 1) * unit)),
-            _ => range,
+        let unannounced = self.options.ordering.needs_lock_server() && self.options.atomicity == Atomicity::Consistent;
+        if self.options.ordering == Ordering::DeviceLock || unannounced {
+            BlockRange::between(range.start, range.end().min((range.start / unit + 1) * unit))
+        } else {
+            range
         }
     }
 
@@ -462,6 +465,10 @@ impl Cluster {
                 let details = format!("{device} still holds {id}: {transaction:?}");
                 return Err(Failed { check: "left-undecided", details });
             }
+            if machine.suspects() > 0 {
+                let details = format!("{} transactions are still suspect in {device}", machine.suspects());
+                return Err(Failed { check: "left-suspect", details });
+            }
             if machine.locks() > 0 {
                 let details = format!("{} transactions still hold locks in {device}", machine.locks());
                 return Err(Failed { check: "left-locked", details });
@@ -540,7 +547,22 @@ impl Cluster {
     }
 
     fn check_history(&self) -> Result<u64, Failed> {
-        match braid_check::check(&self.history, self.options.promise()) {
+        let in_parts;
+        let history = match self.options.atomicity {
+            Atomicity::Implied => &self.history,
+            Atomicity::Consistent => {
+                // A device takes a write for cut short when it has not heard of the host for a lease. Under a lock server's locks hosts
+                // hold on until all is written.
+                let long = match self.options.ordering.needs_lock_server() {
+                    true => Duration::MAX,
+                    false => self.options.settings.host_lease * 3 / 4,
+                };
+                let layout = self.volume.layout;
+                in_parts = self.history.in_parts(long, |block| layout.locate(block).position);
+                &in_parts
+            }
+        };
+        match braid_check::check(history, self.options.promise()) {
             Verdict::Serializable { steps } => Ok(steps),
             Verdict::Not(violation) => Err(Failed { check: "serializable", details: violation.to_string() }),
             Verdict::Undecided => {

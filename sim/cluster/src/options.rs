@@ -4,9 +4,9 @@ use braid_base::Rng;
 use braid_base::limits::Settings;
 use braid_check::Promise;
 use braid_host::Acquisition;
-use braid_layout::{Atomicity, Layout, Scheme};
+use braid_layout::{Layout, Scheme};
 use braid_machine::HostError;
-use braid_wire::{Failure, Ordering};
+use braid_wire::{Atomicity, Failure, Ordering};
 use braid_world::{Budget, FaultKind, FaultOptions};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -82,9 +82,16 @@ impl Options {
     }
 
     /// What a seed stands for where nothing is chosen. Half of the seeds are ordered by timestamps, the others by the three kinds
-    /// of locks.
+    /// of locks; one in eight has its writes take effect on arrival.
     pub fn chosen(seed: u64, choices: &Choices) -> Options {
-        let options = Options { atomicity: choices.atomicity, ..Options::by_timestamps(seed, &choices.kinds()) };
+        let atomicity = choices.atomicity.unwrap_or(match Rng::new(seed ^ 0xa70).below(8) {
+            0 => Atomicity::Consistent,
+            _ => Atomicity::Implied,
+        });
+        let options = match atomicity {
+            Atomicity::Implied => Options::by_timestamps(seed, &choices.kinds()),
+            Atomicity::Consistent => Options::by_timestamps(seed, &choices.kinds()).consistent(),
+        };
         let ordering = choices.ordering.unwrap_or(match Rng::new(seed ^ 0x0de2).below(6) {
             0 => Ordering::DeviceLock,
             1 => Ordering::ServerLock,
@@ -111,6 +118,19 @@ impl Options {
         let acquisition = [Acquisition::Ordered, Acquisition::Timeout][rng.below(2) as usize];
         let lock_servers = if ordering.needs_lock_server() { lock_servers } else { 0 };
         Options { ordering, lock_servers, acquisition, settings, ..self }
+    }
+
+    /// The same with writes that take effect on arrival. What a host that dies has left behind is lost together with a device, by
+    /// design: so devices stay up, and are heard.
+    fn consistent(mut self) -> Options {
+        self.faults.weights.retain(|kind, _| WITH_CONSISTENT.contains(kind));
+        if self.layout.redundancy_units() == 0 {
+            // There would be nothing to keep consistent.
+            let scheme: Scheme = "raid5:2+1".parse().expect("a scheme that there is");
+            self.layout = Layout::new(scheme, 3, self.layout.unit_blocks()).expect("a ring that is wide enough");
+        }
+        // What may have happened in part multiplies what the checker has to try.
+        Options { atomicity: Atomicity::Consistent, clients: self.clients.min(2), chunks: None, ..self }
     }
 
     fn by_timestamps(seed: u64, kinds: &BTreeSet<FaultKind>) -> Options {
@@ -152,7 +172,7 @@ pub struct Choices {
     /// What keeps hosts apart.
     pub ordering: Option<Ordering>,
     /// What hostwrites promise.
-    pub atomicity: Atomicity,
+    pub atomicity: Option<Atomicity>,
     /// Only these kinds of faults; messages have theirs all the same.
     pub only: Vec<FaultKind>,
     /// These kinds besides, which a run does not have unless told to.
@@ -179,6 +199,9 @@ impl fmt::Display for Choices {
         if let Some(ordering) = self.ordering {
             write!(f, " --ordering {ordering}")?;
         }
+        if let Some(atomicity) = self.atomicity {
+            write!(f, " --atomicity {atomicity}")?;
+        }
         for (option, kinds) in [("only", &self.only), ("also", &self.also), ("without", &self.without)] {
             if !kinds.is_empty() {
                 let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
@@ -191,6 +214,10 @@ impl fmt::Display for Choices {
 
 /// Faults that go beyond the budget: nobody notices a place that a write did not reach (`docs/disk-format.md`).
 pub const UNUSUAL: [FaultKind; 1] = [FaultKind::Misdirected];
+
+/// What may go wrong where writes take effect on arrival (`docs/invariants.md`).
+const WITH_CONSISTENT: [FaultKind; 5] =
+    [FaultKind::HostCrash, FaultKind::ServerCrash, FaultKind::ClockStep, FaultKind::ClockRate, FaultKind::SlowDisk];
 
 /// What a storm may not exceed. `docs/reliability.md` gives the reasons.
 fn budget(settings: &Settings, kinds: BTreeSet<FaultKind>) -> Budget {
@@ -285,7 +312,7 @@ impl fmt::Display for Options {
         let Options { layout, settings, faults, .. } = self;
         writeln!(
             f,
-            "seed {}: {} ({:?}; {} lock servers, {:?}); {} on {} devices, {} stripes in units of {} blocks; \
+            "seed {}: {} ({}; {} lock servers, {:?}); {} on {} devices, {} stripes in units of {} blocks; \
              {} hosts with {} clients each, thinking up to {:?}; \
              {} operations within {:?}; journals of {:?} bytes, space for {:?} chunks",
             self.seed,

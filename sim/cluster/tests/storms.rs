@@ -2,6 +2,7 @@
 
 use braid_cluster::attack::{Attack, Outcome};
 use braid_cluster::{Choices, Options, Report, run};
+use braid_wire::Atomicity;
 
 fn attack(seed: u64, runs: u64, threads: usize) -> Outcome {
     let choices = Choices::default();
@@ -57,6 +58,19 @@ fn eight_hundred_storms_leave_everything_right() {
     assert!(hosts.restarts > 1_000 && hosts.lock_hits > 1_000 && hosts.lock_waits > 1_000, "{sum}");
     assert!(sum.lock_servers.reasserted > 20 && sum.lock_servers.fenced > 100, "{sum}");
     assert!(hosts.full_bands > 1_000 && hosts.large_bands > 1_000 && hosts.small_bands > 1_000, "{sum}");
+}
+
+#[test]
+fn writes_that_take_effect_on_arrival_leave_parity_right() {
+    let choices = Choices { atomicity: Some(Atomicity::Consistent), ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(100), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{failure}");
+    }
+    let hosts = &outcome.sum.hosts;
+    println!("{}", outcome.sum);
+    assert!(hosts.rows_checked > 100 && hosts.rows_recomputed > 100, "{}", outcome.sum);
 }
 
 #[test]

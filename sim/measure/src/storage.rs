@@ -8,7 +8,7 @@ use braid_base::{
 };
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effects};
 use braid_store::{Intent, Recovered, Storage, StoreEvent};
-use braid_wire::{Content, ObjectDescription, Ordering, Piece};
+use braid_wire::{Content, Failure, ObjectDescription, Ordering, Piece};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -98,6 +98,11 @@ impl Storage for ModelStorage {
         let pieces = extents.iter().map(|range| Piece { range: *range, content: Content::Hole }).collect();
         let command = DiskCommand::Read { offset, length: blocks as usize * BLOCK_BYTES };
         self.access(Access::Read { ticket, pieces }, command, out);
+    }
+
+    /// Nothing is cut short in this model.
+    fn linkage(&mut self, ticket: u64, _: ObjectId, _: &[BlockRange], _: &mut Effects) {
+        self.events.push_back(StoreEvent::Read { ticket, result: Err(Failure::Malformed) });
     }
 
     fn allocation(&self, _: ObjectId, extents: &[BlockRange]) -> Vec<Piece> {

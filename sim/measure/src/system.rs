@@ -156,6 +156,7 @@ impl System {
                 blocks: volume.component_blocks(),
                 ordering,
                 redundant: true,
+                atomicity: volume.atomicity,
             };
             let store = StoreConfig { array: ARRAY, device: *device, size: u64::MAX };
             let config = DeviceConfig { store, membership: Some(membership.clone()), settings: settings.clone() };

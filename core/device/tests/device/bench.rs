@@ -9,8 +9,8 @@ use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
 use braid_store::{Store, StoreConfig};
 use braid_wire::{
-    Answer, Command, Content, Linkage, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering,
-    Outcome, Piece, Reply, Request, Task, Want, WriteMode,
+    Answer, Atomicity, Command, Content, Linkage, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest,
+    Ordering, Outcome, Piece, Reply, Request, Task, Want, WriteMode,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,6 +20,9 @@ pub const OBJECT: ObjectId = ObjectId(1);
 pub const UNORDERED: ObjectId = ObjectId(2);
 pub const LOCKED: ObjectId = ObjectId(3);
 pub const SERVED: ObjectId = ObjectId(4);
+/// Ordered by timestamps and by device locks; writes take effect on arrival.
+pub const ARRIVING: ObjectId = ObjectId(5);
+pub const LOCKED_ARRIVING: ObjectId = ObjectId(6);
 pub const BLOCKS: u64 = 256;
 pub const EPOCH: Epoch = Epoch(1);
 /// The array's devices; the one on the bench is the first.
@@ -93,13 +96,15 @@ impl Bench {
     }
 
     fn create_objects(&mut self) {
-        for (object, ordering) in [
-            (OBJECT, Ordering::Timestamp),
-            (UNORDERED, Ordering::None),
-            (LOCKED, Ordering::DeviceLock),
-            (SERVED, Ordering::ServerLock),
+        for (object, ordering, atomicity) in [
+            (OBJECT, Ordering::Timestamp, Atomicity::Implied),
+            (UNORDERED, Ordering::None, Atomicity::Implied),
+            (LOCKED, Ordering::DeviceLock, Atomicity::Implied),
+            (SERVED, Ordering::ServerLock, Atomicity::Implied),
+            (ARRIVING, Ordering::Timestamp, Atomicity::Consistent),
+            (LOCKED_ARRIVING, Ordering::DeviceLock, Atomicity::Consistent),
         ] {
-            let task = Task::CreateObject { object, blocks: BLOCKS, ordering, redundant: true };
+            let task = Task::CreateObject { object, blocks: BLOCKS, ordering, redundant: true, atomicity };
             self.say(Generation(99), Command::Manage { ticket: object.0, task });
             assert!(matches!(self.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
         }
@@ -347,7 +352,7 @@ pub fn fills(reply: &Reply) -> Vec<u8> {
     let of = |piece: &Piece| match &piece.content {
         Content::Data(bytes) => bytes.iter().step_by(BLOCK_BYTES).copied().collect(),
         Content::Hole => vec![0; piece.range.count as usize],
-        Content::Present => panic!("only asked for allocation"),
+        Content::Present | Content::Header { .. } => panic!("only asked for allocation"),
     };
     pieces.iter().flat_map(of).collect()
 }

@@ -177,7 +177,7 @@ fn what_a_silent_host_left_is_named_to_the_others() {
         bench.say(B, Command::Heartbeat);
         let answers = bench.heard.entry(B).or_default().drain(..);
         for answer in answers {
-            if let Reply::Heartbeat { orphans } = answer.reply {
+            if let Reply::Heartbeat { orphans, .. } = answer.reply {
                 assert!(beat >= 7 || orphans.is_empty(), "not before its lease is over");
                 named = orphans;
             }
@@ -193,6 +193,6 @@ fn what_a_silent_host_left_is_named_to_the_others() {
     bench.heard.clear();
     bench.say(B, Command::Heartbeat);
     let answer = bench.heard.entry(B).or_default().pop_front().expect("an answer");
-    assert_eq!(answer.reply, Reply::Heartbeat { orphans: Vec::new() });
+    assert_eq!(answer.reply, Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new() });
     assert_eq!(read_now(&mut bench, 1), [8]);
 }

@@ -1,6 +1,6 @@
 //! Locks: those that the device serves, and writes under those of a lock server.
 
-use crate::bench::{Actor, BLOCKS, Bench, LOCKED, SERVED, UNORDERED, fills};
+use crate::bench::{Actor, BLOCKS, Bench, LOCKED, LOCKED_ARRIVING, SERVED, UNORDERED, fills};
 use braid_base::{BlockRange, Generation};
 use braid_wire::{Command, Failure, Managed, Ordering, Outcome, Refusal, Reply, Step, Task, WriteMode};
 use std::time::Duration;
@@ -168,8 +168,8 @@ fn without_a_lock_nothing_is_written() {
     let mut bench = Bench::new();
     let (writer, reader) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1));
     bench.say(B, reader.read(BlockRange::new(9, 1)));
-    for mode in [WriteMode::Intent, WriteMode::Immediate] {
-        bench.say(A, writer.write_as(mode, BLOCK, 1));
+    for (mode, object) in [(WriteMode::Intent, LOCKED), (WriteMode::Immediate, LOCKED_ARRIVING)] {
+        bench.say(A, writer.on(object, Ordering::DeviceLock).write_as(mode, BLOCK, 1));
         assert!(matches!(bench.hear(A), Some(Reply::Refused { refusal: Refusal::NoPrewrite, .. })), "{mode:?}");
     }
 }
@@ -177,7 +177,8 @@ fn without_a_lock_nothing_is_written() {
 #[test]
 fn a_write_that_waits_for_no_decision_unlocks_when_it_is_durable() {
     let mut bench = Bench::new();
-    let (writer, reader) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1));
+    let arriving = |actor: Actor| actor.on(LOCKED_ARRIVING, Ordering::DeviceLock);
+    let (writer, reader) = (arriving(locker(&bench, A, 1, 0)), arriving(locker(&bench, B, 1, 1)));
     bench.say(A, writer.prewrite(BLOCK));
     bench.stalled = true;
     bench.say(A, writer.write_as(WriteMode::Immediate, BLOCK, 8));

@@ -6,3 +6,4 @@ mod locking;
 mod membership;
 mod ordering;
 mod strangers;
+mod suspects;

@@ -2,7 +2,7 @@
 
 use crate::bench::*;
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, Membership, ObjectId, Standing};
-use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Rejection, Reply, Step, Task, Vote};
+use braid_wire::{Atomicity, Command, Failure, Ordering, Outcome, Refusal, Rejection, Reply, Step, Task, Vote};
 use std::time::Duration;
 
 const A: Generation = Generation(1);
@@ -312,7 +312,13 @@ fn a_device_that_is_out_serves_nobody_whatever_lease_it_has() {
 #[test]
 fn after_an_absence_what_was_undecided_is_gone_but_for_what_nobody_else_could_decide() {
     let mut bench = Bench::with_monitor();
-    let task = Task::CreateObject { object: PLAIN, blocks: BLOCKS, ordering: Ordering::Timestamp, redundant: false };
+    let task = Task::CreateObject {
+        object: PLAIN,
+        blocks: BLOCKS,
+        ordering: Ordering::Timestamp,
+        redundant: false,
+        atomicity: Atomicity::Implied,
+    };
     bench.say(A, Command::Manage { ticket: 50, task });
     assert!(matches!(bench.hear(A), Some(Reply::Managed { result: Ok(_), .. })));
     let one = Actor::new(A, 101, bench.stamp(A, 0));

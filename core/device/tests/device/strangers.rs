@@ -3,7 +3,7 @@
 
 use crate::bench::{Actor, Bench, OBJECT, fills};
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Stamp};
-use braid_wire::{Command, Failure, Ordering, Outcome, Reply, Step, Task, Vote, Want};
+use braid_wire::{Atomicity, Command, Failure, Ordering, Outcome, Reply, Step, Task, Vote, Want};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -107,7 +107,13 @@ fn two_transactions_with_one_stamp_still_have_one_intent_a_block() {
 fn a_chain_of_waiting_requests_as_long_as_the_queue_is_released_at_once() {
     let mut bench = Bench::new();
     let object = braid_base::ObjectId(30);
-    let task = Task::CreateObject { object, blocks: 6000, ordering: Ordering::Timestamp, redundant: true };
+    let task = Task::CreateObject {
+        object,
+        blocks: 6000,
+        ordering: Ordering::Timestamp,
+        redundant: true,
+        atomicity: Atomicity::Implied,
+    };
     bench.say(B, Command::Manage { ticket: 9, task });
     let links = 4000;
     let contended = BlockRange::new(5999, 1);
@@ -154,7 +160,13 @@ fn a_late_copy_of_a_task_is_dropped_once_the_task_is_settled() {
     let remove = Command::Manage { ticket: 5, task: Task::RemoveObject { object: OBJECT } };
     bench.say(A, remove.clone());
     bench.settle(A, 6);
-    let task = Task::CreateObject { object: OBJECT, blocks: 256, ordering: Ordering::Timestamp, redundant: true };
+    let task = Task::CreateObject {
+        object: OBJECT,
+        blocks: 256,
+        ordering: Ordering::Timestamp,
+        redundant: true,
+        atomicity: Atomicity::Implied,
+    };
     bench.say(A, Command::Manage { ticket: 6, task });
     bench.say(A, remove);
     assert!(bench.device.store().object(OBJECT).is_some());
@@ -206,7 +218,7 @@ fn orphans_are_named_in_turn() {
     for _ in 0..2 {
         bench.say(B, Command::Heartbeat);
         for answer in bench.heard.entry(B).or_default().drain(..) {
-            if let Reply::Heartbeat { orphans } = answer.reply {
+            if let Reply::Heartbeat { orphans, .. } = answer.reply {
                 named.extend(orphans.into_iter().map(|orphan| orphan.transaction));
             }
         }

@@ -189,7 +189,7 @@ fn what_is_committed_waits_no_more_for_a_device_that_is_out() {
     stage.accept_all(&writes, 0);
     assert_eq!(stage.outcome(op), DONE);
     stage.pass(Duration::from_millis(3));
-    stage.answer_with(DeviceId(0), vec![id.sequence], Reply::Heartbeat { orphans: Vec::new() });
+    stage.answer_with(DeviceId(0), vec![id.sequence], Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new() });
     assert!(!stage.host.is_idle());
     lose(&mut stage, 4);
     assert!(stage.host.is_idle());
@@ -391,7 +391,9 @@ fn what_waits_for_locks_when_a_device_goes_away_does_not_go_there_when_it_has_th
 fn devices_that_do_not_answer_are_named_to_the_monitor() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     for _ in 0..10 {
-        (1..5).for_each(|number| stage.answer(DeviceId(number), Reply::Heartbeat { orphans: Vec::new() }));
+        (1..5).for_each(|number| {
+            stage.answer(DeviceId(number), Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new() })
+        });
         stage.pass(Duration::from_millis(500));
     }
     let last = stage.monitored.last().expect("it renews");

@@ -62,7 +62,7 @@ pub(super) fn push_old(sources: &mut Vec<Source>, old: &Old, unit: Place, rows: 
         match piece.content {
             Content::Data(data) => sources.push((range, data)),
             Content::Hole => {}
-            Content::Present => unreachable!("what covers a read has its content"),
+            Content::Present | Content::Header { .. } => unreachable!("what covers a read has its content"),
         }
     }
 }

@@ -103,6 +103,7 @@ impl Stripe<'_> {
         let places = self.sources(unit).expect("it was there when the plan was made").into_iter();
         let places = places.map(|source| self.place(source));
         match want {
+            Want::Linkage => unreachable!("who wrote a block can't be worked out"),
             Want::Data => {
                 let mut sources = Vec::new();
                 places.for_each(|place| push_old(&mut sources, old, place, rows));

@@ -58,6 +58,7 @@ impl Array {
                         *before = Bytes::from([&before[..], data].concat());
                         range.count += 1;
                     }
+                    (_, Want::Linkage, Some(_)) => panic!("the model has no headers"),
                     (_, Want::Data, Some(data)) => pieces.push(Piece { range, content: Content::Data(data.clone()) }),
                 }
             }
@@ -89,7 +90,7 @@ impl Array {
                             self.devices[position].insert(block, data.slice(start..start + BLOCK_BYTES))
                         }
                         Content::Hole => self.devices[position].remove(&block),
-                        Content::Present => panic!("nobody can write that"),
+                        Content::Present | Content::Header { .. } => panic!("nobody can write that"),
                     };
                 }
             }

@@ -6,7 +6,7 @@ use crate::protocol::{Bench, OBJECT, SIZE, config, data, hole, intent, patterns,
 use crate::run::Run;
 use braid_base::BLOCK_BYTES;
 use braid_store::{Storage, Store, StoreEvent};
-use braid_wire::{Failure, ObjectDescription, Ordering};
+use braid_wire::{Atomicity, Failure, ObjectDescription, Ordering};
 use proptest::prelude::*;
 
 const JOURNAL: u64 = 1 << 20;
@@ -18,8 +18,13 @@ fn with_space(slots: u64) -> Bench {
     let data_offset = braid_store::Superblock::read(&disk.get(0, 8192)).expect("just made").geometry.data_offset;
     disk.space = data_offset + slots * 73_728;
     let (mut bench, _) = Bench::start(disk, 3).expect("nothing is wrong");
-    let description =
-        ObjectDescription { object: OBJECT, blocks: 1600, ordering: Ordering::Timestamp, redundant: true };
+    let description = ObjectDescription {
+        object: OBJECT,
+        blocks: 1600,
+        ordering: Ordering::Timestamp,
+        redundant: true,
+        atomicity: Atomicity::Implied,
+    };
     bench.store.create_object(1, description, &mut bench.out);
     bench.settle();
     bench.events.clear();
@@ -99,6 +104,7 @@ fn objects_can_not_promise_more_than_there_is() {
         blocks,
         ordering: Ordering::Timestamp,
         redundant: true,
+        atomicity: Atomicity::Implied,
     };
     let create = |bench: &mut Bench, description| {
         bench.store.create_object(1, description, &mut bench.out);

@@ -4,7 +4,7 @@ use crate::disk::TestDisk;
 use crate::protocol::{Bench, JOURNAL, OBJECT, config, data, intent, pattern, transaction};
 use braid_base::{BlockRange, DeviceId, Epoch, Member, Membership, ObjectId, Standing, limits};
 use braid_store::{Intent, Storage, Store, StoreEvent};
-use braid_wire::{Failure, Linkage, ObjectDescription, Ordering};
+use braid_wire::{Atomicity, Failure, Linkage, ObjectDescription, Ordering};
 use std::collections::BTreeSet;
 
 /// Whose store it is, and two others of whom intents are made.
@@ -30,7 +30,13 @@ impl Bench {
     fn with_members(mut self) -> Bench {
         let bench = &mut self;
         for (object, redundant) in [(OBJECT, true), (NOT_REDUNDANT, false)] {
-            let description = ObjectDescription { object, blocks: 100, ordering: Ordering::Timestamp, redundant };
+            let description = ObjectDescription {
+                object,
+                blocks: 100,
+                ordering: Ordering::Timestamp,
+                redundant,
+                atomicity: Atomicity::Implied,
+            };
             bench.store.create_object(1, description, &mut bench.out);
         }
         bench.settle();

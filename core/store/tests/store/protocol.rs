@@ -7,7 +7,7 @@ use braid_base::{
 };
 use braid_machine::{Effect, Effects};
 use braid_store::{Intent, Recovered, RecoveredCommit, Storage, Store, StoreConfig, StoreError, StoreEvent};
-use braid_wire::{Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
+use braid_wire::{Atomicity, Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -92,7 +92,13 @@ impl Bench {
     /// An object of `blocks` blocks in a store that has none.
     pub fn with_object(blocks: u64) -> Bench {
         let mut bench = Bench::new(1);
-        let description = ObjectDescription { object: OBJECT, blocks, ordering: Ordering::Timestamp, redundant: true };
+        let description = ObjectDescription {
+            object: OBJECT,
+            blocks,
+            ordering: Ordering::Timestamp,
+            redundant: true,
+            atomicity: Atomicity::Implied,
+        };
         bench.store.create_object(1, description, &mut bench.out);
         bench.settle();
         assert_eq!(bench.events.pop_front(), Some(StoreEvent::Done { ticket: 1, result: Ok(()) }));
@@ -202,7 +208,7 @@ pub fn join(pieces: &[Piece]) -> Vec<u8> {
     let bytes = |piece: &Piece| match &piece.content {
         Content::Data(data) => data.clone(),
         Content::Hole => Bytes::from(vec![0; piece.range.count as usize * BLOCK_BYTES]),
-        Content::Present => panic!("a read brings bytes"),
+        Content::Present | Content::Header { .. } => panic!("a read brings bytes"),
     };
     pieces.iter().flat_map(bytes).collect()
 }

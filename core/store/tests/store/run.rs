@@ -6,7 +6,7 @@ use crate::missing::{DEVICES, Missing, OWN, Written};
 use crate::protocol::{Bench, config, pattern};
 use braid_base::{BLOCK_BYTES, BlockRange, Clock, Generation, ObjectId, Rng, Stamp, TransactionId};
 use braid_store::{Intent, Recovered, Storage, Store, StoreEvent};
-use braid_wire::{Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
+use braid_wire::{Atomicity, Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Block = (ObjectId, u64);
@@ -120,7 +120,13 @@ impl Run {
         let ticket = self.id();
         let (blocks, redundant) = [(100, true), (500, true), (33, false)][self.objects.len() % 3];
         let object = ObjectId(ticket);
-        let description = ObjectDescription { object, blocks, ordering: Ordering::Timestamp, redundant };
+        let description = ObjectDescription {
+            object,
+            blocks,
+            ordering: Ordering::Timestamp,
+            redundant,
+            atomicity: Atomicity::Implied,
+        };
         self.creating.insert(ticket, description);
         self.bench.store.create_object(ticket, description, &mut self.bench.out);
     }
@@ -609,7 +615,7 @@ fn values_of(piece: &Piece) -> Vec<Option<u64>> {
     match &piece.content {
         Content::Hole => vec![None; piece.range.count as usize],
         Content::Data(data) => data.chunks(BLOCK_BYTES).map(|block| Some(value_of(block))).collect(),
-        Content::Present => panic!("a read brings bytes"),
+        Content::Present | Content::Header { .. } => panic!("a read brings bytes"),
     }
 }
 

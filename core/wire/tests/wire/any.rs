@@ -100,16 +100,22 @@ fn membership() -> impl Strategy<Value = Membership> {
 }
 
 fn command() -> impl Strategy<Value = Command> {
-    let read =
-        (transaction(), stamp(), object(), ordering(), ranges(), prop_oneof![Just(Want::Data), Just(Want::Allocation)])
-            .prop_map(|(transaction, stamp, object, ordering, extents, want)| Command::Read {
-                transaction,
-                stamp,
-                object,
-                ordering,
-                extents,
-                want,
-            });
+    let read = (
+        transaction(),
+        stamp(),
+        object(),
+        ordering(),
+        ranges(),
+        prop::sample::select(vec![Want::Data, Want::Allocation, Want::Linkage]),
+    )
+        .prop_map(|(transaction, stamp, object, ordering, extents, want)| Command::Read {
+            transaction,
+            stamp,
+            object,
+            ordering,
+            extents,
+            want,
+        });
     let prewrite = (transaction(), stamp(), object(), ordering(), ranges(), ranges()).prop_map(
         |(transaction, stamp, object, ordering, prewrites, reads)| Command::Prewrite {
             transaction,
@@ -149,8 +155,9 @@ fn command() -> impl Strategy<Value = Command> {
 
 fn task() -> impl Strategy<Value = Task> {
     prop_oneof![
-        (object(), number(), ordering(), any::<bool>()).prop_map(|(object, blocks, ordering, redundant)| {
-            Task::CreateObject { object, blocks, ordering, redundant }
+        description().prop_map(|description| {
+            let ObjectDescription { object, blocks, ordering, redundant, atomicity } = description;
+            Task::CreateObject { object, blocks, ordering, redundant, atomicity }
         }),
         (object(), ordering()).prop_map(|(object, ordering)| Task::SetOrdering { object, ordering }),
         object().prop_map(|object| Task::RemoveObject { object }),
@@ -163,7 +170,8 @@ fn task() -> impl Strategy<Value = Task> {
 
 fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
-        vec(orphan(), 0..4).prop_map(|orphans| Reply::Heartbeat { orphans }),
+        (vec(orphan(), 0..4), vec(suspect(), 0..4))
+            .prop_map(|(orphans, suspects)| Reply::Heartbeat { orphans, suspects }),
         (transaction(), any::<bool>(), pieces()).prop_map(|(transaction, waited, pieces)| Reply::Data {
             transaction,
             waited,
@@ -191,12 +199,22 @@ fn reply() -> impl Strategy<Value = Reply> {
     ]
 }
 
+fn description() -> impl Strategy<Value = ObjectDescription> {
+    (object(), number(), ordering(), any::<bool>(), atomicity()).prop_map(
+        |(object, blocks, ordering, redundant, atomicity)| ObjectDescription {
+            object,
+            blocks,
+            ordering,
+            redundant,
+            atomicity,
+        },
+    )
+}
+
 fn managed() -> impl Strategy<Value = Managed> {
-    let description = (object(), number(), ordering(), any::<bool>())
-        .prop_map(|(object, blocks, ordering, redundant)| ObjectDescription { object, blocks, ordering, redundant });
     prop_oneof![
         Just(Managed::Done),
-        vec(description, 0..5).prop_map(Managed::Objects),
+        vec(description(), 0..5).prop_map(Managed::Objects),
         // At most 256 bytes, whatever the letters.
         vec(("\\PC{0,64}", number()), 0..5).prop_map(|counters| Managed::Inspected(Inspection { counters })),
         (ranges(), prop::option::of(number())).prop_map(|(extents, next)| Managed::Missed { extents, next }),
@@ -210,6 +228,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         Just(Refusal::NoPrewrite),
         Just(Refusal::Busy),
         Just(Refusal::LockTimeout),
+        Just(Refusal::Suspect),
     ]
 }
 
@@ -237,6 +256,15 @@ fn rejection() -> impl Strategy<Value = Rejection> {
     ]
 }
 
+fn suspect() -> impl Strategy<Value = Suspect> {
+    let blocks = prop_oneof![linkage().prop_map(SuspectBlocks::Written), range().prop_map(SuspectBlocks::Announced),];
+    (transaction(), object(), blocks).prop_map(|(transaction, object, blocks)| Suspect { transaction, object, blocks })
+}
+
+fn atomicity() -> impl Strategy<Value = Atomicity> {
+    prop::sample::select(Atomicity::ALL.to_vec())
+}
+
 fn orphan() -> impl Strategy<Value = Orphan> {
     (transaction(), stamp(), vec(device(), 0..5)).prop_map(|(transaction, stamp, participants)| Orphan {
         transaction,
@@ -249,6 +277,10 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     let piece = prop_oneof![
         range().prop_map(|range| Piece { range, content: Content::Hole }),
         range().prop_map(|range| Piece { range, content: Content::Present }),
+        (range(), transaction(), linkage()).prop_map(|(range, transaction, linkage)| Piece {
+            range,
+            content: Content::Header { transaction, linkage },
+        }),
         (0..1u64 << 40, 0..3u64, any::<u8>()).prop_map(|(start, count, byte)| Piece {
             range: BlockRange::new(start, count),
             content: Content::Data(Bytes::from(vec![byte; count as usize * BLOCK_BYTES])),
@@ -300,7 +332,7 @@ fn mode() -> impl Strategy<Value = WriteMode> {
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
-    prop_oneof![Just(Outcome::Commit), Just(Outcome::Abort)]
+    prop_oneof![Just(Outcome::Commit), Just(Outcome::Abort), Just(Outcome::Torn)]
 }
 
 fn ordering() -> impl Strategy<Value = Ordering> {

@@ -101,6 +101,17 @@ pub fn goldens() -> Vec<Golden> {
             &format!("02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 02"),
         ),
         request(
+            Command::Read {
+                transaction,
+                stamp,
+                object,
+                ordering: Ordering::Timestamp,
+                extents: vec![],
+                want: Want::Linkage,
+            },
+            &format!("02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 03"),
+        ),
+        request(
             Command::Prewrite {
                 transaction,
                 stamp,
@@ -147,11 +158,21 @@ pub fn goldens() -> Vec<Golden> {
             Command::Decide { transaction, stamp, outcome: Outcome::Abort },
             &format!("05 {TRANSACTION} {STAMP} 02"),
         ),
+        request(
+            Command::Decide { transaction, stamp, outcome: Outcome::Torn },
+            &format!("05 {TRANSACTION} {STAMP} 03"),
+        ),
         request(Command::Resolve { transaction, stamp }, &format!("06 {TRANSACTION} {STAMP}")),
         request(Command::Forget { transaction }, &format!("07 {TRANSACTION}")),
         task(
-            Task::CreateObject { object, blocks: 256, ordering: Ordering::Timestamp, redundant: true },
-            &format!("01 {OBJECT} 0001000000000000 01 01"),
+            Task::CreateObject {
+                object,
+                blocks: 256,
+                ordering: Ordering::Timestamp,
+                redundant: true,
+                atomicity: Atomicity::Implied,
+            },
+            &format!("01 {OBJECT} 0001000000000000 01 01 01"),
         ),
         task(Task::RemoveObject { object }, &format!("02 {OBJECT}")),
         task(Task::ListObjects, "03"),
@@ -163,10 +184,33 @@ pub fn goldens() -> Vec<Golden> {
         task(Task::Inspect, "06"),
         task(Task::SetOrdering { object, ordering: Ordering::None }, &format!("07 {OBJECT} 02")),
         answer(
-            Reply::Heartbeat { orphans: vec![Orphan { transaction, stamp, participants }] },
-            &format!("01 01000000 {TRANSACTION} {STAMP} 02000000 0200 0301"),
+            Reply::Heartbeat { orphans: vec![Orphan { transaction, stamp, participants }], suspects: vec![] },
+            &format!("01 01000000 {TRANSACTION} {STAMP} 02000000 0200 0301 00000000"),
+        ),
+        answer(
+            Reply::Heartbeat {
+                orphans: vec![],
+                suspects: vec![
+                    Suspect { transaction, object, blocks: SuspectBlocks::Written(Linkage { first: 7, last: 9 }) },
+                    Suspect { transaction, object, blocks: SuspectBlocks::Announced(BlockRange::new(4, 2)) },
+                ],
+            },
+            &format!(
+                "01 00000000 02000000 {TRANSACTION} {OBJECT} 01 0700000000000000 0900000000000000 \
+                 {TRANSACTION} {OBJECT} 02 0400000000000000 0200000000000000"
+            ),
         ),
         answer(Reply::Data { transaction, waited: true, pieces }, &format!("02 {TRANSACTION} 01 {pieces_hex}")),
+        answer(
+            Reply::Data {
+                transaction,
+                waited: false,
+                pieces: vec![Piece { range: BlockRange::new(4, 2), content: Content::Header { transaction, linkage } }],
+            },
+            &format!(
+                "02 {TRANSACTION} 00 01000000 0400000000000000 0200000000000000 04 {TRANSACTION} 1000000000000000 1200000000000000"
+            ),
+        ),
         answer(Reply::Accepted { transaction, waited: false }, &format!("03 {TRANSACTION} 00")),
         answer(Reply::Written { transaction, waited: false }, &format!("04 {TRANSACTION} 00")),
         answer(Reply::Blocked { transaction }, &format!("07 {TRANSACTION}")),
@@ -179,8 +223,9 @@ pub fn goldens() -> Vec<Golden> {
                 blocks: 256,
                 ordering: Ordering::None,
                 redundant: false,
+                atomicity: Atomicity::Consistent,
             }])),
-            &format!("01 02 01000000 {OBJECT} 0001000000000000 02 00"),
+            &format!("01 02 01000000 {OBJECT} 0001000000000000 02 00 02"),
         ),
         managed(
             Ok(Managed::Inspected(Inspection { counters: vec![("größe".into(), 5)] })),
@@ -203,6 +248,7 @@ pub fn goldens() -> Vec<Golden> {
         (Step::Write, "03", Refusal::NoPrewrite, "03"),
         (Step::Prewrite, "02", Refusal::Busy, "04"),
         (Step::Read, "01", Refusal::LockTimeout, "05"),
+        (Step::Prewrite, "02", Refusal::Suspect, "06"),
     ] {
         let reply = Reply::Refused { transaction, step, refusal };
         all.push(answer(reply, &format!("05 {TRANSACTION} {step_hex} {hex}")));
@@ -392,15 +438,17 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
     let places = [
         ("Message", String::new(), 6),
         ("Command", REQUEST.into(), 8),
-        ("Want", format!("{REQUEST} 02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000"), 2),
+        ("Want", format!("{REQUEST} 02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000"), 3),
         ("WriteMode", format!("{REQUEST} 04 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 {OBJECT} {OBJECT}"), 2),
-        ("Outcome", format!("{REQUEST} 05 {TRANSACTION} {STAMP}"), 2),
+        ("Outcome", format!("{REQUEST} 05 {TRANSACTION} {STAMP}"), 3),
         ("Task", manage.clone(), 8),
         ("Ordering", format!("{manage} 01 {OBJECT} {OBJECT}"), 5),
+        ("Atomicity", format!("{manage} 01 {OBJECT} {OBJECT} 01 01"), 2),
+        ("SuspectBlocks", format!("{ANSWER} 01 00000000 01000000 {TRANSACTION} {OBJECT}"), 2),
         ("Reply", ANSWER.into(), 12),
-        ("content", piece, 3),
+        ("content", piece, 4),
         ("Step", format!("{ANSWER} 05 {TRANSACTION}"), 3),
-        ("Refusal", format!("{ANSWER} 05 {TRANSACTION} 01"), 5),
+        ("Refusal", format!("{ANSWER} 05 {TRANSACTION} 01"), 6),
         ("Failure", format!("{ANSWER} 06 {TRANSACTION} 01"), 11),
         ("Vote", format!("{ANSWER} 09 {TRANSACTION}"), 3),
         ("result", format!("{ANSWER} 0b {TICKET}"), 2),

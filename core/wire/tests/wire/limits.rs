@@ -17,7 +17,7 @@ const OBJECT: ObjectId = ObjectId(1);
 /// A message whose list is as long as one likes, by what the list is called, with its bound.
 type Stretch = (&'static str, usize, fn(usize) -> Message);
 
-const LISTS: [Stretch; 25] = [
+const LISTS: [Stretch; 26] = [
     ("over", COMMITS_PER_REQUEST_MAX, |n| {
         Message::Request(Request {
             host: Generation(7),
@@ -87,10 +87,21 @@ const LISTS: [Stretch; 25] = [
     ("orphans", ORPHANS_PER_ANSWER_MAX, |n| {
         let orphan =
             Orphan { transaction: TRANSACTION, stamp: STAMP, participants: vec![DeviceId(1); PARTICIPANTS_MAX] };
-        answer(Reply::Heartbeat { orphans: vec![orphan; n] })
+        answer(Reply::Heartbeat { orphans: vec![orphan; n], suspects: vec![] })
+    }),
+    ("suspects", ORPHANS_PER_ANSWER_MAX, |n| {
+        let blocks = SuspectBlocks::Announced(BlockRange::new(1, 1));
+        let suspect = Suspect { transaction: TRANSACTION, object: OBJECT, blocks };
+        answer(Reply::Heartbeat { orphans: vec![], suspects: vec![suspect; n] })
     }),
     ("objects", OBJECTS_MAX, |n| {
-        let object = ObjectDescription { object: OBJECT, blocks: 1, ordering: Ordering::None, redundant: true };
+        let object = ObjectDescription {
+            object: OBJECT,
+            blocks: 1,
+            ordering: Ordering::None,
+            redundant: true,
+            atomicity: Atomicity::Implied,
+        };
         managed(Managed::Objects(vec![object; n]))
     }),
     ("extents to lock", EXTENTS_MAX, |n| {

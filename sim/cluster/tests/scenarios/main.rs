@@ -1,6 +1,7 @@
 //! Scripted scenarios, each a story with its outcome in the name.
 
 mod changes;
+mod cut_short;
 mod degraded;
 mod device_locks;
 mod epochs;

@@ -131,6 +131,7 @@ pub(super) fn answer(devices: &Blocks, absence: &Absence, shares: &[Share], want
             (_, None) => Content::Hole,
             (Want::Allocation, Some(_)) => Content::Present,
             (Want::Data, Some(data)) => Content::Data(data.clone()),
+            (Want::Linkage, Some(_)) => panic!("the model has no headers"),
         };
         let blocks = share.reads.iter().flat_map(|range| range.blocks());
         let piece = |block| Piece { range: BlockRange::new(block, 1), content: content(block) };
@@ -156,7 +157,7 @@ pub(super) fn apply(devices: &mut Blocks, shares: &[Share], written: Vec<(usize,
                         put(devices, Place { position, block }, &data[start..start + BLOCK_BYTES]);
                     }
                     Content::Hole => drop(devices[position].remove(&block)),
-                    Content::Present => panic!("nobody can write that"),
+                    Content::Present | Content::Header { .. } => panic!("nobody can write that"),
                 }
             }
         }

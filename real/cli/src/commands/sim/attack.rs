@@ -62,8 +62,8 @@ pub struct Chosen {
     #[arg(long, value_name = "NAME", value_parser = crate::commands::ordering())]
     ordering: Option<Ordering>,
     /// What a hostwrite promises that a failure cuts short
-    #[arg(long, value_name = "NAME", default_value = "implied", value_parser = ["implied", "consistent"])]
-    atomicity: String,
+    #[arg(long, value_name = "NAME")]
+    atomicity: Option<Atomicity>,
     /// Only these kinds of faults (messages have theirs all the same), separated by commas
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     only: Vec<FaultKind>,
@@ -78,13 +78,9 @@ pub struct Chosen {
 impl Chosen {
     /// What the simulator is told.
     pub fn choices(&self) -> Result<Choices, Failure> {
-        if self.atomicity != "implied" {
-            return Err(Failure::usage("no-recovery", "volumes can't be consistent yet: their recovery is not there")
-                .hint("leave --atomicity out"));
-        }
         Ok(Choices {
             ordering: self.ordering,
-            atomicity: Atomicity::Implied,
+            atomicity: self.atomicity,
             only: self.only.clone(),
             also: self.also.clone(),
             without: self.without.clone(),

@@ -62,12 +62,6 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         ordering: arguments.ordering,
         atomicity: arguments.atomicity,
     };
-    if plan.atomicity == Atomicity::Consistent {
-        // Hosts can write it; what a dead host leaves behind is not put right yet.
-        let message =
-            "volumes of atomicity consistent can't be made yet: nothing puts their parity right after a failure";
-        return Err(Failure::usage("not-yet", message).hint("leave out --atomicity, or take implied"));
-    }
     creation::layout(plan.scheme, description.devices.len(), plan.unit)?;
     require_up(&folder)?;
     let session = Session::start(&folder, "volume create").await?;

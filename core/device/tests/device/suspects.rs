@@ -1,0 +1,170 @@
+//! What is cut short where writes take effect on arrival (atomicity `consistent`), on one device.
+
+use crate::bench::{ARRIVING, Actor, BLOCKS, Bench, LOCKED_ARRIVING, OBJECT, fills};
+use braid_base::{BlockRange, Generation};
+use braid_wire::{
+    Command, Content, Failure, Linkage, Ordering, Outcome, Refusal, Reply, Step, Suspect, SuspectBlocks, Want,
+    WriteMode,
+};
+use std::time::Duration;
+
+const A: Generation = Generation(1);
+const B: Generation = Generation(2);
+const BLOCK: BlockRange = BlockRange { start: 5, count: 1 };
+const OTHER: BlockRange = BlockRange { start: 9, count: 2 };
+
+fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
+    Actor::new(host, sequence, bench.stamp(host, micros)).on(ARRIVING, Ordering::Timestamp)
+}
+
+/// Well above what a restart makes the floor.
+fn late(bench: &Bench, sequence: u64) -> Actor {
+    actor(bench, B, sequence, 3_000_000 + sequence as i64)
+}
+
+fn announce(bench: &mut Bench, actor: Actor, range: BlockRange) {
+    bench.say(actor.id.host, actor.prewrite(range));
+    assert_eq!(bench.hear(actor.id.host), Some(Reply::Accepted { transaction: actor.id, waited: false }));
+}
+
+fn write(bench: &mut Bench, actor: Actor, range: BlockRange, fill: u8) {
+    announce(bench, actor, range);
+    bench.say(actor.id.host, actor.write_as(WriteMode::Immediate, range, fill));
+    assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id, waited: false }));
+}
+
+/// Six seconds in which only host B says anything; what it is told of suspects at their end.
+fn outlive_a(bench: &mut Bench) -> Vec<Suspect> {
+    let mut named = Vec::new();
+    for _ in 0..12 {
+        bench.pass(Duration::from_millis(500));
+        bench.say(B, Command::Heartbeat);
+        for answer in bench.heard.entry(B).or_default().drain(..) {
+            if let Reply::Heartbeat { suspects, .. } = answer.reply {
+                named = suspects;
+            }
+        }
+    }
+    named
+}
+
+fn refusal(bench: &mut Bench, actor: Actor, command: Command) -> Option<Refusal> {
+    bench.say(actor.id.host, command);
+    match bench.hear(actor.id.host) {
+        Some(Reply::Refused { refusal, .. }) => Some(refusal),
+        _ => None,
+    }
+}
+
+#[test]
+fn what_a_silent_host_wrote_or_announced_is_named_until_it_is_forgotten() {
+    let mut bench = Bench::new();
+    let (written, announced, over) = (actor(&bench, A, 1, 0), actor(&bench, A, 2, 1), actor(&bench, B, 1, 2));
+    write(&mut bench, written, BLOCK, 7);
+    announce(&mut bench, announced, OTHER);
+    write(&mut bench, over, BlockRange::new(20, 1), 8);
+    let whole = Linkage { first: BLOCK.start, last: BLOCK.start };
+    let expected = [
+        Suspect { transaction: written.id, object: ARRIVING, blocks: SuspectBlocks::Written(whole) },
+        Suspect { transaction: announced.id, object: ARRIVING, blocks: SuspectBlocks::Announced(OTHER) },
+    ];
+    assert_eq!(outlive_a(&mut bench), expected);
+    // Nobody computes parity from them. Plain reads go on, and writes that need nothing old.
+    for (sequence, range) in [(2, BLOCK), (3, OTHER)] {
+        let small = late(&bench, sequence);
+        assert_eq!(refusal(&mut bench, small, small.read_and_prewrite(range)), Some(Refusal::Suspect));
+    }
+    let elsewhere = late(&bench, 4);
+    assert_eq!(refusal(&mut bench, elsewhere, elsewhere.read_and_prewrite(BlockRange::new(30, 1))), None);
+    let reader = late(&bench, 5);
+    bench.say(B, reader.read(BLOCK));
+    assert_eq!(fills(&bench.hear(B).expect("an answer")), [7]);
+    let blind = late(&bench, 6);
+    write(&mut bench, blind, OTHER, 9);
+    // A late write is taken no more.
+    let stray = refusal(&mut bench, announced, announced.write_as(WriteMode::Immediate, OTHER, 1));
+    assert_eq!(stray, Some(Refusal::NoPrewrite));
+    for transaction in [written.id, announced.id] {
+        bench.say(B, Command::Forget { transaction });
+        assert_eq!(bench.hear(B), Some(Reply::Forgotten { transaction }));
+    }
+    assert_eq!(bench.device.suspects(), 0);
+    let small = late(&bench, 7);
+    assert_eq!(refusal(&mut bench, small, small.read_and_prewrite(BLOCK)), None);
+}
+
+#[test]
+fn what_was_written_outlives_a_restart_and_what_is_over_is_not_suspect() {
+    let mut bench = Bench::new();
+    let (open, over) = (actor(&bench, A, 1, 0), actor(&bench, A, 2, 1));
+    write(&mut bench, open, BLOCK, 7);
+    write(&mut bench, over, OTHER, 8);
+    bench.say_over(A, vec![2]);
+    // What only rides along is durable with whatever comes next.
+    let next = actor(&bench, B, 1, 5);
+    write(&mut bench, next, BlockRange::new(20, 1), 1);
+    bench.pass(Duration::from_millis(200));
+    bench.restart();
+    let named = outlive_a(&mut bench);
+    assert!(named.iter().any(|suspect| suspect.transaction == open.id), "{named:?}");
+    assert!(named.iter().all(|suspect| suspect.transaction != over.id), "{named:?}");
+}
+
+#[test]
+fn a_host_says_that_it_is_torn_or_that_nothing_was_written() {
+    let mut bench = Bench::new();
+    for (sequence, outcome, suspects) in [(1, Outcome::Torn, 1), (2, Outcome::Abort, 1)] {
+        let actor = actor(&bench, A, sequence, sequence as i64);
+        announce(&mut bench, actor, BlockRange::new(sequence * 10, 1));
+        bench.say(A, actor.decide(outcome));
+        assert_eq!(bench.hear(A), Some(Reply::Decided { transaction: actor.id, outcome: Outcome::Abort }));
+        assert_eq!(bench.device.suspects(), suspects, "{outcome:?}");
+    }
+    // Said too soon, and taken back.
+    let silent = actor(&bench, A, 3, 9);
+    announce(&mut bench, silent, OTHER);
+    outlive_a(&mut bench);
+    assert_eq!(bench.device.suspects(), 2);
+    bench.say(A, silent.decide(Outcome::Abort));
+    assert_eq!(bench.device.suspects(), 1);
+}
+
+#[test]
+fn device_locks_that_are_lost_leave_suspects_too() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0).on(LOCKED_ARRIVING, Ordering::DeviceLock);
+    announce(&mut bench, writer, BLOCK);
+    let named = outlive_a(&mut bench);
+    assert_eq!(named.len(), 1);
+    let small = late(&bench, 1).on(LOCKED_ARRIVING, Ordering::DeviceLock);
+    assert_eq!(refusal(&mut bench, small, small.read_and_prewrite(BLOCK)), Some(Refusal::Suspect));
+}
+
+#[test]
+fn linkage_is_told_without_data() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    write(&mut bench, writer, OTHER, 7);
+    let reader = actor(&bench, B, 1, 5);
+    let Command::Read { transaction, stamp, object, ordering, .. } = reader.read(OTHER) else { unreachable!() };
+    let extents = vec![BlockRange::new(OTHER.start - 1, 3)];
+    bench.say(B, Command::Read { transaction, stamp, object, ordering, extents, want: Want::Linkage });
+    let Some(Reply::Data { pieces, .. }) = bench.hear(B) else { panic!("it is told") };
+    let linkage = Linkage { first: OTHER.start, last: OTHER.end() - 1 };
+    let header = Content::Header { transaction: writer.id, linkage };
+    let found: Vec<_> =
+        pieces.into_iter().flat_map(|piece| piece.range.blocks().map(move |_| piece.content.clone())).collect();
+    assert_eq!(found, [Content::Hole, header.clone(), header]);
+}
+
+#[test]
+fn a_write_of_the_other_kind_is_refused() {
+    let mut bench = Bench::new();
+    for (sequence, object, mode) in [(1, OBJECT, WriteMode::Immediate), (2, ARRIVING, WriteMode::Intent)] {
+        let actor = actor(&bench, A, sequence, sequence as i64).on(object, Ordering::Timestamp);
+        announce(&mut bench, actor, BlockRange::new(BLOCKS - 2, 1));
+        bench.say(A, actor.write_as(mode, BlockRange::new(BLOCKS - 2, 1), 1));
+        let failed = Reply::Failed { transaction: actor.id, step: Step::Write, failure: Failure::Malformed };
+        assert_eq!(bench.hear(A), Some(failed), "{mode:?}");
+    }
+}

@@ -1,0 +1,194 @@
+//! Hostwrites that are cut short: what each atomicity makes of them.
+
+use crate::story::*;
+use braid_base::{DeviceId, NodeId};
+use braid_cluster::{Cluster, HostSlot, Options, Role};
+use braid_machine::{HostOutcome, HostSuccess};
+use braid_wire::{Atomicity, Command, Message, Ordering};
+use braid_world::Verdict;
+use std::time::Duration;
+
+fn array(ordering: Ordering, atomicity: Atomicity) -> (Cluster, HostSlot, HostSlot) {
+    let lock_servers = ordering.needs_lock_server().into();
+    array_of(Options { ordering, atomicity, lock_servers, ..Options::calm("raid5:4+1", 5, 1, 3) })
+}
+
+const ORDERINGS: [Ordering; 4] =
+    [Ordering::Timestamp, Ordering::DeviceLock, Ordering::ServerLock, Ordering::CallbackLock];
+
+/// A hostwrite of block 0, which lies on device 0: its parity, on device 4, is never written, for the host dies.
+fn die_between_two_writes(array: &mut Cluster, host: HostSlot) {
+    array.world.network.set_rule(
+        |_, to, message| {
+            if is_write(message) && to == device(4) { Verdict::Drop } else { Verdict::Pass }
+        },
+    );
+    array.write(host, 0, BLOCK);
+    array.run_for(Duration::from_millis(50));
+    array.crash(array.node(host));
+    array.world.network.heal();
+}
+
+fn bytes(outcome: HostOutcome) -> Vec<u8> {
+    match outcome {
+        Ok(HostSuccess::Data(parts)) => parts.concat(),
+        other => panic!("it can be read: {other:?}"),
+    }
+}
+
+fn suspects(array: &Cluster) -> usize {
+    let of = |id: DeviceId| match array.world.machine(NodeId::Device(id)) {
+        Some(Role::Device(device)) => device.suspects(),
+        _ => 0,
+    };
+    array.devices().into_iter().map(of).sum()
+}
+
+fn recomputed(array: &Cluster) -> u64 {
+    let of = |slot: HostSlot| match array.world.machine(array.node(slot)) {
+        Some(Role::Host(host)) => host.counters().rows_recomputed,
+        _ => 0,
+    };
+    array.slots().map(of).sum()
+}
+
+#[test]
+fn parity_is_mended_though_nobody_writes_there() {
+    for ordering in ORDERINGS {
+        let (mut array, a, b) = array(ordering, Atomicity::Consistent);
+        let before = array.write(a, 0, 4 * BLOCK);
+        assert_eq!(array.finish(before), DONE);
+        die_between_two_writes(&mut array, a);
+        if ordering.needs_lock_server() {
+            // Nobody misses a dead host's locks until somebody wants them.
+            let write = array.write(b, 2 * BLOCK, BLOCK);
+            assert_eq!(array.finish(write), DONE);
+        }
+        array.run_for(A_WHILE);
+        assert_eq!(suspects(&array), 0, "{ordering}");
+        assert!(recomputed(&array) > 0, "{ordering}");
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_small_write_waits_until_its_stripe_is_mended() {
+    for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
+        let (mut array, a, b) = array(ordering, Atomicity::Consistent);
+        let before = array.write(a, 0, 4 * BLOCK);
+        assert_eq!(array.finish(before), DONE);
+        die_between_two_writes(&mut array, a);
+        // Past the dead host's lease, and before anybody hears of what it left.
+        array.world.network.set_rule(|from, _, message| {
+            let heartbeat = matches!(message, Message::Request(request) if request.command == Command::Heartbeat);
+            if heartbeat && matches!(from, NodeId::Host(_)) { Verdict::Drop } else { Verdict::Pass }
+        });
+        let keep_alive = |array: &mut Cluster| {
+            let read = array.read(b, 8 * BLOCK, 4 * BLOCK);
+            assert!(array.finish(read).is_ok());
+            let read = array.read(b, 4 * BLOCK, 4 * BLOCK);
+            assert!(array.finish(read).is_ok());
+            array.run_for(Duration::from_millis(500));
+        };
+        (0..16).for_each(|_| keep_alive(&mut array));
+        assert!(suspects(&array) > 0, "{ordering}");
+        // Block 1 is on device 1; the parity is suspect.
+        let small = array.write(b, BLOCK, BLOCK);
+        array.run_for(Duration::from_secs(1));
+        assert!(array.asked().any(|asked| asked.op == small), "{ordering}: nothing is computed from suspect parity");
+        let read = array.read(b, 0, 4 * BLOCK);
+        assert!(array.finish(read).is_ok(), "{ordering}: plain reads go on");
+        array.world.network.heal();
+        assert_eq!(array.finish(small), DONE, "{ordering}");
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn what_is_whole_is_not_recomputed() {
+    for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
+        let (mut array, a, _) = array(ordering, Atomicity::Consistent);
+        let write = array.write(a, 0, BLOCK);
+        assert_eq!(array.finish(write), DONE);
+        // Its host had no time to say that it is over.
+        array.crash(array.node(a));
+        array.run_for(A_WHILE);
+        assert_eq!((suspects(&array), recomputed(&array)), (0, 0), "{ordering}");
+        all_is_well(array);
+    }
+}
+
+/// The critics' case: a host dies between its writes, and a device fails before anybody has looked. What is read of block 2, which
+/// was not being written.
+fn read_what_was_not_being_written(atomicity: Atomicity) -> (Vec<u8>, Vec<u8>) {
+    let (mut array, a, b) = array(Ordering::Timestamp, atomicity);
+    let before = array.write(a, 0, 4 * BLOCK);
+    assert_eq!(array.finish(before), DONE);
+    let read = array.read(b, 2 * BLOCK, BLOCK);
+    let expected = bytes(array.finish(read));
+    let over = array.write(a, 0, BLOCK);
+    assert_eq!(array.finish(over), DONE);
+    die_between_two_writes(&mut array, a);
+    array.crash(device(2));
+    array.run_for(A_LEASE * 2);
+    // Of the block as the others of its stripe have it, whatever that is; the history need not hold it.
+    let volume = array.volume().id;
+    let request = braid_machine::HostRequest::Read { volume, offset: 2 * BLOCK, length: BLOCK as usize };
+    let asked = array.ask(b, request);
+    let found = bytes(array.finish(asked));
+    (expected, found)
+}
+
+#[test]
+fn a_host_and_a_device_together_take_what_was_not_being_written_only_where_writes_take_effect_on_arrival() {
+    let (expected, found) = read_what_was_not_being_written(Atomicity::Implied);
+    assert!(expected == found, "with intents nothing is lost");
+    let (expected, found) = read_what_was_not_being_written(Atomicity::Consistent);
+    assert!(expected != found, "if this no longer fails, what is written about atomicity `consistent` is too modest");
+}
+
+#[test]
+fn a_device_that_fails_in_the_middle_of_a_live_hosts_write_takes_nothing_with_it() {
+    for ordering in ORDERINGS {
+        let (mut array, a, b) = array(ordering, Atomicity::Consistent);
+        let before = array.write(a, 0, 4 * BLOCK);
+        assert_eq!(array.finish(before), DONE);
+        array.run_for(Duration::from_secs(1));
+        // Device 0 has the data; the parity on device 4 gets it only when device 2, which has nothing to do with it, is out.
+        array.world.network.set_rule(|_, to, message| {
+            let Message::Request(request) = message else { return Verdict::Pass };
+            let early = is_write(message) && to == device(4) && request.epoch.0 < 2;
+            if early { Verdict::Drop } else { Verdict::Pass }
+        });
+        let write = array.write(a, 0, BLOCK);
+        array.run_for(Duration::from_millis(50));
+        array.crash(device(2));
+        assert_eq!(array.finish(write), DONE, "{ordering}");
+        let read = array.read(b, 0, 4 * BLOCK);
+        assert!(array.finish(read).is_ok(), "{ordering}: block 2 is what the others make of it");
+        array.restart_device(DeviceId(2));
+        array.world.network.heal();
+        array.run_for(A_WHILE);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_restarted_device_still_knows_what_was_written_there_and_may_be_cut_short() {
+    for ordering in ORDERINGS {
+        let (mut array, a, b) = array(ordering, Atomicity::Consistent);
+        let before = array.write(a, 0, 4 * BLOCK);
+        assert_eq!(array.finish(before), DONE);
+        die_between_two_writes(&mut array, a);
+        // All memory is lost, of announcements and of writes.
+        for id in array.devices() {
+            array.crash(NodeId::Device(id));
+            array.restart_device(id);
+        }
+        let write = array.write(b, 2 * BLOCK, BLOCK);
+        assert_eq!(array.finish(write), DONE);
+        array.run_for(A_WHILE);
+        assert!(recomputed(&array) > 0, "{ordering}");
+        all_is_well(array);
+    }
+}
