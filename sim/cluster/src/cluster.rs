@@ -6,7 +6,7 @@
 use crate::damage;
 use crate::options::Options;
 use crate::role::Role;
-use crate::standing::Seen;
+use crate::standing::{Absences, Seen};
 use crate::surveyor::Surveyor;
 use crate::workload::Wish;
 use braid_base::{
@@ -86,6 +86,8 @@ pub struct Cluster {
     rng: Rng,
     /// What the checks remember of who was in.
     pub(crate) seen: Seen,
+    /// When devices were missed.
+    pub(crate) missed: Absences,
 }
 
 impl Cluster {
@@ -115,6 +117,7 @@ impl Cluster {
             next_tag: 1,
             rng,
             seen: Seen::default(),
+            missed: Absences::default(),
         };
         cluster.world.watch(NodeId::Monitor);
         cluster.add_monitor();
@@ -399,6 +402,7 @@ impl Cluster {
 
     /// What must be true at any moment of any run, as far as it is seen from outside.
     pub(crate) fn check_moment(&mut self) -> Result<(), Failed> {
+        self.note_absence();
         self.check_exclusion()?;
         self.check_membership()
     }
@@ -551,14 +555,15 @@ impl Cluster {
         let history = match self.options.atomicity {
             Atomicity::Implied => &self.history,
             Atomicity::Consistent => {
-                // A device takes a write for cut short when it has not heard of the host for a lease. Under a lock server's locks hosts
-                // hold on until all is written.
-                let long = match self.options.ordering.needs_lock_server() {
-                    true => Duration::MAX,
-                    false => self.options.settings.host_lease * 3 / 4,
+                // A device takes a write for cut short when it has not heard of the host for a lease, and may when it or another device has
+                // been away. Under a lock server's locks hosts hold on until all is written.
+                let long = self.options.settings.host_lease * 3 / 4;
+                let holds_on = self.options.ordering.needs_lock_server();
+                let tried_again = |begun: Time, done: Time| {
+                    !holds_on && (done.since(begun) >= long || self.missed.overlap(begun, done))
                 };
                 let layout = self.volume.layout;
-                in_parts = self.history.in_parts(long, |block| layout.locate(block).position);
+                in_parts = self.history.in_parts(tried_again, |block| layout.locate(block).position);
                 &in_parts
             }
         };
