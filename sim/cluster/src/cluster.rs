@@ -555,12 +555,12 @@ impl Cluster {
         let history = match self.options.atomicity {
             Atomicity::Implied => &self.history,
             Atomicity::Consistent => {
-                // A device takes a write for cut short when it has not heard of the host for a lease, and may when it or another device has
-                // been away. Under a lock server's locks hosts hold on until all is written.
+                // A hostwrite may be cut short and tried again when a device has been away; and without a lock server's locks, under which
+                // hosts hold on until all is written, when a device has not heard of the host for a lease.
                 let long = self.options.settings.host_lease * 3 / 4;
                 let holds_on = self.options.ordering.needs_lock_server();
                 let tried_again = |begun: Time, done: Time| {
-                    !holds_on && (done.since(begun) >= long || self.missed.overlap(begun, done))
+                    (!holds_on && done.since(begun) >= long) || self.missed.overlap(begun, done)
                 };
                 let layout = self.volume.layout;
                 in_parts = self.history.in_parts(tried_again, |block| layout.locate(block).position);
