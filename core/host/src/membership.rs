@@ -157,11 +157,11 @@ impl Host {
         alone || self.is_still_there(transaction, device)
     }
 
-    /// True if a device of its volume takes part in writes that was out at some time since the transaction was planned.
-    fn has_anybody_come_back(&self, transaction: &Transaction) -> bool {
+    /// The devices of its volume that take part in writes, and were out at some time since the transaction was planned.
+    pub(crate) fn come_back_since(&self, transaction: &Transaction) -> BTreeSet<DeviceId> {
         let takes_part = |device: &DeviceId| self.place.standing(*device).is_some_and(|held| held != Standing::Out);
-        let mut devices = transaction.volume.devices.iter().filter(|device| takes_part(device));
-        devices.any(|device| !self.is_still_there(transaction, *device))
+        let devices = transaction.volume.devices.iter().copied().filter(takes_part);
+        devices.filter(|device| !self.is_still_there(transaction, *device)).collect()
     }
 
     /// Says to the monitor that this host is there, and which devices are not.
@@ -294,7 +294,6 @@ impl Host {
         let counting: BTreeSet<_> =
             transaction.asked.iter().copied().filter(|device| self.counts(transaction, *device)).collect();
         let in_intents = transaction.mode() == WriteMode::Intent;
-        let lacks_somebody = self.has_anybody_come_back(transaction);
         let is_restore = matches!(*transaction.work, Work::Restore(_));
         let transaction = self.transactions.get_mut(&sequence).expect("just seen");
         match &mut transaction.phase {
@@ -305,8 +304,6 @@ impl Host {
             Phase::Writing { .. } if !in_intents && transaction.volume.ordering == Ordering::None => {
                 self.begin_anew(now, sequence, out);
             }
-            // What it still has to write would not be among what a device has missed that has been asked for already.
-            Phase::Writing { .. } if !in_intents && lacks_somebody => self.lose(now, sequence, None, out),
             Phase::Writing { silent, .. } if !in_intents => {
                 silent.retain(|device| counting.contains(device));
                 if silent.is_empty() {
