@@ -138,7 +138,7 @@ impl Options {
             let scheme: Scheme = "raid5:2+1".parse().expect("a scheme that there is");
             self.layout = Layout::new(scheme, 3, self.layout.unit_blocks()).expect("a ring that is wide enough");
         }
-        // Nor may two devices be missed at once, or one after the other, before what the first has left behind is mended.
+        // Nor may two devices be missed at once, or one after the other or twice, before what has been left behind is mended.
         let frail = Rng::new(self.seed ^ 0xa72).below(self.layout.devices() as u64);
         self.faults.frail = Some(DeviceId(frail as u16));
         // What may have happened in part multiplies what the checker has to try.

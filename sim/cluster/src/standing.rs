@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, Failed};
 use crate::role::Role;
-use braid_base::{Epoch, Member, Membership, NodeId, Standing, Time};
+use braid_base::{DeviceId, Epoch, Member, Membership, NodeId, Standing, Time};
 use braid_device::Service;
 use std::collections::BTreeMap;
 
@@ -38,6 +38,18 @@ impl Cluster {
             _ => {}
         }
         self.missed.now = !whole;
+    }
+
+    /// True if everybody is there, and nothing is left of a time when somebody was not: no write that began then, and nothing suspect.
+    pub(crate) fn is_calm(&self) -> bool {
+        let last = self.missed.spans.last().map_or(Time(0), |(_, end)| *end);
+        let suspects = |device: DeviceId| match self.world.machine(NodeId::Device(device)) {
+            Some(Role::Device(machine)) => machine.suspects(),
+            _ => 0,
+        };
+        self.is_whole()
+            && self.asked().all(|asked| asked.since > last)
+            && self.devices().into_iter().all(|device| suspects(device) == 0)
     }
 
     fn is_whole(&self) -> bool {
