@@ -12,9 +12,10 @@ mod status;
 mod up;
 mod volume;
 
+use crate::creation;
 use crate::failure::{Exit, Failure};
 use braid_control::ArrayFolder;
-use braid_wire::Ordering;
+use braid_wire::{Atomicity, Ordering};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -144,6 +145,12 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         Command::Sim(command) => sim::execute(command, common),
         Command::Completions(arguments) => completions::run(arguments, Cli::command()),
     }
+}
+
+/// Reads an atomicity for an argument; shells complete it.
+fn atomicity() -> impl TypedValueParser<Value = Atomicity> {
+    PossibleValuesParser::new(creation::ATOMICITIES.map(creation::atomicity_name))
+        .map(|name| creation::atomicity(&name).expect("only names of atomicities are possible"))
 }
 
 /// Reads an ordering for an argument; shells complete it.

@@ -12,6 +12,7 @@ use crate::session::Session;
 use braid_control::ArrayFolder;
 use braid_nbd::Client;
 use braid_shell::Address;
+use braid_wire::Atomicity;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -149,7 +150,7 @@ impl Lab {
         }
         let site = Site { array: index, volume: array.volumes.len() };
         let name = format!("bench-{}-{}", std::process::id(), site.volume);
-        let VolumeSettings { layout, unit, ordering, bytes } = &side.volume;
+        let VolumeSettings { layout, unit, ordering, atomicity, bytes } = &side.volume;
         let seed = self.seed ^ ((index as u64) << 32 | site.volume as u64);
         // Noted before it is made, for the same reason.
         array.volumes.push(Volume {
@@ -159,9 +160,14 @@ impl Lab {
             content: Rc::new(Content::new(*bytes, seed)),
         });
         let (layout, ordering) = (layout.to_string(), ordering.name());
+        // Another program may not know the other kind.
+        let atomicity: &[&str] = match atomicity {
+            Atomicity::Implied => &[],
+            Atomicity::Consistent => &["--atomicity", "consistent"],
+        };
         let sizes = [bytes.to_string(), unit.to_string()];
         let create = ["volume", "create", &name, "--size", &sizes[0], "--unit", &sizes[1], "--layout", &layout];
-        let made = array.command(&[&create[..], &["--ordering", ordering]].concat()).await;
+        let made = array.command(&[&create[..], &["--ordering", ordering], atomicity].concat()).await;
         if made.as_ref().is_err_and(|failure| failure.code == "volume-exists") {
             // It is not ours, so it is not ours to delete.
             array.volumes.pop();

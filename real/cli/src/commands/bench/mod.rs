@@ -22,7 +22,7 @@ mod statistics;
 
 pub use lab::CHILD_OF;
 
-use crate::commands::{Common, ordering, size};
+use crate::commands::{Common, atomicity, ordering, size};
 use crate::creation;
 use crate::failure::Failure;
 use crate::observed::cpu_micros;
@@ -31,7 +31,7 @@ use crate::session::HEARTBEAT;
 use crate::signals::Signals;
 use braid_base::Rng;
 use braid_layout::Scheme;
-use braid_wire::Ordering;
+use braid_wire::{Atomicity, Ordering};
 use figures::Figures;
 use lab::{Lab, Place, Site};
 use load::{drive, fill};
@@ -57,6 +57,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 ///   braid bench --reads 0 --size 4GiB --seconds 20      random writes
 ///   braid bench --reads 0 --block 1MiB --pattern sequential --depth 4 --through nbd
 ///   braid bench --reads 70 --versus ordering=none       what keeping hosts apart costs
+///   braid bench --reads 0 --versus atomicity=consistent what writes cost that are whole or not at all
 ///   braid bench --through direct --versus through=nbd   what NBD costs
 ///   braid bench --versus binary=/path/to/other/braid    whether another build is faster, through NBD
 ///   braid bench --array /srv/a --clients 4 --json       four hosts on an array of yours, for programs
@@ -84,6 +85,9 @@ pub struct Arguments {
     /// How hosts are kept apart: docs/orderings.md
     #[arg(long, value_parser = ordering(), default_value = "timestamp", help_heading = "Array")]
     ordering: Ordering,
+    /// What a failure may leave of a write: docs/invariants.md
+    #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND", help_heading = "Array")]
+    atomicity: Atomicity,
     /// Usable size of the volume
     #[arg(long, value_parser = size, default_value = "1GiB", help_heading = "Array")]
     size: u64,
@@ -122,7 +126,7 @@ pub struct Arguments {
     #[arg(long, help_heading = "Load")]
     seed: Option<u64>,
 
-    /// Compare with another side, which differs in this; may be given more than once: through, ordering, layout, unit, size,
+    /// Compare with another side, which differs in this; may be given more than once: through, ordering, atomicity, layout, unit, size,
     /// in-process, processes, devices, binary, reads, block, block-max, pattern, depth, clients
     #[arg(long, value_name = "SETTING=VALUE", help_heading = "Comparison")]
     versus: Vec<Change>,
@@ -177,6 +181,7 @@ impl Arguments {
                 layout: self.layout.unwrap_or(layout),
                 unit: self.unit.unwrap_or(unit),
                 ordering: self.ordering,
+                atomicity: self.atomicity,
                 bytes: self.size,
             },
             load: LoadSettings {

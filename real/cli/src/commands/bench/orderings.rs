@@ -12,7 +12,7 @@ use crate::output::{self, table};
 use crate::signals::Signals;
 use braid_base::Rng;
 use braid_layout::Scheme;
-use braid_wire::Ordering;
+use braid_wire::{Atomicity, Ordering};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -118,6 +118,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             layout: arguments.layout.unwrap_or(layout),
             unit: arguments.unit.unwrap_or(unit),
             ordering,
+            atomicity: Atomicity::Implied,
             bytes: arguments.size,
         },
         load: LoadSettings {

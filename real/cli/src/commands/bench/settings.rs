@@ -6,7 +6,7 @@ use braid_base::BLOCK_BYTES;
 use braid_base::limits::TRANSACTION_BYTES_MAX;
 use braid_base::units::{format_size, parse_size};
 use braid_layout::Scheme;
-use braid_wire::{Ordering, UnknownOrdering};
+use braid_wire::{Atomicity, Ordering, UnknownOrdering};
 use serde_json::json;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -42,6 +42,8 @@ pub struct VolumeSettings {
     pub unit: u64,
     /// How hosts are kept apart.
     pub ordering: Ordering,
+    /// What a failure may leave of a write.
+    pub atomicity: Atomicity,
     /// Its usable size in bytes.
     pub bytes: u64,
 }
@@ -98,7 +100,7 @@ const CLIENTS_MAX: u16 = 64;
 const DEPTH_MAX: u16 = 1024;
 
 /// The settings that can be changed, for messages.
-const CHANGEABLE: &str = "through, ordering, layout, unit, size, in-process, processes, devices, binary, reads, block, \
+const CHANGEABLE: &str = "through, ordering, atomicity, layout, unit, size, in-process, processes, devices, binary, reads, block, \
                           block-max, pattern, depth or clients";
 
 impl Settings {
@@ -143,6 +145,7 @@ impl Settings {
             "layout": volume.layout.to_string(),
             "unit": volume.unit,
             "ordering": volume.ordering.name(),
+            "atomicity": creation::atomicity_name(volume.atomicity),
             "size": volume.bytes,
             "through": load.through.name(),
             "reads": load.reads,
@@ -161,12 +164,13 @@ impl std::fmt::Display for Settings {
         let place = if array.in_process { "one process" } else { "processes" };
         writeln!(
             f,
-            "{} devices in {place}; volume of {}: {}, stripe unit {}, ordering {}",
+            "{} devices in {place}; volume of {}: {}, stripe unit {}, ordering {}, atomicity {}",
             array.devices,
             format_size(volume.bytes),
             volume.layout,
             format_size(volume.unit),
-            volume.ordering.name()
+            volume.ordering.name(),
+            creation::atomicity_name(volume.atomicity)
         )?;
         let sizes = match load.block == load.block_max {
             true => format_size(load.block),
@@ -228,6 +232,11 @@ impl Change {
             }
             "block-max" => load.block_max = size(value)?,
             "ordering" => volume.ordering = value.parse().map_err(|error: UnknownOrdering| error.to_string())?,
+            "atomicity" => {
+                volume.atomicity = creation::atomicity(value).ok_or_else(|| {
+                    format!("'{value}' is none of {}", creation::ATOMICITIES.map(creation::atomicity_name).join(", "))
+                })?;
+            }
             "layout" => volume.layout = value.parse().map_err(|error: braid_layout::SchemeError| error.to_string())?,
             "unit" => volume.unit = size(value)?,
             "size" => volume.bytes = size(value)?,
@@ -256,6 +265,7 @@ impl FromStr for Change {
                 layout: Scheme::Raid0 { data: 1 },
                 unit: 0,
                 ordering: Ordering::Timestamp,
+                atomicity: Atomicity::Implied,
                 bytes: 0,
             },
             load: LoadSettings {
@@ -306,6 +316,7 @@ mod tests {
                 layout: Scheme::Raid5 { data: 4 },
                 unit: 64 << 10,
                 ordering: Ordering::Timestamp,
+                atomicity: Atomicity::Implied,
                 bytes: 1 << 30,
             },
             load: LoadSettings {
@@ -337,6 +348,7 @@ mod tests {
             "block=8KiB",
             "block-max=16KiB",
             "ordering=none",
+            "atomicity=consistent",
             "layout=raid1:2",
             "unit=16KiB",
             "size=1MiB",
@@ -368,6 +380,7 @@ mod tests {
             ("speed=11", "ordering"),
             ("", "ordering"),
             ("ordering=random", "timestamp"),
+            ("atomicity=some", "implied"),
             ("through=wire", "nbd"),
             ("depth=many", "many"),
             ("unit=big", "KiB"),

@@ -1,6 +1,6 @@
 //! `braid volume create`.
 
-use crate::commands::{Common, ordering, size};
+use crate::commands::{Common, atomicity, ordering, size};
 use crate::failure::Failure;
 use crate::session::{Session, require_up};
 use crate::volumes::{self, Plan};
@@ -8,7 +8,6 @@ use crate::{creation, output};
 use braid_base::units::format_size;
 use braid_layout::{Atomicity, Scheme};
 use braid_wire::Ordering;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -37,12 +36,6 @@ pub struct Arguments {
     /// What a failure may leave of a write: all of it or nothing, or anything of it, with parity put right later
     #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND")]
     atomicity: Atomicity,
-}
-
-/// Reads an atomicity for an argument; shells complete it.
-fn atomicity() -> impl TypedValueParser<Value = Atomicity> {
-    PossibleValuesParser::new(creation::ATOMICITIES.map(creation::atomicity_name))
-        .map(|name| creation::atomicity(&name).expect("only names of atomicities are possible"))
 }
 
 /// Makes it.
