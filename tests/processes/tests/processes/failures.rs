@@ -322,3 +322,42 @@ fn a_volume_without_redundancy_waits_for_each_of_its_devices() {
     array.await_volume(1, "healthy");
     assert!(client.read(0, content.len()).expect("nothing of it was lost") == content);
 }
+
+#[test]
+fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a_host_failed() {
+    for ordering in ["timestamp", "callback-lock"] {
+        let array = Array::small();
+        let (host, other) = array.host();
+        let create = ["volume", "create", "v", "--size", "8MiB", "--atomicity", "consistent", "--ordering", ordering];
+        let own = text(&array.braid(&create).done().json()["nbd"]);
+        let other = other.replace("vol0", "v");
+        let load = Load::start(plan(&[&own, &other]));
+        load.go_on();
+        load.take_longest();
+        signal(array.device_pid(2), Signal::STOP);
+        array.await_volume(1, "degraded");
+        assert_goes_on(&load, &format!("{ordering}: device 2 stands still"));
+        signal(array.device_pid(2), Signal::CONT);
+        array.await_volume(1, "healthy");
+        array.kill_device(3);
+        assert_goes_on(&load, &format!("{ordering}: device 3 was killed"));
+        let mut record = load.stop();
+        record.verify(&other);
+        array.assert_sound("v");
+
+        Client::open(&own).trim(0, 8 << 20).expect("space can be given back");
+        let load = Load::start(Plan { hosts_may_go: true, ..plan(&[&own, &other]) });
+        load.go_on();
+        host.kill();
+        load.go_on_through(0);
+        load.go_on_through(0);
+        // What the dead host had begun may be there in part.
+        drop(load.stop());
+        let mut left = 100;
+        while number(&array.braid(&["volume", "check", "v"]).done().json()["bad"]) > 0 && left > 0 {
+            left -= 1;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        array.assert_sound("v");
+    }
+}
