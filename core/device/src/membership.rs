@@ -32,7 +32,10 @@ pub(crate) struct Place {
     fixed: bool,
     /// Until when it may serve.
     lease_until: Option<Time>,
+    first_renewal: Option<Time>,
     last_renewal: Option<Time>,
+    /// The latest epoch that it has asked for, since it was told of it.
+    sought: Epoch,
 }
 
 impl Place {
@@ -80,6 +83,7 @@ impl Device {
 
     /// Says to the monitor that it is there, and by which epoch it lives.
     pub(crate) fn renew(&mut self, now: Now, out: &mut Effects) {
+        self.place.first_renewal.get_or_insert(now.time);
         self.place.last_renewal = Some(now.time);
         let command = MonitorCommand::Renew { sent: now.time, silent: Vec::new() };
         let request = MonitorRequest { epoch: self.place.epoch(), command };
@@ -115,17 +119,29 @@ impl Device {
             // One after the other: it is told again. The lease is one for the later epoch, and must not serve the earlier.
             return self.ignore(Ignored::InProgress, out);
         }
-        if let MonitorReply::Lease { sent } = answer.reply
-            && sent <= now.time
-        {
-            // Counted from when it was asked for, so that no delay on the way makes it longer.
-            let until = sent.after(self.config.settings.device_lease);
-            self.place.lease_until = self.place.lease_until.max(Some(until));
-        }
+        let in_this_life = |sent: Time| sent <= now.time && self.place.first_renewal.is_some_and(|first| first <= sent);
+        let leased = match answer.reply {
+            MonitorReply::Lease { sent } => Some(sent).filter(|sent| in_this_life(*sent)),
+            _ => None,
+        };
+        let Some(sent) = leased else { return self.seek(now, news.map(|membership| membership.epoch), out) };
+        // Counted from when it was asked for, so that no delay on the way makes it longer.
+        let until = sent.after(self.config.settings.device_lease);
+        self.place.lease_until = self.place.lease_until.max(Some(until));
         let Some(membership) = news else { return };
         let ticket = self.ticket(Ticket::Adopt);
         self.store.adopt(ticket, membership.clone(), out);
         self.place.adopting = Some(membership);
+    }
+
+    /// It hears of a later epoch, and has yet to ask by whose leave it lives by that: it takes over none but with a lease. The monitor
+    /// gives that to a device which has just said what its disk has; one whose disk is older than it should be would hide that
+    /// by adopting what is told to everybody.
+    fn seek(&mut self, now: Now, told: Option<Epoch>, out: &mut Effects) {
+        if let Some(epoch) = told.filter(|epoch| *epoch > self.place.sought) {
+            self.place.sought = epoch;
+            self.renew(now, out);
+        }
     }
 
     /// A membership is durable; the store has dropped these intents, since the device was out.

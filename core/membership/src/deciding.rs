@@ -34,8 +34,18 @@ impl Monitor {
                 self.fenced_since = next.epoch;
             }
             self.counters.epochs += 1;
-            self.record.update(Recorded { array: self.config.array, membership: next }, out);
         }
+        // Which epochs devices live by is noted besides, and makes none.
+        let membership = if changed { next } else { durable };
+        let lived_by = self.lived_by();
+        self.record.update(Recorded { array: self.config.array, membership, lived_by }, out);
+    }
+
+    /// Of each device, the latest epoch that it was heard to live by.
+    fn lived_by(&self) -> Vec<Epoch> {
+        let noted = self.record.durable();
+        let members = noted.membership.members.iter().map(|member| member.device);
+        members.map(|device| noted.lived_by(device).max(self.devices[&device].epoch)).collect()
     }
 
     /// Devices that were on their way back, and are gone again: nobody needed them.
@@ -154,11 +164,13 @@ impl Monitor {
         }
     }
 
-    /// A helper says that a device has what it missed.
+    /// A helper says that a device has what it missed. The device must have said that it lives by an epoch since its return, too: so
+    /// one that is in has that on its disk, even if there was nothing to be brought to it.
     pub(crate) fn on_caught_up(&mut self, device: DeviceId, since: Epoch) -> bool {
         let member = self.membership().member(device);
         let is_news =
-            member.is_some_and(|member| member.since == since && matches!(member.standing, Standing::Returning { .. }));
+            member.is_some_and(|member| member.since == since && matches!(member.standing, Standing::Returning { .. }))
+                && self.devices[&device].epoch >= since;
         if is_news {
             self.caught_up.insert(device);
             self.decide_now = true;

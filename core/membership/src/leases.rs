@@ -23,6 +23,9 @@ pub struct DeviceLease {
     pub epoch: Epoch,
     /// Until when its lease runs, by the monitor's clock; none if it has none.
     pub runs_until: Option<Time>,
+    /// Its disk lives by this epoch, and this device has lived by a later one: so it is an older disk, or an empty one if that is
+    /// zero. It is not let in.
+    pub outdated: Option<Epoch>,
 }
 
 /// A device, as the monitor sees it.
@@ -32,6 +35,8 @@ pub(crate) struct Device {
     pub heard: Option<Time>,
     /// The highest epoch that it said it lives by: durable there, so it never goes back.
     pub epoch: Epoch,
+    /// It lately said an earlier one than is on record: its disk is older, or empty. It lacks what nobody would bring it.
+    pub outdated: Option<Epoch>,
     lease: Option<Lease>,
     /// Since when many hosts have said that it does not answer them.
     pub suspected: Option<Time>,
@@ -57,6 +62,7 @@ impl Device {
         Device {
             heard: None,
             epoch: Epoch(0),
+            outdated: None,
             lease: None,
             suspected: None,
             refused: false,
@@ -82,7 +88,8 @@ impl Device {
     /// after the other when that is over.
     pub fn is_steady(&self, now: Time, settings: &Settings) -> bool {
         let for_long = |lease: Lease| now.since(lease.since) >= settings.heartbeat * 2;
-        self.may_serve(now) && self.lease.is_some_and(for_long) && self.was_heard_within(settings.heartbeat * 4, now)
+        let heard = self.outdated.is_none() && self.was_heard_within(settings.heartbeat * 4, now);
+        heard && self.may_serve(now) && self.lease.is_some_and(for_long)
     }
 
     /// True if it renewed no longer ago.
@@ -102,7 +109,8 @@ impl Device {
 
     /// True if it may come back.
     pub fn may_return(&self, now: Time, settings: &Settings) -> bool {
-        now >= self.taken_out.after(self.wait) && self.was_heard_within(settings.heartbeat * 2, now)
+        let heard = self.outdated.is_none() && self.was_heard_within(settings.heartbeat * 2, now);
+        heard && now >= self.taken_out.after(self.wait)
     }
 
     /// It is back. It has no lease yet, but the time to ask for one.
@@ -124,6 +132,7 @@ pub(crate) fn shown(devices: &BTreeMap<DeviceId, Device>, now: Time) -> impl Ite
         heard: known.heard,
         epoch: known.epoch,
         runs_until: known.lease.map(|lease| lease.until).filter(|until| now < *until),
+        outdated: known.outdated,
     })
 }
 

@@ -129,6 +129,30 @@ fn a_new_device_asks_who_is_in_and_serves_nobody_before_it_knows() {
     assert!(bench.device.has_lease(bench.now.time));
 }
 
+/// Its disk may be older than it should be: the monitor, which is told what it has, has to say whether it may.
+#[test]
+fn a_membership_is_taken_over_with_a_lease_that_was_asked_for_in_this_life_and_with_nothing_else() {
+    let mut bench = Bench::with_monitor();
+    bench.pass(MOMENT * 100);
+    let before = bench.now.time;
+    bench.renewals.clear();
+    let second = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    let mut third = second.clone();
+    third.epoch = second.epoch.next();
+    for (news, renewals) in [(&second, 1), (&second, 1), (&third, 2), (&second, 2)] {
+        bench.tell_only(news);
+        assert_eq!((bench.epoch_told(), bench.renewals.len()), (Some(EPOCH), renewals), "it asks, once for each");
+    }
+    bench.restart();
+    bench.pass(MOMENT);
+    bench.tell_late(Some(third.clone()), before);
+    assert_eq!(bench.device.membership().map(|membership| membership.epoch), Some(EPOCH));
+    assert!(!bench.device.has_lease(bench.now.time), "that was granted to its last life");
+    bench.tell(Some(third.clone()));
+    assert_eq!(bench.device.membership(), Some(&third));
+    assert!(bench.device.has_lease(bench.now.time));
+}
+
 #[test]
 fn it_lives_by_an_epoch_when_that_is_durable_and_serves_nobody_meanwhile() {
     let mut bench = Bench::with_monitor();
