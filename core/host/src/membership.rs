@@ -22,7 +22,7 @@ const HASTE: Duration = Duration::from_millis(20);
 /// Before it knows a membership, it asks so many times as often as later.
 const STARTING: u32 = 10;
 /// A device that has not been heard for so many heartbeats is named to the monitor.
-const HEARTBEATS_MISSED: u32 = 4;
+const HEARTBEATS_MISSED: u32 = 2;
 
 /// The array's membership, as a host knows it.
 #[derive(Clone, Debug, Default)]
@@ -34,8 +34,8 @@ pub(crate) struct Place {
     away: BTreeSet<DeviceId>,
     /// Counts the changes of all that.
     view: u64,
-    /// When this view was taken.
-    since: Time,
+    /// When the first membership came: devices are asked since then.
+    began: Option<Time>,
     last_asked: Option<Time>,
     /// Requests to keep hosts out, by their tickets.
     fences: BTreeMap<u64, PendingFence>,
@@ -173,10 +173,10 @@ impl Host {
     fn ask_monitor(&mut self, now: Now, out: &mut Effects) {
         self.place.last_asked = Some(now.time);
         let patience = self.config.settings.heartbeat * HEARTBEATS_MISSED;
-        let heard = |last: Option<Time>| last.unwrap_or(Time(0)).max(self.place.since);
-        let silent = |device: &DeviceId| now.time.since(heard(self.links[device].last_heard)) > patience;
-        let there = |device: &DeviceId| self.place.standing(*device).is_some_and(|held| held != Standing::Out);
-        let silent = self.links.keys().copied().filter(|device| there(device) && silent(device)).collect();
+        // All are asked whether they are there, those that are out as well: nobody lets in one that hosts can't reach.
+        let heard = |device: &DeviceId| self.links[device].last_heard.or(self.place.began);
+        let silent = |device: &DeviceId| heard(device).is_some_and(|heard| now.time.since(heard) > patience);
+        let silent = self.links.keys().copied().filter(silent).collect();
         self.tell_monitor(MonitorCommand::Renew { sent: now.time, silent }, out);
         for (ticket, fence) in &self.place.fences {
             let (ticket, below, except) = (*ticket, fence.below, fence.except.clone());
@@ -249,7 +249,7 @@ impl Host {
         let fenced = membership.fence.refuses(self.config.generation);
         let before = self.place.membership.replace(membership);
         self.place.view += 1;
-        self.place.since = now.time;
+        self.place.began.get_or_insert(now.time);
         self.counters.epochs += 1;
         if fenced {
             return self.on_fenced(now, out);

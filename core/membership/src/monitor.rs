@@ -208,8 +208,8 @@ impl Monitor {
             return self.ignore(Ignored::NotStarted, out);
         }
         match (from, command) {
-            (NodeId::Device(device), MonitorCommand::Renew { sent, .. }) => {
-                self.on_device(now, device, epoch, sent, out);
+            (NodeId::Device(device), MonitorCommand::Renew { sent, silent }) => {
+                self.on_device(now, device, epoch, (sent, silent.contains(&device)), out);
             }
             (NodeId::Device(_), _) => self.ignore(Ignored::NotForUs, out),
             (_, MonitorCommand::Renew { sent, silent }) => {
@@ -237,7 +237,8 @@ impl Monitor {
         }
     }
 
-    fn on_device(&mut self, now: Now, device: DeviceId, epoch: Epoch, sent: Time, out: &mut Effects) {
+    /// A device renews, and may say that it is of no use: then its lease is not prolonged, so that it is soon done without.
+    fn on_device(&mut self, now: Now, device: DeviceId, epoch: Epoch, (sent, unable): (Time, bool), out: &mut Effects) {
         let ours = self.membership().epoch;
         if !self.devices.contains_key(&device) {
             return self.ignore(Ignored::NotForUs, out);
@@ -251,10 +252,11 @@ impl Monitor {
         known.heard = Some(now.time);
         known.epoch = known.epoch.max(epoch);
         known.outdated = is_outdated.then_some(epoch);
+        known.unable = unable;
         let reply = if is_outdated {
             self.counters.outdated += 1;
             MonitorReply::Changed
-        } else if may_have_lease && !known.refused {
+        } else if may_have_lease && !known.refused && !unable {
             known.grant(now.time, &self.config.settings);
             self.counters.leases += 1;
             MonitorReply::Lease { sent }
@@ -316,7 +318,10 @@ impl Monitor {
         self.hosts.forget_silent(now.time, settings);
         self.suspect(now);
         self.decide_now = true;
-        self.next_patrol = Some(now.time.after(self.patrol_interval()));
+        // A lease that runs out before the next one is looked at in time: users wait for that.
+        let next = now.time.after(self.patrol_interval());
+        let ends = self.devices.values().filter_map(Device::lease_ends).filter(|end| *end > now.time);
+        self.next_patrol = Some(ends.fold(next, Time::min));
     }
 
     fn give_up(&mut self, error: MonitorError) {

@@ -27,7 +27,10 @@ fn a_new_array_of_empty_disks_is_let_in_one_after_the_other() {
     let mut bench = Bench::of(5);
     for number in ALL {
         assert!(bench.gets_lease(device(number)), "nobody has lived by anything yet");
-        assert!(bench.gets_lease(device(number)), "its first answer was lost, or it died before it had adopted what it was told");
+        assert!(
+            bench.gets_lease(device(number)),
+            "its first answer was lost, or it died before it had adopted what it was told"
+        );
     }
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
     assert!(ALL.iter().all(|number| outdated(&bench, *number).is_none()));
