@@ -36,6 +36,8 @@ pub(crate) struct Place {
     view: u64,
     /// When the first membership came: devices are asked since then.
     began: Option<Time>,
+    /// When the epoch that it lives by came.
+    since: Time,
     last_asked: Option<Time>,
     /// Requests to keep hosts out, by their tickets.
     fences: BTreeMap<u64, PendingFence>,
@@ -244,12 +246,35 @@ impl Host {
         }
     }
 
+    /// A device lives by an earlier epoch, and so took nothing of what it was sent in this one. It is asked again soon, while the epoch is
+    /// new: what it did not take need not wait until it is sent again anyhow.
+    pub(crate) fn await_adoption(&mut self, now: Now, device: DeviceId) {
+        let is_new = now.time.since(self.place.since) <= self.config.settings.resend_max;
+        if is_new && self.place.standing(device).is_some_and(|standing| standing != Standing::Out) {
+            self.links.get_mut(&device).expect("it has answered").behind = true;
+            self.timers.set(Timer::Heartbeat(device), now.time.after(HASTE));
+        }
+    }
+
+    /// A device that was behind has taken over the epoch: now it takes what waits for it.
+    pub(crate) fn on_adoption(&mut self, now: Now, device: DeviceId) {
+        self.links.get_mut(&device).expect("it has answered").behind = false;
+        let waiting = self.transactions.iter().filter(|(_, transaction)| transaction.awaits(device));
+        let resends = waiting.map(|(sequence, _)| Timer::Resend(*sequence));
+        let resends = resends.chain(self.resolutions.keys().map(|id| Timer::Resolve(*id)));
+        let resends: Vec<_> = resends.filter(|timer| self.timers.deadline_of(*timer).is_some()).collect();
+        for timer in resends {
+            self.timers.set(timer, now.time);
+        }
+    }
+
     /// Another epoch begins.
     fn on_membership(&mut self, now: Now, membership: Membership, out: &mut Effects) {
         let fenced = membership.fence.refuses(self.config.generation);
         let before = self.place.membership.replace(membership);
         self.place.view += 1;
         self.place.began.get_or_insert(now.time);
+        self.place.since = now.time;
         self.counters.epochs += 1;
         if fenced {
             return self.on_fenced(now, out);

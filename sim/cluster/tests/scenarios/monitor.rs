@@ -253,6 +253,23 @@ fn a_device_that_hears_nobody_costs_users_a_lease_and_a_second() {
     }
 }
 
+/// Requests in a new epoch come to devices that have yet to take it over: they are not sent again only half a second later.
+#[test]
+fn an_epoch_costs_users_no_more_than_it_takes_all_devices_to_take_it_over() {
+    for ordering in KEPT_APART {
+        let (mut array, a, _) = array_by(ordering);
+        fill(&mut array, a);
+        array.crash(device(4));
+        let longest = write_for(&mut array, a, Duration::from_secs(8));
+        assert!(longest < Duration::from_millis(4_600), "{ordering}: {longest:?}");
+        array.restart_device(DeviceId(4));
+        let longest = write_for(&mut array, a, Duration::from_secs(8));
+        assert!(longest < Duration::from_millis(150), "{ordering}: {longest:?}");
+        assert_eq!(standing(&array, 4), Some(Standing::In));
+        all_is_well(array);
+    }
+}
+
 #[test]
 fn a_device_that_hosts_cannot_reach_costs_them_one_pause_however_long_that_lasts() {
     for back_too in [false, true] {
@@ -333,7 +350,9 @@ fn a_device_that_finds_no_space_on_its_return_is_done_without_until_it_does() {
     assert!(epoch(&array) - begun < 20, "it comes back later each time: {}", epoch(&array) - begun);
     array.world.disk_mut(device(2)).expect("it has one").set_full(false);
     wait_in(&mut array, 2);
-    all_is_well(array);
+    for number in 0..100 {
+        content(&mut array, a, number * stripe, stripe);
+    }
 }
 
 #[test]
