@@ -201,6 +201,9 @@ impl Device {
         }
         if !self.has_lease(now.time) {
             self.ask_for_news(now, out);
+            if matches!(request.command, Command::Heartbeat) {
+                self.show_up(host, out);
+            }
             return self.ignore(Ignored::NoLease, out);
         }
         if request.epoch > self.place.epoch() {

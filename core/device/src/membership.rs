@@ -13,13 +13,19 @@ use braid_base::{
     DeviceId, Epoch, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId,
 };
 use braid_machine::{Effects, Ignored};
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
+use braid_wire::{
+    Answer, Failure, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Rejection, Reply,
+};
 use std::time::Duration;
 
 /// The least time between two renewals that are sent because something is amiss.
 const HASTE: Duration = Duration::from_millis(20);
 /// Before it knows a membership, it asks so many times as often as later.
 const STARTING: u32 = 10;
+/// It asks so many times as often while it has no answer.
+const UNANSWERED: u32 = 2;
+/// Leases for whose length it says that it is not able, once it has failed.
+const FAILED: u32 = 2;
 
 /// A device's place in the array.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +38,18 @@ pub(crate) struct Place {
     fixed: bool,
     /// Until when it may serve.
     lease_until: Option<Time>,
+    first_renewal: Option<Time>,
     last_renewal: Option<Time>,
+    /// The latest epoch that it has asked for, since it was told of it.
+    sought: Epoch,
+    /// When the monitor was last heard, in this life.
+    heard: Option<Time>,
+    /// It has last said that it hears nothing.
+    said_deaf: bool,
+    /// A write has failed here while it was returning.
+    failed: bool,
+    /// It says so until then.
+    unable_until: Option<Time>,
 }
 
 impl Place {
@@ -78,12 +95,38 @@ impl Device {
         returning && self.store.object(object).is_some_and(|object| object.redundant)
     }
 
-    /// Says to the monitor that it is there, and by which epoch it lives.
+    /// Says to the monitor that it is there, by which epoch it lives, and whether it is of use.
     pub(crate) fn renew(&mut self, now: Now, out: &mut Effects) {
-        self.place.last_renewal = Some(now.time);
-        let command = MonitorCommand::Renew { sent: now.time, silent: Vec::new() };
+        let settings = &self.config.settings;
+        let place = &mut self.place;
+        let first = *place.first_renewal.get_or_insert(now.time);
+        place.last_renewal = Some(now.time);
+        if std::mem::take(&mut place.failed) {
+            place.unable_until = Some(now.time.after(settings.device_lease * FAILED));
+        }
+        // An answer a little late is none that is lost.
+        let patience = settings.heartbeat + settings.heartbeat / 4;
+        place.said_deaf = now.time.since(place.heard.unwrap_or(first)) > patience;
+        let is_unable = place.said_deaf || place.unable_until.is_some_and(|until| now.time < until);
+        let silent = if is_unable { vec![self.config.store.device] } else { Vec::new() };
+        let command = MonitorCommand::Renew { sent: now.time, silent };
         let request = MonitorRequest { epoch: self.place.epoch(), command };
         out.send(NodeId::Monitor, Message::MonitorRequest(request));
+    }
+
+    /// A request has failed. While it returns, that is for the monitor to know: hosts try the same again and again, and users wait for
+    /// what others could do without it. Of one that is in, users are told.
+    pub(crate) fn note_failure(&mut self, failure: Failure) {
+        let is_its_disk = matches!(failure, Failure::NoSpace | Failure::Disk);
+        self.place.failed |= is_its_disk && matches!(self.standing(), Some(Standing::Returning { .. }));
+    }
+
+    /// Lets a host that asks know that it can be reached, though it may not serve.
+    pub(crate) fn show_up(&mut self, host: Generation, out: &mut Effects) {
+        self.counters.messages_sent += 1;
+        let epoch = self.place.epoch();
+        let reply = Reply::Rejected { rejection: Rejection::WrongEpoch { current: epoch } };
+        out.send(NodeId::Host(host), Message::Answer(Answer { epoch, confirmed: Vec::new(), reply }));
     }
 
     /// Somebody lives by a later epoch: so there is news.
@@ -101,7 +144,13 @@ impl Device {
         }
         // Who has no membership yet is just starting, and so perhaps is the monitor.
         let heartbeat = self.config.settings.heartbeat;
-        let wait = if self.place.adopted.is_some() { heartbeat } else { heartbeat / STARTING };
+        let wait = if self.place.adopted.is_none() {
+            heartbeat / STARTING
+        } else if self.place.heard < self.place.last_renewal {
+            heartbeat / UNANSWERED
+        } else {
+            heartbeat
+        };
         Some(self.place.last_renewal.map_or(Time(0), |last| last.after(wait)))
     }
 
@@ -109,23 +158,40 @@ impl Device {
         if self.service != Service::Serving || self.place.fixed {
             return self.ignore(Ignored::NotStarted, out);
         }
+        self.place.heard = Some(now.time);
+        if self.place.said_deaf {
+            // Not any more; and no lease came for what it had said.
+            self.renew(now, out);
+        }
         let known = self.place.adopting.as_ref().map_or(self.place.epoch(), |membership| membership.epoch);
         let news = answer.membership.filter(|membership| membership.epoch > known);
         if news.is_some() && self.place.adopting.is_some() {
             // One after the other: it is told again. The lease is one for the later epoch, and must not serve the earlier.
             return self.ignore(Ignored::InProgress, out);
         }
-        if let MonitorReply::Lease { sent } = answer.reply
-            && sent <= now.time
-        {
-            // Counted from when it was asked for, so that no delay on the way makes it longer.
-            let until = sent.after(self.config.settings.device_lease);
-            self.place.lease_until = self.place.lease_until.max(Some(until));
-        }
+        let in_this_life = |sent: Time| sent <= now.time && self.place.first_renewal.is_some_and(|first| first <= sent);
+        let leased = match answer.reply {
+            MonitorReply::Lease { sent } => Some(sent).filter(|sent| in_this_life(*sent)),
+            _ => None,
+        };
+        let Some(sent) = leased else { return self.seek(now, news.map(|membership| membership.epoch), out) };
+        // Counted from when it was asked for, so that no delay on the way makes it longer.
+        let until = sent.after(self.config.settings.device_lease);
+        self.place.lease_until = self.place.lease_until.max(Some(until));
         let Some(membership) = news else { return };
         let ticket = self.ticket(Ticket::Adopt);
         self.store.adopt(ticket, membership.clone(), out);
         self.place.adopting = Some(membership);
+    }
+
+    /// It hears of a later epoch, and has yet to ask by whose leave it lives by that: it takes over none but with a lease. The monitor
+    /// gives that to a device which has just said what its disk has; one whose disk is older than it should be would hide that
+    /// by adopting what is told to everybody.
+    fn seek(&mut self, now: Now, told: Option<Epoch>, out: &mut Effects) {
+        if let Some(epoch) = told.filter(|epoch| *epoch > self.place.sought) {
+            self.place.sought = epoch;
+            self.renew(now, out);
+        }
     }
 
     /// A membership is durable; the store has dropped these intents, since the device was out.

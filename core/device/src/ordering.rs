@@ -427,6 +427,7 @@ impl Device {
     }
 
     pub(crate) fn fail(&mut self, transaction: TransactionId, step: Step, failure: Failure, out: &mut Effects) {
+        self.note_failure(failure);
         self.answer(transaction.host, Reply::Failed { transaction, step, failure }, out);
     }
 

@@ -271,6 +271,9 @@ impl Host {
         }
         match reply {
             Reply::Heartbeat { orphans, suspects } => {
+                if self.links[&device].behind {
+                    self.on_adoption(now, device);
+                }
                 self.on_orphans(now, orphans, out);
                 self.on_suspects(now, device, suspects, out);
             }
@@ -318,6 +321,7 @@ impl Host {
         match rejection {
             Rejection::Fenced => self.on_fenced(now, out),
             // A device that lives by an earlier epoch asks for news itself.
+            Rejection::WrongEpoch { current } if current < self.place.epoch() => self.await_adoption(now, device),
             Rejection::WrongEpoch { current } if current > self.place.epoch() => self.ask_for_news(now, out),
             Rejection::WrongEpoch { .. } => {}
             Rejection::TooManyHosts => {

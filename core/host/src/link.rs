@@ -22,6 +22,8 @@ pub struct Link {
     pub requests: u64,
     /// When the device was last heard.
     pub last_heard: Option<Time>,
+    /// It has said that it lives by an earlier epoch than this host.
+    pub behind: bool,
 }
 
 impl Link {

@@ -22,7 +22,7 @@ const HASTE: Duration = Duration::from_millis(20);
 /// Before it knows a membership, it asks so many times as often as later.
 const STARTING: u32 = 10;
 /// A device that has not been heard for so many heartbeats is named to the monitor.
-const HEARTBEATS_MISSED: u32 = 4;
+const HEARTBEATS_MISSED: u32 = 2;
 
 /// The array's membership, as a host knows it.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,9 @@ pub(crate) struct Place {
     away: BTreeSet<DeviceId>,
     /// Counts the changes of all that.
     view: u64,
-    /// When this view was taken.
+    /// When the first membership came: devices are asked since then.
+    began: Option<Time>,
+    /// When the epoch that it lives by came.
     since: Time,
     last_asked: Option<Time>,
     /// Requests to keep hosts out, by their tickets.
@@ -181,10 +183,10 @@ impl Host {
     fn ask_monitor(&mut self, now: Now, out: &mut Effects) {
         self.place.last_asked = Some(now.time);
         let patience = self.config.settings.heartbeat * HEARTBEATS_MISSED;
-        let heard = |last: Option<Time>| last.unwrap_or(Time(0)).max(self.place.since);
-        let silent = |device: &DeviceId| now.time.since(heard(self.links[device].last_heard)) > patience;
-        let there = |device: &DeviceId| self.place.standing(*device).is_some_and(|held| held != Standing::Out);
-        let silent = self.links.keys().copied().filter(|device| there(device) && silent(device)).collect();
+        // All are asked whether they are there, those that are out as well: nobody lets in one that hosts can't reach.
+        let heard = |device: &DeviceId| self.links[device].last_heard.or(self.place.began);
+        let silent = |device: &DeviceId| heard(device).is_some_and(|heard| now.time.since(heard) > patience);
+        let silent = self.links.keys().copied().filter(silent).collect();
         self.tell_monitor(MonitorCommand::Renew { sent: now.time, silent }, out);
         for (ticket, fence) in &self.place.fences {
             let (ticket, below, except) = (*ticket, fence.below, fence.except.clone());
@@ -252,11 +254,34 @@ impl Host {
         }
     }
 
+    /// A device lives by an earlier epoch, and so took nothing of what it was sent in this one. It is asked again soon, while the epoch is
+    /// new: what it did not take need not wait until it is sent again anyhow.
+    pub(crate) fn await_adoption(&mut self, now: Now, device: DeviceId) {
+        let is_new = now.time.since(self.place.since) <= self.config.settings.resend_max;
+        if is_new && self.place.standing(device).is_some_and(|standing| standing != Standing::Out) {
+            self.links.get_mut(&device).expect("it has answered").behind = true;
+            self.timers.set(Timer::Heartbeat(device), now.time.after(HASTE));
+        }
+    }
+
+    /// A device that was behind has taken over the epoch: now it takes what waits for it.
+    pub(crate) fn on_adoption(&mut self, now: Now, device: DeviceId) {
+        self.links.get_mut(&device).expect("it has answered").behind = false;
+        let waiting = self.transactions.iter().filter(|(_, transaction)| transaction.awaits(device));
+        let resends = waiting.map(|(sequence, _)| Timer::Resend(*sequence));
+        let resends = resends.chain(self.resolutions.keys().map(|id| Timer::Resolve(*id)));
+        let resends: Vec<_> = resends.filter(|timer| self.timers.deadline_of(*timer).is_some()).collect();
+        for timer in resends {
+            self.timers.set(timer, now.time);
+        }
+    }
+
     /// Another epoch begins.
     fn on_membership(&mut self, now: Now, membership: Membership, out: &mut Effects) {
         let fenced = membership.fence.refuses(self.config.generation);
         let before = self.place.membership.replace(membership);
         self.place.view += 1;
+        self.place.began.get_or_insert(now.time);
         self.place.since = now.time;
         self.counters.epochs += 1;
         if fenced {

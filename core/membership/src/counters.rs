@@ -11,6 +11,8 @@ braid_base::counters! {
     ignored,
     /// Leases given to devices.
     leases,
+    /// Leases refused to devices whose disks are older than the record.
+    outdated,
     /// Epochs begun.
     epochs,
     /// Devices taken out.

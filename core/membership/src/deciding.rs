@@ -4,6 +4,7 @@ use crate::monitor::Monitor;
 use crate::record::Recorded;
 use braid_base::{DeviceId, Epoch, Membership, Now, Standing, Time};
 use braid_machine::Effects;
+use std::collections::BTreeSet;
 
 impl Monitor {
     /// Looks for what is due, and begins to write it.
@@ -34,8 +35,18 @@ impl Monitor {
                 self.fenced_since = next.epoch;
             }
             self.counters.epochs += 1;
-            self.record.update(Recorded { array: self.config.array, membership: next }, out);
         }
+        // Which epochs devices live by is noted besides, and makes none.
+        let membership = if changed { next } else { durable };
+        let lived_by = self.lived_by();
+        self.record.update(Recorded { array: self.config.array, membership, lived_by }, out);
+    }
+
+    /// Of each device, the latest epoch that it was heard to live by.
+    fn lived_by(&self) -> Vec<Epoch> {
+        let noted = self.record.durable();
+        let members = noted.membership.members.iter().map(|member| member.device);
+        members.map(|device| noted.lived_by(device).max(self.devices[&device].epoch)).collect()
     }
 
     /// Devices that were on their way back, and are gone again: nobody needed them.
@@ -97,15 +108,14 @@ impl Monitor {
         }
     }
 
-    /// Sees to it that each returning device has a helper that is there.
+    /// Sees to it that each returning device has a helper that is there, and that reaches the devices that it has to do with.
     fn appoint_helpers(&mut self, now: Now, next: &mut Membership) {
         let settings = &self.config.settings;
+        let there: BTreeSet<_> = next.devices(|standing| standing != Standing::Out).collect();
         let Membership { members, fence, .. } = next;
         for member in members {
-            if let Standing::Returning { helper } = &mut member.standing
-                && !helper.is_some_and(|helper| self.hosts.can_help(now.time, helper, fence, settings))
-            {
-                *helper = self.hosts.helper(now.time, fence, settings);
+            if let Standing::Returning { helper } = &mut member.standing {
+                *helper = self.hosts.helper(now.time, *helper, &there, fence, settings);
             }
         }
     }
@@ -122,21 +132,17 @@ impl Monitor {
         self.tell_all(now, out);
     }
 
-    /// Sees which devices hosts can't reach. Of one that nobody has reached for a lease, and that all can do without, the lease is
-    /// renewed no more; so it will run out.
+    /// Sees which devices hosts can't reach. Of one that all can do without, the lease is not renewed while that lasts. So if it lasts for the
+    /// length of a lease, the device is taken out; and if it does not, nobody notices.
     pub(crate) fn suspect(&mut self, now: Now) {
         let durable = self.membership().clone();
-        let suspects = self.hosts.suspects(&durable.fence);
-        let lease = self.config.settings.device_lease;
+        let suspects = self.hosts.suspects(now.time, &durable.fence, &self.config.settings);
         for (id, device) in &mut self.devices {
-            let standing = durable.member(*id).expect("all devices are members").standing;
-            let suspected = suspects.contains(id) && standing != Standing::Out;
-            device.suspected = suspected.then(|| device.suspected.unwrap_or(now.time));
+            device.suspected = suspects.contains(id);
         }
         let devices: Vec<_> = self.devices.keys().copied().collect();
         for id in devices {
-            let for_long = self.devices[&id].suspected.is_some_and(|since| now.time.since(since) >= lease);
-            let refused = for_long && self.is_better_out(now, id, &durable);
+            let refused = self.devices[&id].suspected && self.is_better_out(now, id, &durable);
             self.devices.get_mut(&id).expect("just listed").refused = refused;
         }
     }
@@ -149,16 +155,18 @@ impl Monitor {
             Standing::In => self.stripes.can_do_without(device, |other| {
                 let is_in = durable.member(other).is_some_and(|member| member.standing == Standing::In);
                 let other = &self.devices[&other];
-                is_in && other.suspected.is_none() && other.is_steady(now.time, &self.config.settings)
+                is_in && !other.suspected && other.is_steady(now.time, &self.config.settings)
             }),
         }
     }
 
-    /// A helper says that a device has what it missed.
+    /// A helper says that a device has what it missed. The device must have said that it lives by an epoch since its return, too: so
+    /// one that is in has that on its disk, even if there was nothing to be brought to it.
     pub(crate) fn on_caught_up(&mut self, device: DeviceId, since: Epoch) -> bool {
         let member = self.membership().member(device);
-        let is_news =
-            member.is_some_and(|member| member.since == since && matches!(member.standing, Standing::Returning { .. }));
+        let is_news = member
+            .is_some_and(|member| member.since == since && matches!(member.standing, Standing::Returning { .. }))
+            && self.devices[&device].epoch >= since;
         if is_news {
             self.caught_up.insert(device);
             self.decide_now = true;

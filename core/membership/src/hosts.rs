@@ -15,6 +15,13 @@ struct Host {
     silent: BTreeSet<DeviceId>,
 }
 
+impl Host {
+    /// True if it has been heard lately.
+    fn is_there(&self, now: Time, settings: &Settings) -> bool {
+        now.since(self.heard) <= settings.heartbeat * 4
+    }
+}
+
 impl Hosts {
     /// One has renewed. One too many is answered like all others, but not remembered: it is not told of changes unasked, is nobody's
     /// helper, and can accuse nobody.
@@ -34,20 +41,26 @@ impl Hosts {
         self.0.keys().copied()
     }
 
-    /// True if a returning device may rely on this one.
-    pub fn can_help(&self, now: Time, host: Generation, fence: &FenceTable, settings: &Settings) -> bool {
-        let lately = |host: &Host| now.since(host.heard) <= settings.heartbeat * 4;
-        self.0.get(&host).is_some_and(lately) && !fence.refuses(host)
+    /// Who is to help a returning device: the `present` helper while it is there and reaches all devices that are; or the oldest host
+    /// of which that can be said. If there is none, the present one, or the oldest that is there.
+    pub fn helper(
+        &self,
+        now: Time,
+        present: Option<Generation>,
+        devices: &BTreeSet<DeviceId>,
+        fence: &FenceTable,
+        settings: &Settings,
+    ) -> Option<Generation> {
+        let there = |(host, known): &(&Generation, &Host)| known.is_there(now, settings) && !fence.refuses(**host);
+        let hosts = || present.and_then(|host| self.0.get_key_value(&host)).into_iter().chain(&self.0).filter(there);
+        let unhindered = hosts().find(|(_, known)| known.silent.is_disjoint(devices));
+        unhindered.or_else(|| hosts().next()).map(|(host, _)| *host)
     }
 
-    /// The one with the lowest generation that can help.
-    pub fn helper(&self, now: Time, fence: &FenceTable, settings: &Settings) -> Option<Generation> {
-        self.all().find(|host| self.can_help(now, *host, fence, settings))
-    }
-
-    /// The devices that at least half of the hosts can't reach. Hosts that are kept out have no say.
-    pub fn suspects(&self, fence: &FenceTable) -> BTreeSet<DeviceId> {
-        let live = || self.0.iter().filter(|(host, _)| !fence.refuses(**host)).map(|(_, host)| host);
+    /// The devices that at least half of the hosts can't reach. Hosts that are kept out, or have said nothing lately, have no say.
+    pub fn suspects(&self, now: Time, fence: &FenceTable, settings: &Settings) -> BTreeSet<DeviceId> {
+        let live = || self.0.iter().filter(|(host, known)| known.is_there(now, settings) && !fence.refuses(**host));
+        let live = || live().map(|(_, host)| host);
         let mut accusers: BTreeMap<DeviceId, usize> = BTreeMap::new();
         live().flat_map(|host| &host.silent).for_each(|device| *accusers.entry(*device).or_default() += 1);
         let hosts = live().count();
@@ -72,13 +85,19 @@ mod tests {
         hosts.hear(Time(0), Generation(2), silent(&[1]));
         hosts.hear(Time(0), Generation(3), silent(&[3]));
         let mut fence = FenceTable::default();
-        assert_eq!(hosts.suspects(&fence), silent(&[1]));
+        let suspects = |hosts: &Hosts, fence: &FenceTable| hosts.suspects(Time(0), fence, &Settings::default());
+        assert_eq!(suspects(&hosts, &fence), silent(&[1]));
         fence.also.insert(Generation(3));
-        assert_eq!(hosts.suspects(&fence), silent(&[1, 2]));
+        assert_eq!(suspects(&hosts, &fence), silent(&[1, 2]));
         hosts.hear(Time(0), Generation(1), silent(&[]));
         hosts.hear(Time(0), Generation(2), silent(&[]));
-        assert_eq!(hosts.suspects(&fence), silent(&[]));
-        assert_eq!(Hosts::default().suspects(&fence), silent(&[]));
+        assert_eq!(suspects(&hosts, &fence), silent(&[]));
+        let later = Time(0).after(Settings::default().heartbeat * 4 + std::time::Duration::from_nanos(1));
+        hosts.hear(Time(0), Generation(1), silent(&[1]));
+        hosts.hear(Time(0), Generation(2), silent(&[1]));
+        assert_eq!(suspects(&hosts, &fence), silent(&[1]));
+        assert_eq!(hosts.suspects(later, &fence, &Settings::default()), silent(&[]));
+        assert_eq!(suspects(&Hosts::default(), &fence), silent(&[]));
     }
 
     #[test]
@@ -89,10 +108,28 @@ mod tests {
         hosts.hear(Time(0), Generation(1), BTreeSet::new());
         hosts.hear(later, Generation(3), BTreeSet::new());
         hosts.hear(later, Generation(2), BTreeSet::new());
-        assert_eq!(hosts.helper(later, &fence, &settings), Some(Generation(1)));
-        assert_eq!(hosts.helper(Time(later.0 + 1), &fence, &settings), Some(Generation(2)));
-        let kept_out = FenceTable { below: Generation(3), ..fence };
-        assert_eq!(hosts.helper(later, &kept_out, &settings), Some(Generation(3)));
+        let helper = |hosts: &Hosts, now, present: Option<u32>, fence: &FenceTable| {
+            let devices = BTreeSet::from([DeviceId(1), DeviceId(2)]);
+            hosts.helper(now, present.map(Generation), &devices, fence, &settings).map(|host| host.0)
+        };
+        assert_eq!(helper(&hosts, later, None, &fence), Some(1));
+        assert_eq!(
+            (helper(&hosts, later, Some(3), &fence), helper(&hosts, later, Some(9), &fence)),
+            (Some(3), Some(1))
+        );
+        assert_eq!(helper(&hosts, Time(later.0 + 1), Some(1), &fence), Some(2));
+        let kept_out = FenceTable { below: Generation(3), ..fence.clone() };
+        assert_eq!(helper(&hosts, later, Some(2), &kept_out), Some(3));
+        // Whoever does not reach a device helps only if nobody does; of one that is out, that is no matter.
+        hosts.hear(later, Generation(1), BTreeSet::from([DeviceId(2)]));
+        hosts.hear(later, Generation(2), BTreeSet::from([DeviceId(7)]));
+        assert_eq!(
+            (helper(&hosts, later, Some(1), &fence), helper(&hosts, later, Some(2), &fence)),
+            (Some(2), Some(2))
+        );
+        hosts.hear(later, Generation(2), BTreeSet::from([DeviceId(1)]));
+        hosts.hear(later, Generation(3), BTreeSet::from([DeviceId(1)]));
+        assert_eq!((helper(&hosts, later, Some(2), &fence), helper(&hosts, later, None, &fence)), (Some(2), Some(1)));
     }
 
     #[test]

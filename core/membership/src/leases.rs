@@ -23,6 +23,9 @@ pub struct DeviceLease {
     pub epoch: Epoch,
     /// Until when its lease runs, by the monitor's clock; none if it has none.
     pub runs_until: Option<Time>,
+    /// Its disk lives by this epoch, and this device has lived by a later one: so it is an older disk, or an empty one if that is
+    /// zero. It is not let in.
+    pub outdated: Option<Epoch>,
 }
 
 /// A device, as the monitor sees it.
@@ -32,9 +35,13 @@ pub(crate) struct Device {
     pub heard: Option<Time>,
     /// The highest epoch that it said it lives by: durable there, so it never goes back.
     pub epoch: Epoch,
+    /// It lately said an earlier one than is on record: its disk is older, or empty. It lacks what nobody would bring it.
+    pub outdated: Option<Epoch>,
     lease: Option<Lease>,
-    /// Since when many hosts have said that it does not answer them.
-    pub suspected: Option<Time>,
+    /// It says that it is of no use: it hears nothing of what it is answered, or it fails.
+    pub unable: bool,
+    /// Many hosts say that it does not answer them.
+    pub suspected: bool,
     /// Its lease is not renewed: it is to be taken out, since hosts can't reach it.
     pub refused: bool,
     /// When it was taken out, and how long it has to stay out then.
@@ -57,8 +64,10 @@ impl Device {
         Device {
             heard: None,
             epoch: Epoch(0),
+            outdated: None,
             lease: None,
-            suspected: None,
+            unable: false,
+            suspected: false,
             refused: false,
             taken_out: started,
             wait: settings.readmission_min,
@@ -82,12 +91,23 @@ impl Device {
     /// after the other when that is over.
     pub fn is_steady(&self, now: Time, settings: &Settings) -> bool {
         let for_long = |lease: Lease| now.since(lease.since) >= settings.heartbeat * 2;
-        self.may_serve(now) && self.lease.is_some_and(for_long) && self.was_heard_within(settings.heartbeat * 4, now)
+        let heard = self.is_able() && self.was_heard_within(settings.heartbeat * 4, now);
+        heard && self.may_serve(now) && self.lease.is_some_and(for_long)
+    }
+
+    /// True if it can be let in, by what it has last said.
+    fn is_able(&self) -> bool {
+        self.outdated.is_none() && !self.unable
     }
 
     /// True if it renewed no longer ago.
     pub fn was_heard_within(&self, span: Duration, now: Time) -> bool {
         self.heard.is_some_and(|heard| now.since(heard) <= span)
+    }
+
+    /// When its lease runs out.
+    pub fn lease_ends(&self) -> Option<Time> {
+        self.lease.map(|lease| lease.until)
     }
 
     /// It has no lease (any longer), and gets none.
@@ -96,13 +116,13 @@ impl Device {
         self.wait = if soon { (self.wait * 2).min(settings.readmission_max) } else { settings.readmission_min };
         self.taken_out = now;
         self.lease = None;
-        self.suspected = None;
         self.refused = false;
     }
 
-    /// True if it may come back.
+    /// True if it may come back: that hosts reach it counts as much as that it is heard.
     pub fn may_return(&self, now: Time, settings: &Settings) -> bool {
-        now >= self.taken_out.after(self.wait) && self.was_heard_within(settings.heartbeat * 2, now)
+        let heard = self.is_able() && !self.suspected && self.was_heard_within(settings.heartbeat * 2, now);
+        heard && now >= self.taken_out.after(self.wait)
     }
 
     /// It is back. It has no lease yet, but the time to ask for one.
@@ -124,6 +144,7 @@ pub(crate) fn shown(devices: &BTreeMap<DeviceId, Device>, now: Time) -> impl Ite
         heard: known.heard,
         epoch: known.epoch,
         runs_until: known.lease.map(|lease| lease.until).filter(|until| now < *until),
+        outdated: known.outdated,
     })
 }
 

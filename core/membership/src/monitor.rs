@@ -160,7 +160,8 @@ impl Monitor {
             }
             Progress::Writing => {}
             Progress::Written if self.service == MonitorService::Reading => self.serve(now),
-            Progress::Written => self.on_epoch_durable(now, &before, out),
+            Progress::Written if self.membership().epoch > before.epoch => self.on_epoch_durable(now, &before, out),
+            Progress::Written => {}
         }
         Ok(())
     }
@@ -170,7 +171,8 @@ impl Monitor {
         let found = self.record.durable().clone();
         if found.membership.epoch == Epoch(0) {
             let membership = Membership::first(self.config.devices.iter().copied());
-            return Ok(Recorded { array: self.config.array, membership });
+            let lived_by = vec![Epoch(0); membership.members.len()];
+            return Ok(Recorded { array: self.config.array, membership, lived_by });
         }
         if found.array != self.config.array {
             return Err(MonitorError::OtherArray { found: found.array });
@@ -206,8 +208,8 @@ impl Monitor {
             return self.ignore(Ignored::NotStarted, out);
         }
         match (from, command) {
-            (NodeId::Device(device), MonitorCommand::Renew { sent, .. }) => {
-                self.on_device(now, device, epoch, sent, out);
+            (NodeId::Device(device), MonitorCommand::Renew { sent, silent }) => {
+                self.on_device(now, device, epoch, (sent, silent.contains(&device)), out);
             }
             (NodeId::Device(_), _) => self.ignore(Ignored::NotForUs, out),
             (_, MonitorCommand::Renew { sent, silent }) => {
@@ -235,7 +237,8 @@ impl Monitor {
         }
     }
 
-    fn on_device(&mut self, now: Now, device: DeviceId, epoch: Epoch, sent: Time, out: &mut Effects) {
+    /// A device renews, and may say that it is of no use: then its lease is not prolonged, so that it is soon done without.
+    fn on_device(&mut self, now: Now, device: DeviceId, epoch: Epoch, (sent, unable): (Time, bool), out: &mut Effects) {
         let ours = self.membership().epoch;
         if !self.devices.contains_key(&device) {
             return self.ignore(Ignored::NotForUs, out);
@@ -244,10 +247,16 @@ impl Monitor {
             return self.give_up(MonitorError::Behind { device, theirs: epoch, ours });
         }
         let may_have_lease = self.is_in_for_good(device);
+        let is_outdated = epoch < self.record.durable().lived_by(device);
         let known = self.devices.get_mut(&device).expect("just seen");
         known.heard = Some(now.time);
         known.epoch = known.epoch.max(epoch);
-        let reply = if may_have_lease && !known.refused {
+        known.outdated = is_outdated.then_some(epoch);
+        known.unable = unable;
+        let reply = if is_outdated {
+            self.counters.outdated += 1;
+            MonitorReply::Changed
+        } else if may_have_lease && !known.refused && !unable {
             known.grant(now.time, &self.config.settings);
             self.counters.leases += 1;
             MonitorReply::Lease { sent }
@@ -309,7 +318,10 @@ impl Monitor {
         self.hosts.forget_silent(now.time, settings);
         self.suspect(now);
         self.decide_now = true;
-        self.next_patrol = Some(now.time.after(self.patrol_interval()));
+        // A lease that runs out before the next one is looked at in time: users wait for that.
+        let next = now.time.after(self.patrol_interval());
+        let ends = self.devices.values().filter_map(Device::lease_ends).filter(|end| *end > now.time);
+        self.next_patrol = Some(ends.fold(next, Time::min));
     }
 
     fn give_up(&mut self, error: MonitorError) {
@@ -364,6 +376,7 @@ impl Machine for Monitor {
         let durable = self.membership();
         assert!(durable.epoch > Epoch(0) && durable.members.len() == self.devices.len());
         for device in self.devices.keys() {
+            assert!(self.record.durable().lived_by(*device) <= durable.epoch, "{device} lives by what was told");
             let may_serve = self.devices[device].has_lease();
             assert!(
                 !may_serve || self.is_in_for_good(*device),
@@ -371,7 +384,7 @@ impl Machine for Monitor {
             );
         }
         if let Some(next) = self.record.writing().map(|next| &next.membership) {
-            assert_eq!(next.epoch, durable.epoch.next());
+            assert!(next.epoch == durable.epoch.next() || next == durable);
             assert!(never_shrinks(&durable.fence, &next.fence), "whoever is kept out stays so");
         }
     }

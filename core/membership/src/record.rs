@@ -68,17 +68,28 @@ impl From<RecordError> for MonitorError {
 pub(crate) struct Recorded {
     pub array: ArrayId,
     pub membership: Membership,
+    /// Of each member: the latest epoch that it was heard to live by. It has had that on its disk, so its disk is older if it says
+    /// an earlier one, or none.
+    pub lived_by: Vec<Epoch>,
+}
+
+impl Recorded {
+    /// The latest epoch that the device was heard to live by.
+    pub fn lived_by(&self, device: DeviceId) -> Epoch {
+        let index = self.membership.members.binary_search_by_key(&device, |member| member.device);
+        index.map_or(Epoch(0), |index| self.lived_by[index])
+    }
 }
 
 impl Default for Recorded {
     fn default() -> Self {
-        Recorded { array: ArrayId([0; 16]), membership: Membership::default() }
+        Recorded { array: ArrayId([0; 16]), membership: Membership::default(), lived_by: Vec::new() }
     }
 }
 
 /// The array, the epoch, three counts and `below`.
 const FIXED_BYTES: usize = 16 + 4 + 3 * 4 + 4;
-const MEMBER_BYTES: usize = 16;
+const MEMBER_BYTES: usize = 20;
 const GENERATION_BYTES: usize = 4;
 const _: () = assert!(
     FIXED_BYTES + limits::DEVICES_MAX * MEMBER_BYTES + 2 * limits::FENCED_MAX * GENERATION_BYTES
@@ -96,11 +107,11 @@ impl Record for Recorded {
     const SLOT_BYTES: usize = 64 << 10;
 
     fn put(&self, to: &mut Vec<u8>) {
-        let Recorded { array, membership: Membership { epoch, members, fence } } = self;
+        let Recorded { array, membership: Membership { epoch, members, fence }, lived_by } = self;
         to.put_slice(&array.0);
         to.put_u32_le(epoch.0);
         to.put_u32_le(members.len() as u32);
-        for member in members {
+        for (member, lived_by) in members.iter().zip(lived_by) {
             let (standing, helper) = match member.standing {
                 Standing::In => (IN, 0),
                 Standing::Returning { helper: None } => (RETURNING, 0),
@@ -111,6 +122,7 @@ impl Record for Recorded {
             to.put_u32_le(standing);
             to.put_u32_le(helper);
             to.put_u32_le(member.since.0);
+            to.put_u32_le(lived_by.0);
         }
         to.put_u32_le(fence.below.0);
         put_generations(&fence.except, to);
@@ -123,11 +135,12 @@ impl Record for Recorded {
         let epoch = Epoch(from.try_get_u32_le().ok()?);
         let count = from.try_get_u32_le().ok()? as usize;
         let members = (0..count).map(|_| take_member(from)).collect::<Option<Vec<_>>>()?;
+        let (members, lived_by): (Vec<_>, Vec<_>) = members.into_iter().unzip();
         let ascending = members.windows(2).all(|pair| pair[0].device < pair[1].device);
         let below = Generation(from.try_get_u32_le().ok()?);
         let fence = FenceTable { below, except: take_generations(from)?, also: take_generations(from)? };
         let sound = ascending && members.len() <= limits::DEVICES_MAX && fits(&fence);
-        sound.then_some(Recorded { array, membership: Membership { epoch, members, fence } })
+        sound.then_some(Recorded { array, membership: Membership { epoch, members, fence }, lived_by })
     }
 }
 
@@ -136,7 +149,8 @@ pub(crate) fn fits(fence: &FenceTable) -> bool {
     fence.except.len() <= limits::FENCED_MAX && fence.also.len() <= limits::FENCED_MAX
 }
 
-fn take_member(from: &mut &[u8]) -> Option<Member> {
+/// A member, and the latest epoch that it was heard to live by.
+fn take_member(from: &mut &[u8]) -> Option<(Member, Epoch)> {
     let device = DeviceId(from.try_get_u32_le().ok()?.try_into().ok()?);
     let (standing, helper) = (from.try_get_u32_le().ok()?, Generation(from.try_get_u32_le().ok()?));
     let standing = match standing {
@@ -146,7 +160,8 @@ fn take_member(from: &mut &[u8]) -> Option<Member> {
         OUT => Standing::Out,
         _ => return None,
     };
-    Some(Member { device, standing, since: Epoch(from.try_get_u32_le().ok()?) })
+    let since = Epoch(from.try_get_u32_le().ok()?);
+    Some((Member { device, standing, since }, Epoch(from.try_get_u32_le().ok()?)))
 }
 
 fn put_generations(hosts: &BTreeSet<Generation>, to: &mut Vec<u8>) {
@@ -183,7 +198,8 @@ mod tests {
         }
         let hosts = |from: u32| (from..from + limits::FENCED_MAX as u32).map(Generation).collect();
         membership.fence = FenceTable { below: Generation(9_000), except: hosts(100), also: hosts(10_000) };
-        let recorded = Recorded { array: ArrayId([7; 16]), membership };
+        let lived_by = (0..limits::DEVICES_MAX as u32).map(|index| Epoch(index / 2)).collect();
+        let recorded = Recorded { array: ArrayId([7; 16]), membership, lived_by };
         let bytes = bytes_of(&recorded);
         assert!(bytes.len() + Recorded::EXTRA_BYTES <= Recorded::SLOT_BYTES);
         let mut from = &bytes[..];
@@ -193,7 +209,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_not_taken() {
         let membership = Membership::first([DeviceId(1), DeviceId(2)]);
-        let recorded = Recorded { array: ArrayId([7; 16]), membership };
+        let recorded = Recorded { array: ArrayId([7; 16]), membership, lived_by: vec![Epoch(1); 2] };
         let bytes = bytes_of(&recorded);
         for length in 0..bytes.len() {
             assert_eq!(Recorded::take(&mut &bytes[..length]), None, "cut at {length}");

@@ -32,7 +32,8 @@ pub enum MonitorCommand {
     Renew {
         /// When it sent this, by its own clock: the answer says it again.
         sent: Time,
-        /// Of a host: devices that do not answer it.
+        /// Of a host: devices that do not answer it. Of a device: itself, if it is of no use, since it hears nothing of the monitor, or can't
+        /// write what it is to be brought. It gets no lease then.
         silent: Vec<DeviceId>,
     },
     /// Hosts are to be kept out: answered by [`MonitorReply::Fenced`], once no device serves them any more.

@@ -204,6 +204,7 @@ mod tests {
             helper: None,
             heard_millis: None,
             lives_by: None,
+            outdated: None,
         };
         let report = MonitorReport {
             address: String::new(),

@@ -63,8 +63,8 @@ impl MonitorDaemon {
         let (_, nobody) = watch::channel(Addresses::new());
         let (client, running) =
             run_server(machine, us, (disk, EngineChoice::Automatic), listener, nobody, counters, stop);
-        let keeper =
-            Keeper { folder: folder.clone(), view, client, address: address.to_string(), known: BTreeMap::new() };
+        let (known, refused) = (BTreeMap::new(), BTreeMap::new());
+        let keeper = Keeper { folder: folder.clone(), view, client, address: address.to_string(), known, refused };
         let stage = |service: &MonitorService| match service {
             MonitorService::Off | MonitorService::Reading => Stage::Starting,
             MonitorService::Serving => Stage::Serving,
@@ -91,6 +91,8 @@ struct Keeper {
     address: String,
     /// As the monitor knows them.
     known: BTreeMap<VolumeId, VolumeDescription>,
+    /// Devices that are not let in, and why, as was last said.
+    refused: BTreeMap<u16, String>,
 }
 
 impl Keeper {
@@ -113,6 +115,7 @@ impl Keeper {
             // Before the membership has been read there is nothing to show.
             if news && now.1 != Epoch(0) {
                 let report = self.report(now.0);
+                self.warn(&report);
                 let publish = move |folder: &ArrayFolder| folder.publish_monitor(&Moment::now(), report);
                 match blocking(&self.folder, publish).await {
                     Ok(()) => shown = Some((Instant::now(), now.0, now.1)),
@@ -140,6 +143,16 @@ impl Keeper {
         Ok(())
     }
 
+    /// Says once of each device that is not let in, why.
+    fn warn(&mut self, report: &MonitorReport) {
+        let refused = |device: &DeviceReport| Some((device.id, device.refusal()?));
+        let refused: BTreeMap<_, _> = report.devices.iter().filter_map(refused).collect();
+        for (device, why) in refused.iter().filter(|(device, why)| self.refused.get(device) != Some(why)) {
+            tracing::error!("device {} is not let in: {why}", DeviceId(*device));
+        }
+        self.refused = refused;
+    }
+
     fn report(&self, revision: u64) -> MonitorReport {
         let now = braid_shell::now().time;
         let counters = self.view.counters().into_map();
@@ -161,6 +174,7 @@ impl Keeper {
                     helper,
                     heard_millis: heard,
                     lives_by: heard.map(|_| lease.epoch.0),
+                    outdated: lease.outdated.map(|epoch| epoch.0),
                 })
             };
             (self.address.clone(), membership.epoch.0, monitor.leases().filter_map(device).collect())

@@ -11,13 +11,18 @@
 //!
 //! Whoever dies in between leaves either a volume that is draining, which goes on as it was; or one that is being reordered,
 //! and hosts wait until that is brought to its end. [`keep_settled`] sees to both.
+//!
+//! While a device is out, nothing is begun: it could not be told, and hosts would wait until it is back.
 
 use crate::failure::Failure;
 use crate::session::{HEARTBEAT, LEASE, Session};
 use crate::supervisor::shut_out;
 use crate::volumes;
-use braid_base::{Generation, LockServerId};
-use braid_control::{ArrayDescription, ArrayFolder, HostEntry, Moment, VolumeEntry, VolumeState};
+use braid_base::{DeviceId, Generation, LockServerId};
+use braid_control::{
+    ArrayDescription, ArrayFolder, DeviceStanding, HostEntry, Moment, MonitorReport, VolumeEntry, VolumeState,
+};
+use braid_layout::VolumeDescription;
 use braid_shell::HostClient;
 use braid_wire::{Ordering, Task};
 use std::time::{Duration, Instant};
@@ -33,6 +38,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl Fn(&str)) -> Result<bool, Failure> {
     let (folder, by) = (session.folder(), session.generation());
     settle(folder, session.client()).await?;
+    all_in(folder, name)?;
     let Some(revision) = begin(folder, name, to, by)? else { return Ok(false) };
     let ready = async {
         progress("waiting for hosts to end what they have begun");
@@ -41,7 +47,8 @@ pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl 
             progress("waiting for the lock server");
             await_lock_servers(folder).await?;
         }
-        Ok(())
+        // One may have gone meanwhile.
+        all_in(folder, name)
     };
     if let Err(failure) = ready.await {
         // Nothing has changed yet: hosts go on as before.
@@ -107,6 +114,29 @@ async fn settle(folder: &ArrayFolder, client: &HostClient) -> Result<(), Failure
         }
     }
     Ok(())
+}
+
+/// Refuses if a device of the volume is not in.
+fn all_in(folder: &ArrayFolder, name: &str) -> Result<(), Failure> {
+    let description = folder.describe()?;
+    let entry = volumes::find(&description, name)?;
+    // Without a monitor devices have no leases, which whoever asks them finds out.
+    let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(()) };
+    let missing = not_in(&volumes::describe(entry)?, &monitor.report);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing: Vec<String> = missing.into_iter().map(|(device, how)| format!("{device} is {how}")).collect();
+    let message = format!("the ordering of volume '{name}' can't be changed while {}", missing.join(" and "));
+    let hint = "nothing has changed: try again when `braid status` shows the volume as healthy";
+    Err(Failure::unreachable("volume-degraded", message).hint(hint))
+}
+
+/// Devices of the volume that are not in, and how they stand.
+fn not_in(volume: &VolumeDescription, report: &MonitorReport) -> Vec<(DeviceId, &'static str)> {
+    let there = report.devices.iter().filter(|device| volume.devices.contains(&DeviceId(device.id)));
+    let missing = there.filter(|device| device.standing != DeviceStanding::In);
+    missing.map(|device| (DeviceId(device.id), device.standing.name())).collect()
 }
 
 /// Puts the volume on hold. The revision that says so; none if there is nothing to change.

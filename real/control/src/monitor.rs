@@ -52,6 +52,10 @@ pub struct DeviceReport {
     /// The epoch that it lives by, as far as the monitor has heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lives_by: Option<u32>,
+    /// It is not let in, since its disk is older than it should be: the disk has this epoch, and the device has lived by a later one. Zero is
+    /// an empty disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outdated: Option<u32>,
 }
 
 /// Whether a device is in the array.
@@ -120,6 +124,17 @@ impl ArrayFolder {
 
 pub(crate) const MONITOR: &str = "monitor.json";
 
+impl DeviceReport {
+    /// Why it is not let in, if it is not.
+    pub fn refusal(&self) -> Option<String> {
+        let what = match self.outdated? {
+            0 => "its disk is empty, and was not".to_string(),
+            epoch => format!("its disk is older than the array's record of it: it has epoch {epoch}"),
+        };
+        Some(format!("{what}; bring the right one back"))
+    }
+}
+
 impl DeviceStanding {
     /// In a word.
     pub fn name(self) -> &'static str {
@@ -150,6 +165,7 @@ mod tests {
             helper: Some(17),
             heard_millis: Some(20),
             lives_by: None,
+            outdated: None,
         };
         let report = MonitorReport {
             address: "127.0.0.1:7000".into(),
@@ -158,6 +174,10 @@ mod tests {
             devices: vec![device],
             counters: BTreeMap::new(),
         };
+        assert_eq!(report.devices[0].refusal(), None);
+        let refused = |epoch| DeviceReport { outdated: Some(epoch), ..report.devices[0].clone() }.refusal();
+        assert!(refused(0).is_some_and(|words| words.contains("empty")));
+        assert!(refused(3).is_some_and(|words| words.contains("older") && words.contains('3')));
         folder.publish_monitor(&at(1), report.clone()).unwrap();
         let seen = folder.monitor(&at(3)).unwrap().unwrap();
         assert_eq!((seen.age, seen.report), (Some(Duration::from_secs(2)), report));

@@ -616,15 +616,21 @@ impl Cluster {
     }
 
     fn add_device(&mut self, device: DeviceId) {
+        let disk = self.empty_disk(device);
+        let machine = self.new_device(device);
+        let clock = self.clock();
+        self.world.add(NodeId::Device(device), machine, Some(disk), clock);
+    }
+
+    /// A disk for a device, as it is before the device's first start.
+    pub fn empty_disk(&mut self, device: DeviceId) -> Disk {
         let config = self.store_config(device);
         let fresh = Store::format_with(&config, 77, self.options.journal_bytes).expect("devices are large enough");
         let superblock = fresh.iter().find(|(offset, _)| *offset == 0).expect("a device begins with its superblock");
         let space = self.options.chunks.map(|chunks| damage::space_for(&superblock.1, chunks));
         let mut disk = Disk::new(DiskOptions { space, ..DiskOptions::default() }, self.rng.fork());
         fresh.iter().for_each(|(offset, bytes)| disk.preload(*offset, bytes));
-        let machine = self.new_device(device);
-        let clock = self.clock();
-        self.world.add(NodeId::Device(device), machine, Some(disk), clock);
+        disk
     }
 
     fn add_monitor(&mut self) {

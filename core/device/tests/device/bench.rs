@@ -124,6 +124,13 @@ impl Bench {
         self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     }
 
+    /// The monitor tells a membership without a lease: to everybody, or to one that gets none.
+    pub fn tell_only(&mut self, membership: &Membership) {
+        let membership = Some(membership.clone());
+        let answer = MonitorAnswer { membership, away: Vec::new(), reply: MonitorReply::Changed };
+        self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    }
+
     /// Lets time pass in which the monitor renews the lease, again and again.
     pub fn pass_with_lease(&mut self, span: Duration) {
         let end = self.now.time.after(span);

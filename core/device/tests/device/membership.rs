@@ -2,7 +2,9 @@
 
 use crate::bench::*;
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, Membership, ObjectId, Standing};
-use braid_wire::{Atomicity, Command, Failure, Ordering, Outcome, Refusal, Rejection, Reply, Step, Task, Vote};
+use braid_wire::{
+    Atomicity, Command, Failure, MonitorCommand, Ordering, Outcome, Refusal, Rejection, Reply, Step, Task, Vote,
+};
 use std::time::Duration;
 
 const A: Generation = Generation(1);
@@ -85,7 +87,6 @@ fn without_a_lease_nobody_is_served_and_nothing_is_changed() {
     bench.renewals.clear();
     let actor = Actor::new(A, 2, bench.stamp(A, 0));
     for command in [
-        Command::Heartbeat,
         actor.read(RANGE),
         actor.prewrite(RANGE),
         actor.write(RANGE, 1),
@@ -98,6 +99,9 @@ fn without_a_lease_nobody_is_served_and_nothing_is_changed() {
         assert_eq!(bench.hear(A), None, "{command:?}");
     }
     assert!(!bench.renewals.is_empty(), "it asks for its lease");
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    let rejection = Rejection::WrongEpoch { current: EPOCH };
+    assert_eq!(bench.hear(A), Some(Reply::Rejected { rejection }), "it can be reached, and that is all");
     bench.tell(None);
     assert_eq!(vote(&mut bench, writer), Vote::Prepared, "not even the commits that rode were heard");
 }
@@ -118,15 +122,69 @@ fn whoever_looks_is_answered_lease_or_not() {
 #[test]
 fn a_new_device_asks_who_is_in_and_serves_nobody_before_it_knows() {
     let mut bench = Bench::started(true);
+    let actor = Actor::new(A, 1, bench.stamp(A, 0));
     assert_eq!(bench.epoch_told(), Some(Epoch(0)));
     bench.tell(None);
-    bench.say(A, Command::Heartbeat);
+    bench.say(A, actor.read(RANGE));
     assert!(bench.heard.is_empty() && !bench.device.has_lease(bench.now.time));
     bench.renewals.clear();
     bench.pass(Duration::from_millis(100));
     assert!(!bench.renewals.is_empty(), "it asks soon again");
     bench.tell(Some(Membership::first(DEVICES)));
     assert!(bench.device.has_lease(bench.now.time));
+}
+
+/// Its disk may be older than it should be: the monitor, which is told what it has, has to say whether it may.
+#[test]
+fn a_membership_is_taken_over_with_a_lease_that_was_asked_for_in_this_life_and_with_nothing_else() {
+    let mut bench = Bench::with_monitor();
+    bench.pass(MOMENT * 100);
+    let before = bench.now.time;
+    bench.renewals.clear();
+    let second = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    let mut third = second.clone();
+    third.epoch = second.epoch.next();
+    for (news, renewals) in [(&second, 1), (&second, 1), (&third, 2), (&second, 2)] {
+        bench.tell_only(news);
+        assert_eq!((bench.epoch_told(), bench.renewals.len()), (Some(EPOCH), renewals), "it asks, once for each");
+    }
+    bench.pass(MOMENT);
+    bench.restart();
+    bench.tell_late(Some(third.clone()), before);
+    assert_eq!(bench.device.membership().map(|membership| membership.epoch), Some(EPOCH));
+    assert!(!bench.device.has_lease(bench.now.time), "that was granted to its last life");
+    bench.tell(Some(third.clone()));
+    assert_eq!(bench.device.membership(), Some(&third));
+    assert!(bench.device.has_lease(bench.now.time));
+}
+
+fn says_it_is_of_no_use(bench: &Bench) -> bool {
+    let last = bench.renewals.back().expect("it renews");
+    matches!(&last.command, MonitorCommand::Renew { silent, .. } if *silent == [DeviceId(0)])
+}
+
+#[test]
+fn one_that_hears_nothing_of_the_monitor_says_so_and_when_it_does_at_once() {
+    let mut bench = Bench::with_monitor();
+    bench.pass_with_lease(Duration::from_secs(10));
+    assert!(!says_it_is_of_no_use(&bench));
+    bench.pass(Duration::from_millis(600));
+    assert!(!says_it_is_of_no_use(&bench), "the answer may come yet");
+    bench.pass(Duration::from_millis(200));
+    assert!(says_it_is_of_no_use(&bench));
+    bench.pass(Duration::from_secs(2));
+    assert!(says_it_is_of_no_use(&bench));
+    let renewals = bench.renewals.len();
+    bench.tell_only(&bench.device.membership().expect("it lives by one").clone());
+    assert!(
+        bench.renewals.len() == renewals + 1 && !says_it_is_of_no_use(&bench),
+        "no lease came for what it had said"
+    );
+    // So it is from its start.
+    bench.restart();
+    assert!(!says_it_is_of_no_use(&bench));
+    bench.pass(Duration::from_millis(800));
+    assert!(says_it_is_of_no_use(&bench));
 }
 
 #[test]
@@ -304,7 +362,8 @@ fn a_device_that_is_out_serves_nobody_whatever_lease_it_has() {
     let mut bench = Bench::with_monitor();
     let out = next(&bench, |membership| stands(membership, 0, Standing::Out));
     bench.tell(Some(out));
-    bench.say(A, Command::Heartbeat);
+    let actor = Actor::new(A, 1, bench.stamp(A, 0));
+    bench.say(A, actor.read(RANGE));
     assert!(bench.heard.get(&A).is_none_or(|heard| heard.is_empty()));
     assert!(!bench.device.has_lease(bench.now.time));
 }

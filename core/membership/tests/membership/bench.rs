@@ -33,6 +33,8 @@ pub struct Bench {
     pub epochs: BTreeMap<NodeId, Epoch>,
     /// Devices that hosts say they can't reach.
     pub silent: Vec<DeviceId>,
+    /// Devices that say that they are of no use.
+    pub unable: Vec<DeviceId>,
     outcome: Option<HostOutcome>,
 }
 
@@ -97,6 +99,7 @@ impl Bench {
             heard: BTreeMap::new(),
             epochs: BTreeMap::new(),
             silent: Vec::new(),
+            unable: Vec::new(),
             outcome: None,
         }
     }
@@ -194,7 +197,11 @@ impl Bench {
     }
 
     pub fn renew_in(&mut self, epoch: Epoch, node: NodeId) {
-        let silent = if matches!(node, NodeId::Host(_)) { self.silent.clone() } else { Vec::new() };
+        let silent = match node {
+            NodeId::Host(_) => self.silent.clone(),
+            NodeId::Device(device) => self.unable.iter().copied().filter(|unable| *unable == device).collect(),
+            _ => Vec::new(),
+        };
         self.say_in(epoch, node, MonitorCommand::Renew { sent: self.now.time, silent });
     }
 

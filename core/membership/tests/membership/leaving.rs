@@ -5,15 +5,18 @@ use braid_base::{DeviceId, Standing};
 use braid_layout::Scheme;
 use braid_machine::HostRequest;
 use braid_wire::MonitorReply;
+use std::time::Duration;
+
+const MOMENT: Duration = Duration::from_millis(1);
 
 #[test]
 fn a_silent_device_is_taken_out_when_its_lease_has_run_out() {
     let mut bench = Bench::new();
     bench.renew(device(2));
     let others = nodes(&[0, 1, 3, 4], &[7]);
-    bench.pass_with(LEASE, &others);
+    bench.pass_with(LEASE - MOMENT, &others);
     assert_eq!((bench.epoch(), bench.standing(2)), (1, Standing::In), "it may still be serving");
-    bench.pass_with(NOTICE, &others);
+    bench.pass(MOMENT);
     assert_eq!((bench.epoch(), bench.standing(2), bench.since(2)), (2, Standing::Out, 2));
     for node in nodes(&[0, 1, 2, 3, 4], &[7]) {
         let told = std::iter::from_fn(|| bench.hear(node)).find(|answer| answer.reply == MonitorReply::Changed);
@@ -126,14 +129,19 @@ fn a_device_that_hosts_cannot_reach_gets_no_more_leases_and_is_taken_out() {
     let all = nodes(&[0, 1, 2, 3, 4], &[7, 8]);
     bench.pass_with(SECOND, &all);
     bench.silent = vec![DeviceId(3)];
-    bench.pass_with(SECOND * 4, &all);
-    assert!(bench.gets_lease(device(3)), "not yet for a lease's length");
-    bench.pass_with(SECOND, &all);
+    bench.pass_with(SECOND * 3, &all);
     assert!(!bench.gets_lease(device(3)));
     assert_eq!(bench.standing(3), Standing::In, "it may still be serving");
-    bench.pass_with(LEASE, &all);
-    assert_eq!(bench.monitor.counters().taken_out, 1);
-    // It can speak to the monitor, and so comes back; each time later.
+    bench.silent = vec![];
+    bench.pass_with(SECOND, &all);
+    assert!(bench.gets_lease(device(3)), "it was for less than a lease's length");
+    bench.silent = vec![DeviceId(3)];
+    bench.pass_with(LEASE + NOTICE, &all);
+    assert_eq!((bench.standing(3), bench.monitor.counters().taken_out), (Standing::Out, 1));
+    // It can speak to the monitor, but what would it be good for?
+    bench.pass_with(SECOND * 100, &all);
+    assert_eq!((bench.standing(3), bench.monitor.counters().readmitted), (Standing::Out, 0));
+    // When hosts reach it, it comes back; each time later.
     let mut outs = Vec::new();
     for _ in 0..400 {
         bench.silent = if bench.standing(3) == Standing::Out { vec![] } else { vec![DeviceId(3)] };
@@ -143,6 +151,34 @@ fn a_device_that_hosts_cannot_reach_gets_no_more_leases_and_is_taken_out() {
     let stays: Vec<_> = outs.chunk_by(|a, b| a == b).filter(|run| run[0]).map(|run| run.len() / 2).collect();
     assert!(stays.len() > 3 && stays[1..stays.len() - 1].windows(2).all(|pair| pair[1] > pair[0]), "{stays:?}");
     assert!(bench.away().is_empty());
+}
+
+#[test]
+fn a_device_that_says_it_is_of_no_use_is_taken_out_a_lease_later_and_returns_when_it_is() {
+    let mut bench = Bench::new();
+    let all = nodes(&[0, 1, 2, 3, 4], &[7, 8]);
+    bench.renew(device(3));
+    bench.unable = vec![DeviceId(3)];
+    assert!(!bench.gets_lease(device(3)));
+    bench.pass_with(LEASE - MOMENT, &all);
+    assert_eq!((bench.standing(3), bench.away()), (Standing::In, vec![]), "it may still be serving");
+    bench.pass(MOMENT);
+    assert_eq!(bench.standing(3), Standing::Out);
+    bench.pass_with(SECOND * 20, &all);
+    assert_eq!(bench.standing(3), Standing::Out);
+    bench.unable.clear();
+    bench.pass_with(SECOND, &all);
+    assert!(bench.standing(3) != Standing::Out && bench.gets_lease(device(3)));
+    // What it says for a moment is no matter. Nor is anybody done without for one that says so.
+    let mut bench = Bench::new();
+    for round in 0..40 {
+        bench.unable = if round % 4 == 3 { vec![] } else { vec![DeviceId(3)] };
+        bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[7]));
+    }
+    assert_eq!(bench.epoch(), 1);
+    bench.unable = vec![DeviceId(3)];
+    bench.pass_with(LEASE * 3, &nodes(&[0, 1, 3, 4], &[7]));
+    assert_eq!((bench.epoch(), bench.away()), (1, vec![2, 3]));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod bench;
 mod fences;
 mod leaving;
+mod older_disks;
 mod returning;
 mod starting;
 mod storm;

@@ -73,6 +73,41 @@ fn another_host_helps_when_the_helper_is_gone_or_kept_out() {
 }
 
 #[test]
+fn it_stays_out_while_half_of_the_hosts_cannot_reach_it() {
+    let mut bench = one_out(&[7, 8]);
+    let all = nodes(&ALL, &[]);
+    for round in 0..40 {
+        bench.silent = vec![braid_base::DeviceId(2)];
+        bench.renew(host(7));
+        bench.silent.clear();
+        bench.renew(host(8));
+        assert_eq!(bench.standing(2), Standing::Out, "{round}");
+        bench.pass_with(SECOND / 2, &all);
+    }
+    bench.pass_with(SECOND, &nodes(&ALL, &[7, 8]));
+    assert_eq!(bench.standing(2), returning(7));
+}
+
+#[test]
+fn another_host_helps_when_the_helper_cannot_reach_it_or_one_that_has_to_be_asked() {
+    for silent in [2, 3] {
+        let mut bench = one_out(&[7, 8, 9]);
+        bench.pass_with(SECOND * 2, &nodes(&ALL, &[7, 8, 9]));
+        assert_eq!(bench.standing(2), returning(7));
+        for _ in 0..8 {
+            bench.silent = vec![braid_base::DeviceId(silent)];
+            bench.renew(host(7));
+            bench.silent.clear();
+            bench.pass_with(SECOND / 2, &nodes(&ALL, &[8, 9]));
+        }
+        assert_eq!(bench.standing(2), returning(8), "device {silent}");
+        let epoch = bench.epoch();
+        bench.pass_with(SECOND * 4, &nodes(&ALL, &[7, 8, 9]));
+        assert_eq!((bench.epoch(), bench.standing(2)), (epoch, returning(8)), "it goes on");
+    }
+}
+
+#[test]
 fn one_that_is_gone_again_is_out_again_whatever_the_others_do() {
     let mut bench = one_out(&[7]);
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[7]));
@@ -96,7 +131,7 @@ fn nothing_is_told_or_granted_before_it_is_durable() {
     let mut bench = Bench::new();
     let others = nodes(&[0, 1, 3, 4], &[7]);
     bench.renew(device(2));
-    bench.pass_with(LEASE, &others);
+    bench.pass_with(LEASE - SECOND / 1_000, &others);
     bench.stalled = true;
     bench.pass_with(NOTICE, &others);
     while bench.hear(host(7)).is_some() {}

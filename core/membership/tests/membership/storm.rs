@@ -407,8 +407,8 @@ impl Storm {
             MonitorReply::Lease { sent } => Some(sent),
             _ => None,
         };
-        // A lease that comes with a membership counts when that is durable.
-        let membership = answer.membership.unwrap_or_default();
+        // A membership is taken over with a lease, and with nothing else. The lease counts when it is durable.
+        let membership = answer.membership.filter(|_| sent.is_some()).unwrap_or_default();
         let wait = if membership.epoch > known.durable.epoch { wait } else { Duration::ZERO };
         self.at(wait, Event::Adopt { device, membership, sent });
     }

@@ -98,6 +98,7 @@ impl View<'_> {
                 "state": self.device_health(id).words(),
                 "standing": self.standing(id).map(|device| device.standing.name()),
                 "since": self.standing(id).map(|device| device.since),
+                "refused": self.standing(id).and_then(DeviceReport::refusal),
                 "left": self.left(id),
                 "helper": self.standing(id).and_then(|device| device.helper),
                 "restarts": running.map(|running| running.restarts),
@@ -301,6 +302,9 @@ impl View<'_> {
 
     fn standing_words(&self, id: DeviceId) -> String {
         match self.standing(id) {
+            Some(device) if device.outdated.is_some() => {
+                format!("{}: {}", device.standing.name(), device.refusal().unwrap_or_default())
+            }
             Some(DeviceReport { standing: DeviceStanding::Returning, helper, .. }) => match (helper, self.left(id)) {
                 (Some(_), Some(left)) => format!("returning, {} to go", format_size(left)),
                 (Some(host), None) => format!("returning, helped by {}", Generation(*host)),

@@ -8,6 +8,7 @@ mod epochs;
 mod failures;
 mod lock_servers;
 mod monitor;
+mod older_disks;
 mod recovery;
 mod sleepers;
 mod story;

@@ -2,7 +2,7 @@
 
 use crate::story::*;
 use braid_base::{DeviceId, NodeId, Standing, Time};
-use braid_cluster::Cluster;
+use braid_cluster::{Cluster, HostSlot, Options};
 use braid_wire::{Command, Message, MonitorReply, Ordering};
 use braid_world::{CrashPoint, Verdict};
 use std::cell::RefCell;
@@ -220,6 +220,139 @@ fn a_device_that_the_monitor_hears_and_does_not_reach_is_taken_out_since_it_serv
     array.world.network.heal();
     wait_in(&mut array, 4);
     all_is_well(array);
+}
+
+/// Writes all the time; how long the longest took.
+fn write_for(array: &mut Cluster, host: HostSlot, span: Duration) -> Duration {
+    let end = array.world.now().after(span);
+    let mut longest = Duration::ZERO;
+    while array.world.now() < end {
+        let begun = array.world.now();
+        write(array, host, 0, BLOCK);
+        longest = longest.max(array.world.now().since(begun));
+        array.run_for(Duration::from_millis(10));
+    }
+    longest
+}
+
+#[test]
+fn a_device_that_hears_nobody_costs_users_a_lease_and_a_second() {
+    for phase in 0..6 {
+        let (mut array, a, b) = array_by(Ordering::Timestamp);
+        fill(&mut array, a);
+        array.run_for(Duration::from_millis(phase * 90));
+        for from in [array.node(a), array.node(b), NodeId::Monitor] {
+            array.world.network.cut(from, device(4));
+        }
+        let longest = write_for(&mut array, a, Duration::from_secs(30));
+        assert!(longest > Duration::from_secs(4) && longest <= A_LEASE, "{longest:?}");
+        assert_eq!(standing(&array, 4), Some(Standing::Out));
+        array.world.network.heal();
+        wait_in(&mut array, 4);
+        all_is_well(array);
+    }
+}
+
+/// Requests in a new epoch come to devices that have yet to take it over: they are not sent again only half a second later.
+#[test]
+fn an_epoch_costs_users_no_more_than_it_takes_all_devices_to_take_it_over() {
+    for ordering in KEPT_APART {
+        let (mut array, a, _) = array_by(ordering);
+        fill(&mut array, a);
+        array.crash(device(4));
+        let longest = write_for(&mut array, a, Duration::from_secs(8));
+        assert!(longest < Duration::from_millis(4_600), "{ordering}: {longest:?}");
+        array.restart_device(DeviceId(4));
+        let longest = write_for(&mut array, a, Duration::from_secs(8));
+        assert!(longest < Duration::from_millis(150), "{ordering}: {longest:?}");
+        assert_eq!(standing(&array, 4), Some(Standing::In));
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_device_that_hosts_cannot_reach_costs_them_one_pause_however_long_that_lasts() {
+    for back_too in [false, true] {
+        let (mut array, a, b) = array_by(Ordering::Timestamp);
+        fill(&mut array, a);
+        for host in [array.node(a), array.node(b)] {
+            array.world.network.cut(host, device(4));
+            if back_too {
+                array.world.network.cut(device(4), host);
+            }
+        }
+        let longest = write_for(&mut array, a, Duration::from_secs(8));
+        assert!(longest > Duration::from_secs(4) && longest < A_LEASE + Duration::from_secs(2), "{longest:?}");
+        let longest = write_for(&mut array, b, Duration::from_secs(100));
+        assert!(longest < Duration::from_millis(100), "{longest:?}");
+        assert_eq!((standing(&array, 4), epoch(&array)), (Some(Standing::Out), 2));
+        array.world.network.heal();
+        wait_in(&mut array, 4);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_host_that_cannot_reach_a_returning_device_does_not_keep_it_from_coming_back() {
+    for also_another in [false, true] {
+        let (mut array, a, b) = array_by(Ordering::Timestamp);
+        array.add_host();
+        fill(&mut array, a);
+        lose(&mut array, 4);
+        write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
+        // It would be the helper; what it does not reach is the device, or one of those that it has to ask.
+        let (oldest, cut) = (array.node(a), if also_another { 0 } else { 4 });
+        cut_off(&mut array, oldest, &[device(cut)]);
+        array.run_for(Duration::from_secs(2));
+        array.restart_device(DeviceId(4));
+        wait_in(&mut array, 4);
+        array.world.network.heal();
+        all_is_well(array);
+    }
+}
+
+/// The helper loses it only when it has begun.
+#[test]
+fn a_helper_that_reaches_the_device_no_more_is_relieved() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    array.add_host();
+    fill(&mut array, a);
+    lose(&mut array, 4);
+    write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
+    welcome(&mut array, 4);
+    let NodeId::Host(generation) = array.node(a) else { unreachable!("it is a host") };
+    let helper = Standing::Returning { helper: Some(generation) };
+    let oldest = array.node(a);
+    cut_off(&mut array, oldest, &[device(4)]);
+    assert_eq!(standing(&array, 4), Some(helper));
+    wait_in(&mut array, 4);
+    array.world.network.heal();
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_that_finds_no_space_on_its_return_is_done_without_until_it_does() {
+    let (mut array, a, b) = array_of(Options::calm("raid5:2+1", 3, 16, 100));
+    let stripe = 32 * BLOCK;
+    lose(&mut array, 2);
+    write(&mut array, a, 0, stripe);
+    welcome(&mut array, 2);
+    array.world.disk_mut(device(2)).expect("it has one").set_full(true);
+    let mut longest = Duration::ZERO;
+    for number in 1..100 {
+        let begun = array.world.now();
+        write(&mut array, b, number * stripe, stripe);
+        longest = longest.max(array.world.now().since(begun));
+    }
+    assert!(longest > Duration::from_secs(4) && longest < A_LEASE + Duration::from_secs(1), "{longest:?}");
+    let begun = epoch(&array);
+    array.run_for(Duration::from_secs(120));
+    assert!(epoch(&array) - begun < 20, "it comes back later each time: {}", epoch(&array) - begun);
+    array.world.disk_mut(device(2)).expect("it has one").set_full(false);
+    wait_in(&mut array, 2);
+    for number in 0..100 {
+        content(&mut array, a, number * stripe, stripe);
+    }
 }
 
 #[test]

@@ -1,0 +1,134 @@
+//! A device that comes with an older disk than it had, or with an empty one: it lacks what nobody would bring it.
+
+use crate::bench::*;
+use braid_base::{DeviceId, Epoch, Generation, Standing};
+use braid_wire::{MonitorCommand, MonitorReply};
+
+const ALL: [u16; 5] = [0, 1, 2, 3, 4];
+
+fn outdated(bench: &Bench, number: u16) -> Option<u32> {
+    let lease = bench.monitor.leases().find(|lease| lease.device == DeviceId(number));
+    lease.expect("it is a device of the array").outdated.map(|epoch| epoch.0)
+}
+
+/// Device 2 has been out and is in again: it lives by epoch 4, since epoch 3.
+fn back_once() -> Bench {
+    let mut bench = Bench::new();
+    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[7]));
+    bench.pass_with(SECOND * 3, &nodes(&ALL, &[7]));
+    bench.say(host(7), MonitorCommand::CaughtUp { device: DeviceId(2), since: Epoch(3) });
+    bench.pass_with(SECOND, &nodes(&ALL, &[7]));
+    assert_eq!((bench.epoch(), bench.standing(2), bench.since(2)), (4, Standing::In, 3));
+    bench
+}
+
+#[test]
+fn a_new_array_of_empty_disks_is_let_in_one_after_the_other() {
+    let mut bench = Bench::of(5);
+    for number in ALL {
+        assert!(bench.gets_lease(device(number)), "nobody has lived by anything yet");
+        assert!(
+            bench.gets_lease(device(number)),
+            "its first answer was lost, or it died before it had adopted what it was told"
+        );
+    }
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert!(ALL.iter().all(|number| outdated(&bench, *number).is_none()));
+}
+
+#[test]
+fn a_disk_that_was_never_used_is_let_in_after_an_absence() {
+    let mut bench = Bench::of(5);
+    bench.adopt(volume(1, braid_layout::Scheme::Raid5 { data: 4 }, &ALL));
+    bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3, 4], &[7]));
+    assert_eq!(bench.standing(2), Standing::Out);
+    bench.pass_with(SECOND * 2, &nodes(&ALL, &[7]));
+    assert_eq!(bench.standing(2), Standing::Returning { helper: Some(Generation(7)) });
+}
+
+#[test]
+fn an_empty_disk_in_place_of_one_that_was_in_is_refused_and_the_rest_goes_on_without_it() {
+    let mut bench = Bench::new();
+    bench.epochs.remove(&device(2));
+    let answer = bench.answer_to(device(2));
+    assert_eq!((answer.reply, outdated(&bench, 2)), (MonitorReply::Changed, Some(0)));
+    let others = nodes(&[0, 1, 3, 4], &[7]);
+    for _ in 0..40 {
+        bench.renew_in(Epoch(0), device(2));
+        bench.pass_with(SECOND / 2, &others);
+    }
+    assert_eq!((bench.standing(2), bench.epoch(), outdated(&bench, 2)), (Standing::Out, 2, Some(0)), "and so it stays");
+    assert!(!bench.gets_lease(device(2)) && bench.away().is_empty());
+    // The right one is brought back: it lives by what it did when it went.
+    bench.epochs.insert(device(2), Epoch(1));
+    bench.pass_with(SECOND * 2, &nodes(&ALL, &[7]));
+    assert_eq!((bench.standing(2), outdated(&bench, 2)), (Standing::Returning { helper: Some(Generation(7)) }, None));
+}
+
+#[test]
+fn an_older_disk_is_refused_in_whatever_standing() {
+    let mut bench = back_once();
+    for epoch in 0..4 {
+        bench.renew_in(Epoch(epoch), device(2));
+        assert_eq!(outdated(&bench, 2), Some(epoch));
+    }
+    assert!(bench.gets_lease(device(2)) && outdated(&bench, 2).is_none(), "it is the right one");
+    // Another that shares its stripes is out: then it is away, and nothing is lost.
+    bench.pass_with(LEASE * 2, &nodes(&[0, 1, 2, 3], &[7]));
+    assert_eq!(bench.standing(4), Standing::Out);
+    for _ in 0..20 {
+        bench.renew_in(Epoch(3), device(2));
+        bench.pass_with(SECOND / 2, &nodes(&[0, 1, 3], &[7]));
+    }
+    assert_eq!((bench.standing(2), bench.away()), (Standing::In, vec![2]));
+}
+
+#[test]
+fn what_is_on_record_outlives_the_monitor() {
+    for wait in [SECOND / 5, LEASE * 2] {
+        let mut bench = Bench::new();
+        bench.restart(config(5));
+        bench.adopt(volume(1, braid_layout::Scheme::Raid5 { data: 4 }, &ALL));
+        bench.pass_with(wait, &nodes(&[0, 1, 3, 4], &[7]));
+        bench.renew_in(Epoch(0), device(2));
+        assert_eq!(outdated(&bench, 2), Some(0));
+        bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3, 4], &[7]));
+        assert_eq!(bench.standing(2), Standing::Out);
+    }
+}
+
+/// Its lease still runs when another disk is put in: nobody relies on it for that.
+#[test]
+fn others_are_not_taken_out_for_one_that_has_the_wrong_disk() {
+    let mut bench = Bench::new();
+    let others = nodes(&[0, 1, 4], &[7]);
+    bench.renew(device(3));
+    bench.pass_with(SECOND, &[others.clone(), vec![device(2)]].concat());
+    while bench.now.time < braid_base::Time(1_000_000_000_000).after(SECOND * 8) {
+        bench.renew_in(Epoch(0), device(2));
+        bench.pass_with(SECOND / 4, &others);
+        assert_eq!(bench.epoch(), 1);
+    }
+    assert_eq!(bench.away(), [2, 3]);
+}
+
+/// A helper may have nothing to bring, and say so before the device has taken over the epoch of its return.
+#[test]
+fn nobody_is_in_who_has_not_said_that_he_lives_by_an_epoch_since_his_return() {
+    let mut bench = Bench::new();
+    let others = nodes(&[0, 1, 3, 4], &[7]);
+    bench.pass_with(LEASE + NOTICE, &others);
+    for _ in 0..6 {
+        bench.renew_in(Epoch(1), device(2));
+        bench.pass_with(SECOND / 2, &others);
+    }
+    let helped = Standing::Returning { helper: Some(Generation(7)) };
+    assert_eq!((bench.standing(2), bench.since(2)), (helped, 3));
+    let command = MonitorCommand::CaughtUp { device: DeviceId(2), since: Epoch(3) };
+    bench.say(host(7), command.clone());
+    assert_eq!(bench.standing(2), helped);
+    bench.epochs.insert(device(2), Epoch(3));
+    bench.renew(device(2));
+    bench.say(host(7), command);
+    assert_eq!(bench.standing(2), Standing::In);
+}

@@ -1,0 +1,81 @@
+//! A device comes with another disk than it had: an empty one, or an old copy of its own. Nobody takes that for what it has written.
+
+use crate::story::*;
+use braid_base::{DeviceId, Standing};
+use braid_cluster::Cluster;
+use braid_wire::{Message, MonitorReply};
+use braid_world::{Disk, Verdict};
+use std::time::Duration;
+
+/// Puts a disk into a device that is down; the one that it had.
+fn swap(array: &mut Cluster, number: u16, disk: Disk) -> Disk {
+    std::mem::replace(array.world.disk_mut(device(number)).expect("it has one"), disk)
+}
+
+/// The device has the wrong disk, and stays out of it; with its own it is brought what it missed.
+fn is_refused_until_it_has(mut array: Cluster, number: u16, own: Disk) {
+    let (a, b) = (braid_cluster::HostSlot(0), braid_cluster::HostSlot(1));
+    let whole = content(&mut array, a, 0, 12 * BLOCK);
+    write(&mut array, b, 4 * BLOCK, BLOCK);
+    array.run_for(A_WHILE);
+    assert_eq!(standing(&array, number), Some(Standing::Out));
+    let now = content(&mut array, b, 0, 12 * BLOCK);
+    assert!(now[..4 * BLOCK as usize] == whole[..4 * BLOCK as usize] && now != whole);
+    array.crash(device(number));
+    swap(&mut array, number, own);
+    array.restart_device(DeviceId(number));
+    wait_in(&mut array, number);
+    assert!(content(&mut array, a, 0, 12 * BLOCK) == now);
+    all_is_well(array);
+}
+
+/// What the monitor tells everybody comes to the device before, after, or long after its own question is answered.
+fn delay_news(array: &mut Cluster, number: u16, wait: Duration) {
+    array.world.network.set_rule(move |_, to, message| {
+        let asks = matches!(message, Message::MonitorRequest(_));
+        let told = matches!(message, Message::MonitorAnswer(answer) if answer.reply == MonitorReply::Changed);
+        let late = to == device(number) && told || asks && wait.is_zero();
+        if late { Verdict::Delay(wait.max(Duration::from_millis(50))) } else { Verdict::Pass }
+    });
+}
+
+#[test]
+fn an_empty_disk_in_place_of_a_device_s_own_is_not_let_in() {
+    for ordering in KEPT_APART {
+        for (down, wait) in [(100, 1), (3_000, 1), (9_000, 1), (100, 0), (3_000, 3_000), (9_000, 3_000)] {
+            let (mut array, a, _) = array_by(ordering);
+            fill(&mut array, a);
+            array.crash(device(4));
+            delay_news(&mut array, 4, Duration::from_millis(wait));
+            array.run_for(Duration::from_millis(down));
+            let empty = array.empty_disk(DeviceId(4));
+            let own = swap(&mut array, 4, empty);
+            array.restart_device(DeviceId(4));
+            is_refused_until_it_has(array, 4, own);
+        }
+    }
+}
+
+#[test]
+fn an_old_copy_of_a_device_s_disk_is_not_let_in() {
+    for ordering in KEPT_APART {
+        for down in [100, 3_000, 9_000] {
+            let (mut array, a, b) = array_by(ordering);
+            fill(&mut array, a);
+            array.crash(device(4));
+            let copy = array.world.disk_mut(device(4)).expect("it has one").clone();
+            array.restart_device(DeviceId(4));
+            array.run_for(Duration::from_secs(1));
+            lose(&mut array, 0);
+            write(&mut array, b, 0, 4 * BLOCK);
+            welcome(&mut array, 0);
+            wait_in(&mut array, 0);
+            array.run_for(Duration::from_secs(1));
+            array.crash(device(4));
+            array.run_for(Duration::from_millis(down));
+            let own = swap(&mut array, 4, copy);
+            array.restart_device(DeviceId(4));
+            is_refused_until_it_has(array, 4, own);
+        }
+    }
+}
