@@ -19,8 +19,9 @@ impl<K: Ord> Default for Timers<K> {
 impl<K: Ord + Copy> Timers<K> {
     /// Wakes `key` at `time`, and no longer at the time set before.
     pub fn set(&mut self, key: K, time: Time) {
-        self.cancel(key);
-        self.by_key.insert(key, time);
+        if let Some(before) = self.by_key.insert(key, time) {
+            self.by_time.remove(&(before, key));
+        }
         self.by_time.insert((time, key));
     }
 

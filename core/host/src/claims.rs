@@ -564,7 +564,7 @@ impl LockLink {
 
 impl Claims {
     /// Asserts that claims and transactions know each other.
-    pub fn invariants(&self, transactions: &BTreeMap<u64, Transaction>) {
+    pub fn invariants(&self, transactions: &BTreeMap<u64, Box<Transaction>>) {
         self.own.invariants();
         for (sequence, transaction) in transactions {
             for number in &transaction.claims {

@@ -12,18 +12,21 @@ use std::time::Duration;
 impl Host {
     /// A transaction is decided, and its user can be answered. It is over when `told` have confirmed that they know.
     pub(crate) fn tell_end(&mut self, now: Now, sequence: u64, told: BTreeSet<DeviceId>, out: &mut Effects) {
-        self.timers.cancel(Timer::Resend(sequence));
         if told.is_empty() {
             return self.end(now, sequence, out);
         }
+        self.timers.cancel(Timer::Resend(sequence));
         self.release_claims(now, sequence, out);
         let transaction = self.transactions.get_mut(&sequence).expect("it is being decided");
         let wanted = transaction.wanted;
-        settle(transaction, transaction.asked.difference(&told), sequence, &mut self.links);
+        if told.len() < transaction.asked.len() {
+            settle(transaction, transaction.asked.difference(&told), sequence, &mut self.links);
+        }
         let linger = now.time.after(self.config.settings.commit_linger);
         for device in &told {
-            self.links.get_mut(device).expect("links stay").queue_commit(sequence);
-            if self.timers.deadline_of(Timer::Linger(*device)).is_none() {
+            let link = self.links.get_mut(device).expect("links stay");
+            link.queue_commit(sequence);
+            if !std::mem::replace(&mut link.lingers, true) {
                 self.timers.set(Timer::Linger(*device), linger);
             }
         }

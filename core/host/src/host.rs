@@ -60,8 +60,9 @@ pub struct Host {
     pub(crate) volumes: BTreeMap<VolumeId, Rc<VolumeDescription>>,
     pub(crate) place: Place,
     pub(crate) links: BTreeMap<DeviceId, Link>,
-    pub(crate) operations: BTreeMap<OpId, Operation>,
-    pub(crate) transactions: BTreeMap<u64, Transaction>,
+    /// Large as they are, these two are kept in boxes, so that their neighbours in the table need not be moved.
+    pub(crate) operations: BTreeMap<OpId, Box<Operation>>,
+    pub(crate) transactions: BTreeMap<u64, Box<Transaction>>,
     pub(crate) resolutions: BTreeMap<TransactionId, Resolution>,
     pub(crate) tasks: BTreeMap<u64, PendingTask>,
     pub(crate) claims: Claims,
@@ -225,7 +226,7 @@ impl Host {
         let (damaged, attempt, delayed) = (BTreeSet::new(), None, false);
         let operation = Operation { op, volume, request, work, view, damaged, since, refusals, attempt, delayed };
         self.counters.operations += 1;
-        let before = self.operations.insert(op, operation);
+        let before = self.operations.insert(op, Box::new(operation));
         assert!(before.is_none(), "a front end numbers its requests");
         self.timers.set(Timer::Expire(op), now.time.after(self.config.settings.request_timeout));
         self.attempt(now, op, out);
@@ -325,10 +326,11 @@ impl Host {
             Rejection::WrongEpoch { current } if current > self.place.epoch() => self.ask_for_news(now, out),
             Rejection::WrongEpoch { .. } => {}
             Rejection::TooManyHosts => {
-                let waits = |operation: &&Operation| {
+                let waits = |operation: &Operation| {
                     operation.attempt.is_some_and(|sequence| self.transactions[&sequence].awaits(device))
                 };
-                let affected: Vec<_> = self.operations.values().filter(waits).map(|operation| operation.op).collect();
+                let affected = self.operations.values().filter(|operation| waits(operation));
+                let affected: Vec<_> = affected.map(|operation| operation.op).collect();
                 for op in affected {
                     self.give_up(now, op, HostError::Rejected { device, rejection }, out);
                 }
@@ -351,6 +353,7 @@ impl Host {
                 Timer::Retry(op) => self.attempt(now, op, out),
                 Timer::Resend(sequence) => self.resend(now, sequence, out),
                 Timer::Linger(device) => {
+                    self.links.get_mut(&device).expect("timers are for known devices").lingers = false;
                     while self.links[&device].has_any_queued() {
                         self.counters.commit_carriers += 1;
                         self.send(now, device, Command::Heartbeat, out);
@@ -382,7 +385,8 @@ impl Host {
         let link = self.links.get_mut(&device).expect("commands go to known devices");
         let (host, epoch) = (self.config.generation, self.place.epoch());
         let message = link.request(now.time, host, epoch, self.next_sequence, command);
-        if !link.has_any_queued() {
+        if link.lingers && !link.has_any_queued() {
+            link.lingers = false;
             self.timers.cancel(Timer::Linger(device));
         }
         self.counters.requests_sent += 1;
@@ -397,7 +401,9 @@ impl Host {
         }
         self.counters.delayed += u64::from(operation.delayed);
         self.timers.cancel(Timer::Expire(op));
-        self.timers.cancel(Timer::Retry(op));
+        if operation.attempt.is_none() {
+            self.timers.cancel(Timer::Retry(op));
+        }
         self.reply(op, outcome, out);
     }
 
@@ -442,6 +448,10 @@ impl Machine for Host {
                 Some(sequence) => {
                     let transaction = self.transactions.get(&sequence).expect("an attempt is a transaction");
                     assert_eq!(transaction.op, Some(*op), "an operation and its attempt know each other");
+                    assert!(
+                        self.timers.deadline_of(Timer::Retry(*op)).is_none(),
+                        "an operation tries again when its attempt is over"
+                    );
                 }
                 None => assert!(
                     self.timers.deadline_of(Timer::Retry(*op)).is_some(),
@@ -452,6 +462,10 @@ impl Machine for Host {
         }
         for (sequence, transaction) in &self.transactions {
             transaction.invariants(*sequence);
+        }
+        for (device, link) in &self.links {
+            let set = self.timers.deadline_of(Timer::Linger(*device)).is_some();
+            assert_eq!(link.lingers, set, "a link knows whether its commits have a deadline: {device}");
         }
         self.claims.invariants(&self.transactions);
     }

@@ -18,6 +18,8 @@ pub struct Link {
     unsettled: BTreeSet<u64>,
     /// Transactions that are over here and that the device has not been told of.
     over: Vec<u64>,
+    /// Whether there is a time by which what is queued is told even if nothing else is.
+    pub lingers: bool,
     /// Requests sent, for counters.
     pub requests: u64,
     /// When the device was last heard.

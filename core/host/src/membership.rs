@@ -100,10 +100,11 @@ impl Host {
             damaged.iter().filter_map(position).for_each(|position| absence.stale(position));
             Work::plan(volume, &absence, request).expect("it is a storage transaction")
         };
-        let work = plan(self.absence(volume, false))?;
+        let work = plan(self.absence(volume, false));
         if self.place.away.is_empty() {
-            return Ok(work);
+            return work;
         }
+        let work = work?;
         let touched = devices_of(volume, work.shares());
         let devices: Vec<_> = touched.into_iter().filter(|device| self.place.away.contains(device)).collect();
         if devices.is_empty() {

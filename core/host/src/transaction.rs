@@ -5,7 +5,7 @@
 
 use crate::claims::Acquiring;
 use crate::host::{Host, Timer};
-use crate::operation::{Work, devices_of};
+use crate::operation::Work;
 use braid_base::limits;
 use braid_base::{BlockRange, DeviceId, Epoch, Now, Stamp, Time, TransactionId, VolumeId};
 use braid_layout::{Old, Share, VolumeDescription};
@@ -167,15 +167,14 @@ impl Host {
             && work.want() == Want::Data
             && !work.writes()
             && operation.refusals >= patience;
-        let asked: BTreeSet<_> = devices_of(&volume, work.shares()).into_iter().collect();
-        let writes = |share: &&Share| !share.prewrites.is_empty();
-        let participants = if insists {
-            asked.clone()
-        } else {
-            work.shares().iter().filter(writes).map(|share| volume.device_at(share.position)).collect()
-        };
-        for device in &asked {
-            self.links.get_mut(device).expect("volumes lie on known devices").begin(sequence);
+        let (mut asked, mut participants) = (BTreeSet::new(), BTreeSet::new());
+        for share in work.shares() {
+            let device = volume.device_at(share.position);
+            asked.insert(device);
+            if insists || !share.prewrites.is_empty() {
+                participants.insert(device);
+            }
+            self.links.get_mut(&device).expect("volumes lie on known devices").begin(sequence);
         }
         // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
         let locks = volume.ordering.needs_lock_server() && work.want() != Want::Allocation;
@@ -194,7 +193,7 @@ impl Host {
             resend_after: self.config.settings.resend_min,
             phase: Phase::Locking(Acquiring::default()),
         };
-        self.transactions.insert(sequence, transaction);
+        self.transactions.insert(sequence, Box::new(transaction));
         if locks { self.acquire(now, sequence, out) } else { self.begin(now, sequence, out) }
     }
 
@@ -377,7 +376,8 @@ impl Host {
         let transaction = self.transactions.get_mut(&sequence).expect("it was writing");
         let op = transaction.op.take();
         let told = match transaction.mode() {
-            WriteMode::Intent => &transaction.participants | &transaction.lock_only(),
+            WriteMode::Intent if transaction.locks_what_it_reads() => transaction.asked.clone(),
+            WriteMode::Intent => transaction.participants.clone(),
             WriteMode::Immediate => {
                 let transaction = &self.transactions[&sequence];
                 transaction.lock_only().into_iter().filter(|device| self.counts(transaction, *device)).collect()
@@ -426,7 +426,7 @@ impl Host {
         if id.host != self.config.generation {
             return None;
         }
-        self.transactions.get_mut(&id.sequence)
+        self.transactions.get_mut(&id.sequence).map(|transaction| &mut **transaction)
     }
 
     pub(crate) fn id(&self, sequence: u64) -> TransactionId {

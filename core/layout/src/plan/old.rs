@@ -22,7 +22,10 @@ impl Old {
     /// others are left out, and then [`Old::covers`] tells.
     pub fn insert(&mut self, position: usize, pieces: Vec<Piece>) {
         let known = self.pieces.entry(position).or_default();
-        known.extend(pieces.into_iter().filter(is_sound));
+        match known.is_empty() && pieces.iter().all(is_sound) {
+            true => *known = pieces,
+            false => known.extend(pieces.into_iter().filter(is_sound)),
+        }
         known.sort_by_key(|piece| piece.range.start);
         known.dedup_by(|next, kept| kept.range.overlaps(next.range));
     }
