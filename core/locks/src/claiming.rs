@@ -177,6 +177,7 @@ impl LockServer {
         for of_host in claims.chunk_by(|one, other| one.host == other.host) {
             let host = of_host[0].host;
             let session = self.sessions.get_mut(&host).expect("who holds something has a session");
+            session.wanted_at = Some(now.time);
             let new = of_host.iter().map(|name| name.claim).filter(|claim| session.wanted.insert(*claim));
             let new: Vec<_> = new.collect();
             let kept = new.into_iter().filter(|claim| session.claims[claim].kept).collect();

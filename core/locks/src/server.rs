@@ -220,7 +220,8 @@ impl LockServer {
             let session = &self.sessions[&host];
             let claims = session.claims.keys().map(|claim| ClaimName { host, claim: *claim });
             let held: Vec<_> = claims.filter(|name| self.table.state(*name) == Some(LockState::Held)).collect();
-            let in_the_way = held.iter().any(|name| self.table.wanted(*name));
+            let lately = session.wanted_at.is_some_and(|wanted| now.time.since(wanted) <= lease);
+            let in_the_way = held.iter().any(|name| self.table.wanted(*name)) || (lately && !held.is_empty());
             let for_long = !held.is_empty() && silence > lease * SILENT_LEASES_MAX;
             if !session.complete || in_the_way || for_long {
                 self.doomed.insert(host);

@@ -28,6 +28,8 @@ pub(crate) struct Session {
     pub deferred: Vec<(u64, ClaimRequest)>,
     /// What it holds and others wait for, or did a moment ago: recalled until it is given back.
     pub wanted: BTreeSet<u64>,
+    /// When somebody last came to wait for any of that. He may have gone since, and come again in vain: some wait for moments only.
+    pub wanted_at: Option<Time>,
 }
 
 /// Beside what the table knows of a claim.
@@ -57,6 +59,7 @@ impl Session {
             claims: BTreeMap::new(),
             deferred: Vec::new(),
             wanted: BTreeSet::new(),
+            wanted_at: None,
         }
     }
 }

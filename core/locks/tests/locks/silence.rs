@@ -40,6 +40,18 @@ fn a_silent_host_is_fenced_before_the_next_is_granted() {
 }
 
 #[test]
+fn a_silent_host_is_fenced_though_those_who_want_what_it_holds_wait_for_moments_only() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    bench.pass_with(settings().host_lease - SECOND / 2, &[TWO]);
+    bench.lock(TWO, 1, Exclusive, (0, 8), IMPATIENT);
+    // Gone again long before anybody looks.
+    bench.pass(settings().lock_timeout);
+    bench.pass_with(SECOND * 2, &[TWO]);
+    assert_eq!(bench.fences.pop_front().map(|(_, hosts)| hosts), Some(vec![ONE]));
+}
+
+#[test]
 fn a_silent_host_in_nobodys_way_is_left_alone_for_ten_leases() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Kept);
