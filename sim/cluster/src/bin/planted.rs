@@ -5,22 +5,23 @@
 
 use braid_cluster::Choices;
 use braid_cluster::attack::Attack;
-use braid_wire::Ordering;
+use braid_wire::{Atomicity, Ordering};
 use std::error::Error;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
+use std::str::FromStr;
 
-const USAGE: &str = "usage: planted [--runs N] [NAME…], or planted --attack [--runs N] [ORDERING]
-  --runs N   seeds in which each bug must be found (2000 unless told otherwise)
+const USAGE: &str = "usage: planted [--runs N] [NAME…], or planted --attack [--runs N] [ORDERING or ATOMICITY]
+  --runs N   seeds in which each bug must be found (1000 unless told otherwise)
   NAME       plant only bugs/NAME.patch
   --attack   plant nothing: attack the tree that this was built from, with the seeds from 0 on";
 /// Seeds in which a tree without planted bugs must be found right, or finding anything would prove nothing.
 const CONTROL_RUNS: u64 = 50;
 
 fn main() -> ExitCode {
-    let mut runs = 2_000;
+    let mut runs = 1_000;
     let mut attacks = false;
     let mut names = Vec::new();
     let mut words = std::env::args().skip(1);
@@ -54,12 +55,12 @@ fn usage(problem: &str) -> ExitCode {
 }
 
 /// What runs in the copy.
-fn attack(runs: u64, ordering: Option<&String>) -> ExitCode {
-    let ordering = match ordering.map(|name| name.parse::<Ordering>()).transpose() {
-        Ok(ordering) => ordering,
-        Err(problem) => return usage(&problem.to_string()),
-    };
-    let choices = Choices { ordering, ..Choices::default() };
+fn attack(runs: u64, only: Option<&String>) -> ExitCode {
+    let (ordering, atomicity) = (parsed::<Ordering>(only), parsed::<Atomicity>(only));
+    if let Some(word) = only.filter(|_| ordering.is_none() && atomicity.is_none()) {
+        return usage(&format!("'{word}' is neither an ordering nor an atomicity"));
+    }
+    let choices = Choices { ordering, atomicity, ..Choices::default() };
     let attack = Attack { seed: 0, runs: Some(runs), until: None, choices, threads: None, keep_going: false };
     let outcome = attack.run(|_, _| ());
     match outcome.failures.first() {
@@ -69,6 +70,10 @@ fn attack(runs: u64, ordering: Option<&String>) -> ExitCode {
         }
         None => ExitCode::SUCCESS,
     }
+}
+
+fn parsed<T: FromStr>(word: Option<&String>) -> Option<T> {
+    word.and_then(|word| word.parse().ok())
 }
 
 /// True if every bug was found.
@@ -84,7 +89,7 @@ fn plant_all(runs: u64, names: &[String]) -> Result<bool, Box<dyn Error>> {
     for patch in patches {
         let name = patch.file_stem().unwrap_or(OsStr::new("?")).to_string_lossy().into_owned();
         copy.git_apply(&patch, false)?;
-        let (found, said) = copy.attack(runs, ordering_of(&name))?;
+        let (found, said) = copy.attack(runs, only_of(&name))?;
         copy.git_apply(&patch, true)?;
         match said.lines().find(|line| line.starts_with("FAILED")) {
             Some(line) if found => println!("found      {name}: {line}"),
@@ -97,9 +102,10 @@ fn plant_all(runs: u64, names: &[String]) -> Result<bool, Box<dyn Error>> {
     Ok(all_found)
 }
 
-/// A bug in one ordering has its name first: a few hundred seeds of that say as much as thousands of all.
-fn ordering_of(name: &str) -> Option<Ordering> {
-    Ordering::ALL.into_iter().find(|ordering| name.starts_with(ordering.name()))
+/// A bug in one ordering or atomicity has its name first: a few hundred seeds of that say as much as thousands of all.
+fn only_of(name: &str) -> Option<&'static str> {
+    let names = Ordering::ALL.map(Ordering::name).into_iter().chain(Atomicity::ALL.map(Atomicity::name));
+    names.into_iter().find(|word| name.starts_with(word))
 }
 
 fn patches(folder: &Path, names: &[String]) -> Result<Vec<PathBuf>, Box<dyn Error>> {
@@ -140,7 +146,7 @@ impl Copy {
     }
 
     /// Builds the attack and runs it; true if it failed, and what it said.
-    fn attack(&self, runs: u64, ordering: Option<Ordering>) -> Result<(bool, String), Box<dyn Error>> {
+    fn attack(&self, runs: u64, only: Option<&str>) -> Result<(bool, String), Box<dyn Error>> {
         let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
         let in_copy = |arguments: &[&str]| {
             let mut command = Command::new(&cargo);
@@ -152,8 +158,7 @@ impl Copy {
         if !built.status.success() {
             return Err(format!("the tree does not build:\n{}", text(&built)).into());
         }
-        let (runs, ordering) = (runs.to_string(), ordering.map(Ordering::name));
-        let under: Vec<&str> = ordering.into_iter().collect();
+        let (runs, under) = (runs.to_string(), only.into_iter().collect::<Vec<_>>());
         let output = in_copy(&[&["run"], &package[..], &["--", "--attack", "--runs", &runs], &under].concat())?;
         Ok((!output.status.success(), text(&output)))
     }
