@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 
 /// A cut link may stop users for a lease, plus this.
 const PAUSE_MAX: Duration = Duration::from_secs(4 + 1);
-/// If a device hears nobody and is heard by the monitor, its silence must first be complained of for a lease; then its lease
-/// must run out.
-const HALF_CUT_PAUSE_MAX: Duration = Duration::from_secs(4 + 1 + 4 + 1);
+/// If a device hears nobody and is heard by the monitor, that must first notice; then the lease must run out.
+const HALF_CUT_PAUSE_MAX: Duration = Duration::from_secs(4 + 1 + 1);
 /// The device at the far end.
 const DEVICE: usize = 2;
 
@@ -105,6 +104,8 @@ fn a_link_that_is_cut_for_a_moment_takes_nobody_out() {
         link.heal();
         load.go_on();
         println!("{cut:?} for a second: the longest pause of a writer was {:?}", load.take_longest());
+        // What TCP had under way is sent again in its own time, and the next cut must not come in the way of that.
+        std::thread::sleep(Duration::from_secs(3));
     }
     assert_eq!(number(&array.status()["epoch"]), epoch);
     load.stop().verify(&array.nbd());
