@@ -18,11 +18,8 @@ use crate::failure::Failure;
 use crate::session::{HEARTBEAT, LEASE, Session};
 use crate::supervisor::shut_out;
 use crate::volumes;
-use braid_base::{DeviceId, Generation, LockServerId};
-use braid_control::{
-    ArrayDescription, ArrayFolder, DeviceStanding, HostEntry, Moment, MonitorReport, VolumeEntry, VolumeState,
-};
-use braid_layout::VolumeDescription;
+use braid_base::{Generation, LockServerId};
+use braid_control::{ArrayDescription, ArrayFolder, HostEntry, Moment, VolumeEntry, VolumeState};
 use braid_shell::HostClient;
 use braid_wire::{Ordering, Task};
 use std::time::{Duration, Instant};
@@ -119,24 +116,8 @@ async fn settle(folder: &ArrayFolder, client: &HostClient) -> Result<(), Failure
 /// Refuses if a device of the volume is not in.
 fn all_in(folder: &ArrayFolder, name: &str) -> Result<(), Failure> {
     let description = folder.describe()?;
-    let entry = volumes::find(&description, name)?;
-    // Without a monitor devices have no leases, which whoever asks them finds out.
-    let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(()) };
-    let missing = not_in(&volumes::describe(entry)?, &monitor.report);
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let missing: Vec<String> = missing.into_iter().map(|(device, how)| format!("{device} is {how}")).collect();
-    let message = format!("the ordering of volume '{name}' can't be changed while {}", missing.join(" and "));
-    let hint = "nothing has changed: try again when `braid status` shows the volume as healthy";
-    Err(Failure::unreachable("volume-degraded", message).hint(hint))
-}
-
-/// Devices of the volume that are not in, and how they stand.
-fn not_in(volume: &VolumeDescription, report: &MonitorReport) -> Vec<(DeviceId, &'static str)> {
-    let there = report.devices.iter().filter(|device| volume.devices.contains(&DeviceId(device.id)));
-    let missing = there.filter(|device| device.standing != DeviceStanding::In);
-    missing.map(|device| (DeviceId(device.id), device.standing.name())).collect()
+    let volume = volumes::describe(volumes::find(&description, name)?)?;
+    volumes::require_in(folder, &volume.devices, &format!("the ordering of volume '{name}' can't be changed"))
 }
 
 /// Puts the volume on hold. The revision that says so; none if there is nothing to change.

@@ -130,9 +130,10 @@ impl Session {
     /// Finishes what is under way, and gives the lease back.
     pub async fn end(self) {
         let Session { folder, generation, stop, driver, keeper, .. } = self;
+        // It would take the host's end for a failure.
+        keeper.abort();
         let _ = stop.send(());
         let ended = driver.await;
-        keeper.abort();
         if let Ok(Err(error)) = ended {
             tracing::warn!("host {generation}: {error}");
         }

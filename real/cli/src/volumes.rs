@@ -7,7 +7,7 @@ use crate::session::Session;
 use crate::shelf::{Shelf, is_usable};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
-use braid_control::{ArrayDescription, ArrayFolder, Moment, VolumeEntry, VolumeState};
+use braid_control::{ArrayDescription, ArrayFolder, DeviceStanding, Moment, VolumeEntry, VolumeState};
 use braid_layout::{Atomicity, Scheme, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
@@ -89,6 +89,21 @@ pub fn find<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a Vol
         VolumeState::Deleting => Err(Failure::failed("volume-deleting", format!("volume '{name}' is being deleted"))
             .hint(format!("`braid volume delete {name} --yes` ends what was begun"))),
     }
+}
+
+/// Refuses what every one of these devices has to do, if one is not in.
+pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Result<(), Failure> {
+    // Without a monitor devices have no leases, which whoever asks them finds out.
+    let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(()) };
+    let there = monitor.report.devices.iter().filter(|device| devices.contains(&DeviceId(device.id)));
+    let missing = there.filter(|device| device.standing != DeviceStanding::In);
+    let missing: Vec<String> =
+        missing.map(|device| format!("{} is {}", DeviceId(device.id), device.standing.name())).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let hint = "nothing has changed: try again when `braid status` shows all devices as in";
+    Err(Failure::unreachable("volume-degraded", format!("{what} while {}", missing.join(" and "))).hint(hint))
 }
 
 /// Makes a volume: its entry, then its components, then it is ready. If the devices can't hold it, nothing of it stays.

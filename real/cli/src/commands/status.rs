@@ -6,7 +6,8 @@ use crate::health::{DeviceHealth, MonitorHealth, VolumeHealth, is_there};
 use crate::observed::LEASE_COUNTER;
 use crate::output::{self, table};
 use crate::session::{HOST_LEASE, LEASE, Session};
-use crate::{counts, ordering, volumes};
+use crate::shelf::is_usable;
+use crate::{counts, creation, ordering, volumes};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, Generation, LockServerId};
 use braid_control::{
@@ -14,7 +15,7 @@ use braid_control::{
     VolumeEntry, VolumeState,
 };
 use braid_machine::{HostRequest, HostSuccess};
-use braid_wire::{Managed, Task};
+use braid_wire::{Atomicity, Managed, Task};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -177,12 +178,16 @@ impl View<'_> {
         text += "\n";
         let mut rows = vec![row(["volume", "size", "layout", "ordering", "state", "address"])];
         for volume in &self.description.volumes {
-            let address = self.nbd(&volume.name).unwrap_or_default();
+            let address = self.nbd(&volume.name).filter(|_| is_usable(volume)).unwrap_or_default();
+            let ordering = match creation::atomicity(&volume.atomicity) {
+                Some(Atomicity::Consistent) => format!("{}, {}", volume.ordering, volume.atomicity),
+                _ => volume.ordering.clone(),
+            };
             rows.push(row([
                 &volume.name,
                 &format_size(volume.bytes),
                 &volume.layout,
-                &volume.ordering,
+                &ordering,
                 &self.volume_words(volume),
                 &address,
             ]));

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::session::{Session, require_up};
 use crate::volumes::{self, Plan};
 use crate::{creation, output};
+use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_layout::{Atomicity, Scheme};
 use braid_wire::Ordering;
@@ -57,6 +58,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     };
     creation::layout(plan.scheme, description.devices.len(), plan.unit)?;
     require_up(&folder)?;
+    let devices: Vec<DeviceId> = description.devices.iter().map(|device| DeviceId(device.id)).collect();
+    volumes::require_in(&folder, &devices, "a volume can't be made")?;
     let session = Session::start(&folder, "volume create").await?;
     let mut outcome = volumes::create(&session, &plan).await;
     if let Err(failure) = &mut outcome

@@ -26,10 +26,12 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let folder = common.folder();
     let name = &arguments.name;
     let description = folder.describe()?;
-    if description.volume(name).is_none() {
-        volumes::find(&description, name)?;
-    }
+    let volume = match description.volume(name) {
+        Some(entry) => volumes::describe(entry)?,
+        None => volumes::describe(volumes::find(&description, name)?)?,
+    };
     require_up(&folder)?;
+    volumes::require_in(&folder, &volume.devices, &format!("volume '{name}' can't be deleted"))?;
     if !arguments.yes && !confirmed(name)? {
         return Err(Failure::failed("not-confirmed", format!("volume '{name}' was not deleted")));
     }
