@@ -295,7 +295,7 @@ impl Options {
             HostError::LockServerSilent { .. } | HostError::Fenced => self.ordering.needs_lock_server(),
             HostError::ClockApart { .. } => has(FaultKind::ClockLeap),
             HostError::Device { failure: Failure::NoSpace, .. } => has(FaultKind::FullDisk),
-            // Hosts do not read around damage yet: they say that a block is lost, and never show another content.
+            // Where redundancy can't stand in for it just then: hosts say that a block is lost, and never show another content.
             HostError::Device { failure: Failure::Lost { .. } | Failure::Disk, .. } => {
                 has(FaultKind::Rot) || has(FaultKind::Unreadable) || has(FaultKind::Misdirected)
             }
