@@ -130,11 +130,9 @@ impl Missing {
         write.redundant && write.participants.len() > 1 && write.epoch < self.returned()
     }
 
-    /// What must be on record, and what may be. The same, unless there was a crash.
+    /// What must be on record, and what may be: of writes that were refused or dropped on their way, nobody knows.
     pub fn bounds(&self) -> (Blocks, Blocks) {
-        let must = self.must();
-        let may = if self.has_crashed { self.may() } else { must.clone() };
-        (must, may)
+        (self.must(), self.may())
     }
 
     fn must(&self) -> Blocks {

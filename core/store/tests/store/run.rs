@@ -22,6 +22,8 @@ enum Progress {
     Aborting,
     /// Dropped by a membership that is not yet durable.
     Dropping,
+    /// Refused by a membership that is perhaps not yet durable, when it came to the disk.
+    Refused,
     /// In force, durably.
     Committed,
     /// Gone, durably.
@@ -387,7 +389,7 @@ impl Run {
             Err(Failure::Absent) => {
                 assert!(self.missing.is_stale(id) && then == Progress::Prepared, "{id} is refused");
                 self.missing.refused(id);
-                self.move_on(id, Progress::Asked, Progress::Gone);
+                self.move_on(id, Progress::Asked, Progress::Refused);
             }
             Err(failure) => {
                 // Too much is undecided for too long: its host has to try again.
@@ -511,8 +513,10 @@ impl Run {
                 // It was in force when it was forgotten.
                 (Progress::Committing, _) if is_stale => ["unknown", "unknown"],
                 (Progress::Committing, _) => ["undecided", "committed"],
-                (Progress::Dropping, _) if is_stale => ["unknown", "unknown"],
+                (Progress::Dropping | Progress::Refused, _) if is_stale => ["unknown", "unknown"],
                 (Progress::Dropping, _) => ["undecided", "undecided"],
+                // With that membership, the refusal is forgotten.
+                (Progress::Refused, _) => ["undecided", "unknown"],
                 (Progress::Aborting, _) => ["undecided", "unknown"],
                 (Progress::Committed, _) if transaction.forgotten => ["committed", "unknown"],
                 (Progress::Committed, _) => ["committed", "committed"],
@@ -523,7 +527,7 @@ impl Run {
                     if transaction.progress == Progress::Committing {
                         struck.push(*id);
                     }
-                    if matches!(transaction.progress, Progress::Asked | Progress::Dropping) {
+                    if matches!(transaction.progress, Progress::Asked | Progress::Dropping | Progress::Refused) {
                         transaction.progress = Progress::Prepared;
                     }
                 }
@@ -602,7 +606,7 @@ impl Run {
         self.hear();
         for (id, transaction) in &self.transactions {
             assert!(
-                matches!(transaction.progress, Progress::Committed | Progress::Gone),
+                matches!(transaction.progress, Progress::Committed | Progress::Refused | Progress::Gone),
                 "{id} is not over: {transaction:?}"
             );
         }
