@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use braid_base::limits::LOCK_SERVERS_MAX;
 use braid_base::units::format_size;
 use braid_control::{Creation, DeviceEntry};
-use braid_layout::{Atomicity, Layout, Scheme};
+use braid_layout::{Layout, Scheme};
 use braid_store::{SIZE_MIN, StoreError};
 
 /// What was said on the command line; none where nothing was said.
@@ -44,22 +44,6 @@ impl LockAcquisition {
             LockAcquisition::Timeout => "timeout",
         }
     }
-}
-
-/// What a failure may leave of a write.
-pub const ATOMICITIES: [Atomicity; 2] = [Atomicity::Implied, Atomicity::Consistent];
-
-/// As it is written.
-pub fn atomicity_name(atomicity: Atomicity) -> &'static str {
-    match atomicity {
-        Atomicity::Implied => "implied",
-        Atomicity::Consistent => "consistent",
-    }
-}
-
-/// The one of this name.
-pub fn atomicity(name: &str) -> Option<Atomicity> {
-    ATOMICITIES.into_iter().find(|atomicity| atomicity_name(*atomicity) == name)
 }
 
 /// The name of the volume that fills an array for which no volumes were asked.

@@ -12,7 +12,7 @@ use braid_layout::{Atomicity, Scheme, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
 use braid_shell::HostClient;
-use braid_wire::{Managed, Ordering, Task, UnknownOrdering};
+use braid_wire::{Managed, Ordering, Task, UnknownAtomicity, UnknownOrdering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -61,9 +61,10 @@ pub fn describe(entry: &VolumeEntry) -> Result<VolumeDescription, Failure> {
             .ordering
             .parse()
             .map_err(|error: UnknownOrdering| Failure::failed("description-damaged", error.to_string()))?,
-        atomicity: creation::atomicity(&entry.atomicity).ok_or_else(|| {
-            Failure::failed("description-damaged", format!("there is no atomicity '{}'", entry.atomicity))
-        })?,
+        atomicity: entry
+            .atomicity
+            .parse()
+            .map_err(|error: UnknownAtomicity| Failure::failed("description-damaged", error.to_string()))?,
     };
     description.check()?;
     Ok(description)
@@ -293,7 +294,7 @@ fn enter(description: &mut ArrayDescription, plan: &Plan) -> Result<VolumeEntry,
         unit: plan.unit,
         devices,
         ordering: plan.ordering.name().to_string(),
-        atomicity: creation::atomicity_name(plan.atomicity).to_string(),
+        atomicity: plan.atomicity.to_string(),
         state: VolumeState::Creating,
     };
     match description.volume(&plan.name) {

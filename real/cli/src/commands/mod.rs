@@ -12,7 +12,6 @@ mod status;
 mod up;
 mod volume;
 
-use crate::creation;
 use crate::failure::{Exit, Failure};
 use braid_control::ArrayFolder;
 use braid_wire::{Atomicity, Ordering};
@@ -149,8 +148,8 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
 
 /// Reads an atomicity for an argument; shells complete it.
 fn atomicity() -> impl TypedValueParser<Value = Atomicity> {
-    PossibleValuesParser::new(creation::ATOMICITIES.map(creation::atomicity_name))
-        .map(|name| creation::atomicity(&name).expect("only names of atomicities are possible"))
+    PossibleValuesParser::new(Atomicity::ALL.map(Atomicity::name))
+        .map(|name| name.parse().expect("only names of atomicities are possible"))
 }
 
 /// Reads an ordering for an argument; shells complete it.

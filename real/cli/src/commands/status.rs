@@ -7,7 +7,7 @@ use crate::observed::LEASE_COUNTER;
 use crate::output::{self, table};
 use crate::session::{HOST_LEASE, LEASE, Session};
 use crate::shelf::is_usable;
-use crate::{counts, creation, ordering, volumes};
+use crate::{counts, ordering, volumes};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, Generation, LockServerId};
 use braid_control::{
@@ -179,8 +179,8 @@ impl View<'_> {
         let mut rows = vec![row(["volume", "size", "layout", "ordering", "state", "address"])];
         for volume in &self.description.volumes {
             let address = self.nbd(&volume.name).filter(|_| is_usable(volume)).unwrap_or_default();
-            let ordering = match creation::atomicity(&volume.atomicity) {
-                Some(Atomicity::Consistent) => format!("{}, {}", volume.ordering, volume.atomicity),
+            let ordering = match volume.atomicity.parse() {
+                Ok(Atomicity::Consistent) => format!("{}, {}", volume.ordering, volume.atomicity),
                 _ => volume.ordering.clone(),
             };
             rows.push(row([

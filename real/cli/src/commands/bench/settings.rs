@@ -6,7 +6,7 @@ use braid_base::BLOCK_BYTES;
 use braid_base::limits::TRANSACTION_BYTES_MAX;
 use braid_base::units::{format_size, parse_size};
 use braid_layout::Scheme;
-use braid_wire::{Atomicity, Ordering, UnknownOrdering};
+use braid_wire::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering};
 use serde_json::json;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -145,7 +145,7 @@ impl Settings {
             "layout": volume.layout.to_string(),
             "unit": volume.unit,
             "ordering": volume.ordering.name(),
-            "atomicity": creation::atomicity_name(volume.atomicity),
+            "atomicity": volume.atomicity.name(),
             "size": volume.bytes,
             "through": load.through.name(),
             "reads": load.reads,
@@ -170,7 +170,7 @@ impl std::fmt::Display for Settings {
             volume.layout,
             format_size(volume.unit),
             volume.ordering.name(),
-            creation::atomicity_name(volume.atomicity)
+            volume.atomicity.name()
         )?;
         let sizes = match load.block == load.block_max {
             true => format_size(load.block),
@@ -232,11 +232,7 @@ impl Change {
             }
             "block-max" => load.block_max = size(value)?,
             "ordering" => volume.ordering = value.parse().map_err(|error: UnknownOrdering| error.to_string())?,
-            "atomicity" => {
-                volume.atomicity = creation::atomicity(value).ok_or_else(|| {
-                    format!("'{value}' is none of {}", creation::ATOMICITIES.map(creation::atomicity_name).join(", "))
-                })?;
-            }
+            "atomicity" => volume.atomicity = value.parse().map_err(|error: UnknownAtomicity| error.to_string())?,
             "layout" => volume.layout = value.parse().map_err(|error: braid_layout::SchemeError| error.to_string())?,
             "unit" => volume.unit = size(value)?,
             "size" => volume.bytes = size(value)?,
