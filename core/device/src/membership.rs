@@ -10,10 +10,10 @@
 use crate::device::{Device, Service, Ticket};
 use crate::transactions::State;
 use braid_base::{
-    DeviceId, Epoch, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId,
+    DeviceId, DiskId, Epoch, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId,
 };
 use braid_machine::{Effects, Ignored};
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
+use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Unwelcome};
 use std::time::Duration;
 
 /// The least time between two renewals that are sent because something is amiss.
@@ -33,6 +33,10 @@ pub(crate) struct Place {
     /// Until when it may serve.
     lease_until: Option<Time>,
     last_renewal: Option<Time>,
+    /// Which disk this is, once it has been read.
+    disk: Option<DiskId>,
+    /// Why it gets no lease.
+    unwelcome: Option<Unwelcome>,
 }
 
 impl Place {
@@ -67,6 +71,16 @@ impl Device {
                 && place.lease_until.is_some_and(|until| now < until))
     }
 
+    /// Why it may never serve as it is, if the monitor has said so.
+    pub fn unwelcome(&self) -> Option<Unwelcome> {
+        self.place.unwelcome
+    }
+
+    /// True if it is back, or new, and lacks something yet.
+    pub(crate) fn is_returning(&self) -> bool {
+        matches!(self.standing(), Some(Standing::Returning { .. }))
+    }
+
     fn standing(&self) -> Option<Standing> {
         let own = self.place.adopted.as_ref()?.member(self.config.store.device)?;
         Some(own.standing)
@@ -74,14 +88,13 @@ impl Device {
 
     /// True if it may have missed writes to this object, and so must not be read.
     pub(crate) fn is_absent(&self, object: ObjectId) -> bool {
-        let returning = matches!(self.standing(), Some(Standing::Returning { .. }));
-        returning && self.store.object(object).is_some_and(|object| object.redundant)
+        self.is_returning() && self.store.object(object).is_some_and(|object| object.redundant)
     }
 
     /// Says to the monitor that it is there, and by which epoch it lives.
     pub(crate) fn renew(&mut self, now: Now, out: &mut Effects) {
         self.place.last_renewal = Some(now.time);
-        let command = MonitorCommand::Renew { sent: now.time, silent: Vec::new() };
+        let command = MonitorCommand::Renew { sent: now.time, silent: Vec::new(), disk: self.place.disk };
         let request = MonitorRequest { epoch: self.place.epoch(), command };
         out.send(NodeId::Monitor, Message::MonitorRequest(request));
     }
@@ -115,9 +128,14 @@ impl Device {
             // One after the other: it is told again. The lease is one for the later epoch, and must not serve the earlier.
             return self.ignore(Ignored::InProgress, out);
         }
-        if let MonitorReply::Lease { sent } = answer.reply
+        if let MonitorReply::Unwelcome(why) = answer.reply {
+            self.place.unwelcome = Some(why);
+            return;
+        }
+        if let MonitorReply::Lease { sent, .. } = answer.reply
             && sent <= now.time
         {
+            self.place.unwelcome = None;
             // Counted from when it was asked for, so that no delay on the way makes it longer.
             let until = sent.after(self.config.settings.device_lease);
             self.place.lease_until = self.place.lease_until.max(Some(until));
@@ -226,8 +244,9 @@ impl Device {
         })
     }
 
-    /// Takes up the membership that the disk has.
-    pub(crate) fn recall_membership(&mut self, recorded: Option<Membership>) {
+    /// Takes up what the disk has: its name, and a membership.
+    pub(crate) fn recall_membership(&mut self, disk: DiskId, recorded: Option<Membership>) {
+        self.place.disk = Some(disk);
         if !self.place.fixed {
             self.place.adopted = recorded;
         }

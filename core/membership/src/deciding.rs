@@ -2,6 +2,7 @@
 
 use crate::monitor::Monitor;
 use crate::record::Recorded;
+use crate::slots::Change;
 use braid_base::{DeviceId, Epoch, Membership, Now, Standing, Time};
 use braid_machine::Effects;
 
@@ -12,21 +13,32 @@ impl Monitor {
             return;
         }
         self.decide_now = false;
-        let durable = self.membership().clone();
-        let mut next = durable.clone();
-        next.epoch = durable.epoch.next();
+        let recorded = self.record.durable().clone();
+        let durable = &recorded.membership;
+        let mut record = recorded.clone();
+        record.membership.epoch = durable.epoch.next();
         let heard_all = now.time >= self.unsure_until;
+        self.learn(&mut record);
         if heard_all {
-            self.give_up_returning(now, &mut next);
+            self.administer(now, &mut record, out);
         }
-        self.decide_caught_up(&mut next);
+        let next = &mut record.membership;
         if heard_all {
-            self.take_out_absent(now, &mut next);
+            self.give_up_returning(now, next);
         }
-        self.let_return(now, &durable, &mut next);
-        self.decide_fences(&durable, &mut next);
+        self.decide_caught_up(next);
         if heard_all {
-            self.appoint_helpers(now, &mut next);
+            self.take_out_absent(now, &recorded, next);
+        }
+        self.hand_over_left(&mut record);
+        self.let_return(now, &recorded, &mut record);
+        if heard_all {
+            self.use_spares(now, &mut record);
+        }
+        let next = &mut record.membership;
+        self.decide_fences(durable, next);
+        if heard_all {
+            self.appoint_helpers(now, next);
         }
         let changed = (&next.members, &next.fence) != (&durable.members, &durable.fence);
         if changed {
@@ -34,7 +46,11 @@ impl Monitor {
                 self.fenced_since = next.epoch;
             }
             self.counters.epochs += 1;
-            self.record.update(Recorded { array: self.config.array, membership: next }, out);
+        } else {
+            next.epoch = durable.epoch;
+        }
+        if !self.record.update(record, out) {
+            self.on_administered(now, out);
         }
     }
 
@@ -59,11 +75,15 @@ impl Monitor {
         }
     }
 
-    /// Devices whose leases have run out, and that all others can do without.
-    fn take_out_absent(&mut self, now: Now, next: &mut Membership) {
+    /// Devices whose leases have run out, and that all others can do without; where another disk is to come, it is enough that nobody
+    /// is harmed.
+    fn take_out_absent(&mut self, now: Now, recorded: &Recorded, next: &mut Membership) {
         let present: Vec<_> = next.devices(|standing| standing == Standing::In).collect();
         for device in present {
-            if !self.devices[&device].may_serve(now.time) && self.can_do_without(now.time, device, next) {
+            let leaves = matches!(recorded.slot(device).change, Change::Leaving { .. });
+            let goes =
+                self.can_do_without(now.time, device, next) || (leaves && self.harms_nobody(now.time, device, next));
+            if !self.devices[&device].may_serve(now.time) && goes {
                 self.take_out(now, device, next);
             }
         }
@@ -71,10 +91,18 @@ impl Monitor {
 
     /// True if it helps to take `device` out.
     pub(crate) fn can_do_without(&self, now: Time, device: DeviceId, next: &Membership) -> bool {
-        self.stripes.can_do_without(device, |other| {
-            let is_in = next.member(other).is_some_and(|member| member.standing == Standing::In);
-            is_in && self.devices[&other].is_steady(now, &self.config.settings)
-        })
+        self.stripes.is_protected(device) && self.harms_nobody(now, device, next)
+    }
+
+    /// True if no stripe lacks a unit besides, should `device` go.
+    fn harms_nobody(&self, now: Time, device: DeviceId, next: &Membership) -> bool {
+        self.stripes.needed_beside(device, |other| self.is_reliable(now, other, next)).is_empty()
+    }
+
+    /// True if others may go while this one stays.
+    pub(crate) fn is_reliable(&self, now: Time, device: DeviceId, next: &Membership) -> bool {
+        let is_in = next.member(device).is_some_and(|member| member.standing == Standing::In);
+        is_in && self.devices[&device].is_steady(now, &self.config.settings)
     }
 
     fn take_out(&mut self, now: Now, device: DeviceId, next: &mut Membership) {
@@ -86,9 +114,16 @@ impl Monitor {
     }
 
     /// Devices that are out, and have been heard of: for long enough, if they come and go.
-    fn let_return(&mut self, now: Now, durable: &Membership, next: &mut Membership) {
-        for device in durable.devices(|standing| standing == Standing::Out) {
-            if self.devices[&device].may_return(now.time, &self.config.settings) {
+    fn let_return(&mut self, now: Now, durable: &Recorded, record: &mut Recorded) {
+        for device in durable.membership.devices(|standing| standing == Standing::Out) {
+            let slot = record.slot(device);
+            // Whose disk is being changed has not been heard of.
+            let may_return = !slot.held && slot.disk == durable.slot(device).disk;
+            if may_return && self.devices[&device].may_return(now.time, &self.config.settings) {
+                if let Change::Awaited { .. } = record.slot(device).change {
+                    record.slot_mut(device).change = Change::Settled;
+                }
+                let next = &mut record.membership;
                 let since = next.epoch;
                 let member = next.member_mut(device).expect("it is one of its devices");
                 (member.standing, member.since) = (Standing::Returning { helper: None }, since);
@@ -136,7 +171,7 @@ impl Monitor {
         let devices: Vec<_> = self.devices.keys().copied().collect();
         for id in devices {
             let for_long = self.devices[&id].suspected.is_some_and(|since| now.time.since(since) >= lease);
-            let refused = for_long && self.is_better_out(now, id, &durable);
+            let refused = (for_long || self.slot(id).is_to_leave()) && self.is_better_out(now, id, &durable);
             self.devices.get_mut(&id).expect("just listed").refused = refused;
         }
     }
@@ -146,11 +181,13 @@ impl Monitor {
         match durable.member(device).expect("all devices are members").standing {
             Standing::Out => false,
             Standing::Returning { .. } => true,
-            Standing::In => self.stripes.can_do_without(device, |other| {
-                let is_in = durable.member(other).is_some_and(|member| member.standing == Standing::In);
-                let other = &self.devices[&other];
-                is_in && other.suspected.is_none() && other.is_steady(now.time, &self.config.settings)
-            }),
+            Standing::In => {
+                let leaves = matches!(self.slot(device).change, Change::Leaving { .. });
+                let is_there = |other: DeviceId| {
+                    self.devices[&other].suspected.is_none() && self.is_reliable(now.time, other, durable)
+                };
+                (leaves || self.stripes.is_protected(device)) && self.stripes.needed_beside(device, is_there).is_empty()
+            }
         }
     }
 

@@ -5,9 +5,10 @@ use crate::fencing::{FenceName, FenceRequest, WAITING_MAX, Wanted, never_shrinks
 use crate::hosts::Hosts;
 use crate::leases::{Device, DeviceLease, shown};
 use crate::record::{MonitorError, Recorded};
+use crate::slots::{REQUESTS_MAX, Request};
 use crate::stripes::Stripes;
 use braid_base::limits::{self, Settings};
-use braid_base::{ArrayId, DeviceId, Epoch, LockServerId, Membership, NodeId, Now, Standing, Time};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, LockServerId, Membership, NodeId, Now, Standing, Time};
 use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
 use braid_record::{Kept, Progress};
@@ -43,6 +44,10 @@ pub struct Monitor {
     pub(crate) fenced_since: Epoch,
     /// Returning devices of which it was said, since something was last decided, that they have what they missed.
     pub(crate) caught_up: BTreeSet<DeviceId>,
+    /// What operators have asked for, by asker and ticket.
+    pub(crate) requests: BTreeMap<(NodeId, u64), Request>,
+    /// Disks heard of in slots of which nothing is on record.
+    pub(crate) learned: BTreeMap<DeviceId, DiskId>,
     /// There may be something to decide.
     pub(crate) decide_now: bool,
     /// What devices and hosts have said may not have been heard yet: nobody is taken for gone until then.
@@ -86,6 +91,8 @@ impl Monitor {
             fences: BTreeMap::new(),
             fenced_since: Epoch(0),
             caught_up: BTreeSet::new(),
+            requests: BTreeMap::new(),
+            learned: BTreeMap::new(),
             decide_now: false,
             unsure_until: Time(0),
             next_patrol: None,
@@ -150,7 +157,7 @@ impl Monitor {
     }
 
     fn on_disk_done(&mut self, now: Now, result: DiskResult, out: &mut Effects) -> Result<(), MonitorError> {
-        let before = self.membership().clone();
+        let before = self.record.durable().clone();
         match self.record.on_disk_done(result, out)? {
             Progress::Read => {
                 let found = self.adopt_record()?;
@@ -160,9 +167,28 @@ impl Monitor {
             }
             Progress::Writing => {}
             Progress::Written if self.service == MonitorService::Reading => self.serve(now),
-            Progress::Written => self.on_epoch_durable(now, &before, out),
+            Progress::Written => {
+                self.on_handed_over(&before);
+                if self.membership().epoch != before.membership.epoch {
+                    self.on_epoch_durable(now, &before.membership, out);
+                } else {
+                    self.greet_learned(now, &before, out);
+                }
+                self.on_administered(now, out);
+                self.decide_now = true;
+            }
         }
         Ok(())
+    }
+
+    /// Devices whose disks were put on record wait for what comes next.
+    fn greet_learned(&mut self, now: Now, before: &Recorded, out: &mut Effects) {
+        let devices: Vec<_> = self.devices.keys().copied().collect();
+        for device in devices {
+            if before.slot(device).disk.is_none() && self.slot(device).disk.is_some() && self.is_to_hear(device) {
+                self.answer(now, NodeId::Device(device), Epoch(0), MonitorReply::Changed, out);
+            }
+        }
     }
 
     /// What was read, or the first membership of all; if it is that of this array.
@@ -170,7 +196,7 @@ impl Monitor {
         let found = self.record.durable().clone();
         if found.membership.epoch == Epoch(0) {
             let membership = Membership::first(self.config.devices.iter().copied());
-            return Ok(Recorded { array: self.config.array, membership });
+            return Ok(Recorded::of(self.config.array, membership));
         }
         if found.array != self.config.array {
             return Err(MonitorError::OtherArray { found: found.array });
@@ -206,11 +232,11 @@ impl Monitor {
             return self.ignore(Ignored::NotStarted, out);
         }
         match (from, command) {
-            (NodeId::Device(device), MonitorCommand::Renew { sent, .. }) => {
-                self.on_device(now, device, epoch, sent, out);
+            (NodeId::Device(device), MonitorCommand::Renew { sent, disk, .. }) => {
+                self.on_device(now, device, epoch, sent, disk.unwrap_or_default(), out);
             }
             (NodeId::Device(_), _) => self.ignore(Ignored::NotForUs, out),
-            (_, MonitorCommand::Renew { sent, silent }) => {
+            (_, MonitorCommand::Renew { sent, silent, .. }) => {
                 match from {
                     NodeId::Host(host) => self.hosts.hear(now.time, host, silent.into_iter().collect()),
                     NodeId::LockServer(server) if usize::from(server.0) < limits::LOCK_SERVERS_MAX => {
@@ -218,12 +244,23 @@ impl Monitor {
                     }
                     _ => return self.ignore(Ignored::NotForUs, out),
                 }
-                self.answer(now, from, epoch, MonitorReply::Lease { sent }, out);
+                let pace = self.record.durable().pace;
+                self.answer(now, from, epoch, MonitorReply::Lease { sent, pace }, out);
             }
             (_, MonitorCommand::Fence { ticket, below, except, also }) => {
                 let wanted = Wanted { below, except: except.into_iter().collect(), also: also.into_iter().collect() };
                 self.on_fence((from, ticket), epoch, wanted, out);
             }
+            (_, MonitorCommand::Administer { ticket, request }) => {
+                self.on_administer((from, ticket), epoch, request, out);
+            }
+            (NodeId::Host(host), MonitorCommand::Healing { device, progress }) => {
+                let helper = Standing::Returning { helper: Some(host) };
+                if self.membership().member(device).is_some_and(|member| member.standing == helper) {
+                    self.devices.get_mut(&device).expect("all members are known").progress = Some(progress);
+                }
+            }
+            (_, MonitorCommand::Healing { .. }) => self.ignore(Ignored::NotForUs, out),
             (_, MonitorCommand::CaughtUp { device, since }) => {
                 if !self.on_caught_up(device, since) {
                     self.ignore(Ignored::NotAwaited, out);
@@ -235,10 +272,15 @@ impl Monitor {
         }
     }
 
-    fn on_device(&mut self, now: Now, device: DeviceId, epoch: Epoch, sent: Time, out: &mut Effects) {
+    fn on_device(&mut self, now: Now, device: DeviceId, epoch: Epoch, sent: Time, disk: DiskId, out: &mut Effects) {
         let ours = self.membership().epoch;
         if !self.devices.contains_key(&device) {
             return self.ignore(Ignored::NotForUs, out);
+        }
+        // Another disk may have lived by any epoch.
+        let is_another = self.slot(device).disk.is_some_and(|expected| expected != disk);
+        if (is_another || epoch <= ours) && !self.admits(now, device, disk, epoch, out) {
+            return;
         }
         if epoch > ours {
             return self.give_up(MonitorError::Behind { device, theirs: epoch, ours });
@@ -250,7 +292,7 @@ impl Monitor {
         let reply = if may_have_lease && !known.refused {
             known.grant(now.time, &self.config.settings);
             self.counters.leases += 1;
-            MonitorReply::Lease { sent }
+            MonitorReply::Lease { sent, pace: self.record.durable().pace }
         } else {
             MonitorReply::Changed
         };
@@ -269,7 +311,8 @@ impl Monitor {
 
     /// Tells everybody of a new epoch.
     pub(crate) fn tell_all(&mut self, now: Now, out: &mut Effects) {
-        let devices = self.devices.keys().map(|device| NodeId::Device(*device));
+        let devices = self.devices.keys().filter(|device| self.is_to_hear(**device));
+        let devices = devices.map(|device| NodeId::Device(*device));
         let hosts = self.hosts.all().map(NodeId::Host);
         let lately = |heard: Time| now.time.since(heard) <= LOCK_SERVER_SILENT_MAX;
         let servers = self.lock_servers.iter().filter(|(_, heard)| lately(**heard));
@@ -358,6 +401,7 @@ impl Machine for Monitor {
 
     fn invariants(&self) {
         assert!(self.fences.len() <= WAITING_MAX && self.hosts.len() <= limits::HOSTS_MAX);
+        assert!(self.requests.len() <= REQUESTS_MAX && self.learned.len() <= self.devices.len());
         if !matches!(self.service, MonitorService::Serving) {
             return;
         }
@@ -371,7 +415,8 @@ impl Machine for Monitor {
             );
         }
         if let Some(next) = self.record.writing().map(|next| &next.membership) {
-            assert_eq!(next.epoch, durable.epoch.next());
+            let same = (&next.members, &next.fence) == (&durable.members, &durable.fence);
+            assert_eq!(next.epoch, if same { durable.epoch } else { durable.epoch.next() });
             assert!(never_shrinks(&durable.fence, &next.fence), "whoever is kept out stays so");
         }
     }

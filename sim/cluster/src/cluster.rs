@@ -129,7 +129,7 @@ impl Cluster {
             let (object, blocks) = (VOLUME.object(), cluster.volume.component_blocks());
             let (ordering, redundant) = (cluster.options.ordering, layout.redundancy_units() > 0);
             let atomicity = cluster.options.atomicity;
-            let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity };
+            let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent: false };
             let asked = cluster.ask(first, HostRequest::Manage { device, task });
             cluster.finish(asked).expect("an empty device takes an object");
         }
@@ -610,7 +610,8 @@ impl Cluster {
 
     fn add_device(&mut self, device: DeviceId) {
         let config = self.store_config(device);
-        let fresh = Store::format_with(&config, 77, self.options.journal_bytes).expect("devices are large enough");
+        let fresh =
+            Store::format_with(&config, DiskId(1), 77, self.options.journal_bytes).expect("devices are large enough");
         let superblock = fresh.iter().find(|(offset, _)| *offset == 0).expect("a device begins with its superblock");
         let space = self.options.chunks.map(|chunks| damage::space_for(&superblock.1, chunks));
         let mut disk = Disk::new(DiskOptions { space, ..DiskOptions::default() }, self.rng.fork());

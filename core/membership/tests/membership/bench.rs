@@ -2,14 +2,15 @@
 
 use braid_base::limits::Settings;
 use braid_base::{
-    ArrayId, Clock, DeviceId, Epoch, Generation, LockServerId, Membership, NodeId, Now, Standing, Time, VolumeId,
+    ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, LockServerId, Membership, NodeId, Now, Standing, Time,
+    VolumeId,
 };
 use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
 use braid_machine::{
     DiskCommand, DiskResult, DiskTag, Effect, Effects, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId,
 };
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering};
+use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering, Pace};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub struct Bench {
     pub epochs: BTreeMap<NodeId, Epoch>,
     /// Devices that hosts say they can't reach.
     pub silent: Vec<DeviceId>,
+    /// The disks of devices that have not their first ones, which are named like them.
+    pub disks: BTreeMap<DeviceId, DiskId>,
     outcome: Option<HostOutcome>,
 }
 
@@ -97,6 +100,7 @@ impl Bench {
             heard: BTreeMap::new(),
             epochs: BTreeMap::new(),
             silent: Vec::new(),
+            disks: BTreeMap::new(),
             outcome: None,
         }
     }
@@ -195,7 +199,11 @@ impl Bench {
 
     pub fn renew_in(&mut self, epoch: Epoch, node: NodeId) {
         let silent = if matches!(node, NodeId::Host(_)) { self.silent.clone() } else { Vec::new() };
-        self.say_in(epoch, node, MonitorCommand::Renew { sent: self.now.time, silent });
+        let NodeId::Device(device) = node else {
+            return self.say_in(epoch, node, MonitorCommand::Renew { sent: self.now.time, silent, disk: None });
+        };
+        let disk = Some(self.disks.get(&device).copied().unwrap_or(DiskId(u64::from(device.0))));
+        self.say_in(epoch, node, MonitorCommand::Renew { sent: self.now.time, silent, disk });
     }
 
     pub fn say(&mut self, node: NodeId, command: MonitorCommand) {
@@ -223,7 +231,8 @@ impl Bench {
 
     /// True if the device gets a lease now.
     pub fn gets_lease(&mut self, node: NodeId) -> bool {
-        self.answer_to(node).reply == MonitorReply::Lease { sent: self.now.time }
+        let pace = Pace::default();
+        self.answer_to(node).reply == MonitorReply::Lease { sent: self.now.time, pace }
     }
 
     pub fn membership(&self) -> &Membership {
