@@ -13,9 +13,8 @@ impl Device {
             return self.ignore(Ignored::InProgress, out);
         }
         let result = match task {
-            Task::CreateObject { blocks: 0, .. } | Task::CreateObject { redundant: false, absent: true, .. } => {
-                Err(Failure::Malformed)
-            }
+            Task::CreateObject { blocks: 0, .. } => Err(Failure::Malformed),
+            Task::CreateObject { redundant: false, absent: 1.., .. } => Err(Failure::Malformed),
             Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent } => {
                 let description = ObjectDescription { object, blocks, ordering, redundant, atomicity };
                 match self.store.object(object) {

@@ -236,7 +236,6 @@ impl Host {
             HostRequest::Check { .. }
             | HostRequest::CrossCheck { .. }
             | HostRequest::Recompute { .. }
-            | HostRequest::Restore { .. }
             | HostRequest::Reconstruct { .. } => false,
             _ => operation.volume.layout.redundancy_units() > 0 && !operation.damaged.contains(&device),
         };

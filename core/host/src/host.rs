@@ -106,6 +106,8 @@ pub(crate) enum Timer {
     Monitor,
     /// The monitor has not kept hosts out in time.
     Fence(u64),
+    /// The monitor has not changed something in time.
+    Administer(u64),
     /// A returning device is to be helped on.
     Help,
 }
@@ -184,6 +186,7 @@ impl Host {
             HostRequest::Fence { below, except } => {
                 return self.start_fence(now, op, *below, except.clone(), out);
             }
+            HostRequest::Administer { request } => return self.start_administration(now, op, *request, out),
             HostRequest::Manage { device, task } => {
                 return self.start_task(now, op, *device, task.clone(), out);
             }
@@ -360,6 +363,7 @@ impl Host {
                 Timer::LockHeartbeat(server) => self.on_lock_heartbeat(now, server, out),
                 Timer::Monitor => self.on_monitor_timer(now, out),
                 Timer::Fence(ticket) => self.on_fence_expired(now, ticket, out),
+                Timer::Administer(ticket) => self.on_administration_expired(now, ticket, out),
                 Timer::Help => self.help(now, out),
             }
         }

@@ -10,6 +10,7 @@
 //! | `claims` | locks of lock servers, which some orderings need first |
 //! | `membership` | who is in, and what becomes of transactions when that changes |
 //! | `catch_up` | bringing a returning device what it missed |
+//! | `rebuild` | and what it lacks altogether, at its pace |
 //! | `mend` | what was cut short where writes take effect on arrival |
 //! | [`link`] | one device: what is to ride on the next request to it, and what it may forget |
 //! | `resolve` | finding out, and making known, how a dead host's transactions ended |
@@ -37,6 +38,7 @@ mod manage;
 mod membership;
 mod mend;
 pub mod operation;
+mod rebuild;
 mod resolve;
 mod transaction;
 

@@ -104,10 +104,12 @@ impl Work {
                     Err(_) => Err(HostError::OutOfRange),
                 }
             }),
-            HostRequest::Restore { device, blocks, .. } => {
+            HostRequest::Restore { device, blocks, salvage, .. } => {
                 match volume.devices.iter().position(|held| held == device) {
                     Some(position) if blocks.end() <= volume.stripes() * layout.stripe_blocks() => {
-                        RestorePlan::new(layout, absence, position, *blocks).map_err(away).map(Work::Restore)
+                        let plan = RestorePlan::new(layout, absence, position, *blocks).map_err(away);
+                        let salvaging = |plan: RestorePlan| if *salvage { plan.salvaging() } else { plan };
+                        plan.map(|plan| Work::Restore(plan.map(salvaging)))
                     }
                     _ => Err(HostError::OutOfRange),
                 }
@@ -124,6 +126,7 @@ impl Work {
             | HostRequest::DropVolume { .. }
             | HostRequest::Flush { .. }
             | HostRequest::Fence { .. }
+            | HostRequest::Administer { .. }
             | HostRequest::Manage { .. } => return None,
         };
         Some(work.and_then(|work| {
@@ -150,6 +153,7 @@ impl Work {
         match self {
             Work::Allocation(..) => Want::Allocation,
             Work::CrossCheck(..) => Want::Linkage,
+            Work::Restore(Some(plan)) => plan.want(),
             _ => Want::Data,
         }
     }

@@ -2,7 +2,7 @@
 
 use braid_base::{BlockRange, DeviceId, Generation, LockServerId, TransactionId, VolumeId};
 use braid_layout::{StripeRows, VolumeDescription};
-use braid_wire::{Failure, Managed, Rejection, Task};
+use braid_wire::{Administration, Failure, Managed, Objection, Rejection, Task};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -87,6 +87,8 @@ pub enum HostRequest {
         device: DeviceId,
         /// Blocks of the volume, within one transaction's bounds.
         blocks: BlockRange,
+        /// Where too much of a row is lost to restore it, it is to be lost there, too.
+        salvage: bool,
     },
     /// Finds out, from linkage records alone, whether a hostwrite that was cut short has taken effect as a whole in some rows.
     CrossCheck {
@@ -112,6 +114,11 @@ pub enum HostRequest {
         below: Generation,
         /// …except these, which still live.
         except: Vec<Generation>,
+    },
+    /// Has the monitor change something: ends when that is durable, or refused.
+    Administer {
+        /// What.
+        request: Administration,
     },
     /// Passes a task on to one device.
     Manage {
@@ -200,6 +207,9 @@ pub enum HostError {
     /// The array has no monitor, which alone keeps hosts out.
     #[error("this array has no monitor, so that no host can be kept out")]
     NoMonitor,
+    /// The monitor does not change that.
+    #[error(transparent)]
+    Objection(Objection),
     /// A device can't do it.
     #[error("device {device}: {failure}")]
     Device {

@@ -130,10 +130,10 @@ pub(crate) enum Record {
         object: ObjectId,
         extents: Vec<BlockRange>,
     },
-    /// An object made just now: its map entries are to be emptied. Whether all of it is absent.
+    /// An object made just now: its map entries are to be emptied. So many of its first blocks are absent.
     Created {
         object: ObjectRecord,
-        absent: bool,
+        absent: u64,
     },
     /// An object carried along: its map entries are on the disk.
     Object(ObjectRecord),
@@ -351,8 +351,11 @@ impl Record {
                 to.put_u64_le(object.0);
                 put_extents(to, extents);
             }
-            Record::Created { object, absent: false } => put_object(to, CREATED, object),
-            Record::Created { object, absent: true } => put_object(to, CREATED_ABSENT, object),
+            Record::Created { object, absent: 0 } => put_object(to, CREATED, object),
+            Record::Created { object, absent } => {
+                put_object(to, CREATED_ABSENT, object);
+                to.put_u64_le(*absent);
+            }
             Record::Object(object) => put_object(to, OBJECT, object),
             Record::Removed(object) => {
                 to.put_u8(REMOVED);
@@ -403,8 +406,8 @@ impl Record {
                 extents: take_extents(from)?,
             },
             ABSENT => Record::Absent { object: ObjectId(from.try_get_u64_le()?), extents: take_extents(from)? },
-            CREATED => Record::Created { object: take_object(from)?, absent: false },
-            CREATED_ABSENT => Record::Created { object: take_object(from)?, absent: true },
+            CREATED => Record::Created { object: take_object(from)?, absent: 0 },
+            CREATED_ABSENT => Record::Created { object: take_object(from)?, absent: from.try_get_u64_le()? },
             OBJECT => Record::Object(take_object(from)?),
             REMOVED => Record::Removed(ObjectId(from.try_get_u64_le()?)),
             REORDERED => Record::Reordered { object: ObjectId(from.try_get_u64_le()?), ordering: take_ordering(from)? },
@@ -673,8 +676,8 @@ mod tests {
                 object: ObjectId(6),
                 extents: vec![BlockRange::new(3, 4), BlockRange::new(90, 1)],
             },
-            Record::Created { object: object.clone(), absent: false },
-            Record::Created { object: object.clone(), absent: true },
+            Record::Created { object: object.clone(), absent: 0 },
+            Record::Created { object: object.clone(), absent: 50 },
             Record::Object(object),
             Record::Removed(ObjectId(6)),
             Record::Absent { object: ObjectId(6), extents: vec![BlockRange::new(3, 4), BlockRange::new(90, 1)] },

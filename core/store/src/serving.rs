@@ -178,7 +178,7 @@ impl Serving {
         }
     }
 
-    pub fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: bool) {
+    pub fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64) {
         let there = self.state.objects.get(description.object).map(|record| record.description);
         let result = match there {
             Some(there) if there == description => Ok(()),

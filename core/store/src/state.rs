@@ -184,8 +184,8 @@ impl State {
         any
     }
 
-    /// Takes in a new object, all holes or all absent.
-    pub fn create(&mut self, record: ObjectRecord, absent: bool) -> bool {
+    /// Takes in a new object: so many blocks absent, then holes.
+    pub fn create(&mut self, record: ObjectRecord, absent: u64) -> bool {
         let extents = record.extents.clone();
         let (object, blocks) = (record.description.object, record.description.blocks);
         if !self.objects.insert(record) {
@@ -199,9 +199,7 @@ impl State {
             let pages = ENTRIES_PER_PAGE as u32;
             (extent.start / pages..=(extent.start + extent.count - 1) / pages).for_each(|page| self.map.touch(page));
         }
-        if absent {
-            self.absent.insert(object, BlockRange::new(0, blocks));
-        }
+        self.absent.insert(object, BlockRange::new(0, absent.min(blocks)));
         true
     }
 

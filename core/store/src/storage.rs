@@ -45,8 +45,8 @@ pub trait Storage {
     fn forget(&mut self, transaction: TransactionId);
     /// No commit of `host` below `sequence` need be remembered any longer.
     fn settle(&mut self, host: Generation, sequence: u64);
-    /// Makes an object: all holes, or, as others hold what belongs there, all absent until it is written. Event: `Done`.
-    fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: bool, out: &mut Effects);
+    /// Makes an object: so many blocks absent until they are written, as others hold what belongs there; then holes. Event: `Done`.
+    fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects);
     /// Records another ordering for an object that exists. Event: `Done`.
     fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering, out: &mut Effects);
     /// Removes an object and what is undecided about it. Event: `Done`.

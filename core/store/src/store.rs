@@ -218,7 +218,7 @@ impl Storage for Store {
         self.with(|serving| serving.settle(host, sequence));
     }
 
-    fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: bool, out: &mut Effects) {
+    fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects) {
         self.with(|serving| {
             serving.create_object(ticket, description, absent);
             serving.advance(None, out);

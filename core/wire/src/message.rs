@@ -245,8 +245,8 @@ pub enum Task {
         redundant: bool,
         /// What becomes of hostwrites that are cut short.
         atomicity: Atomicity,
-        /// Whether all of it is absent until it is written, since others hold what belongs there; otherwise holes.
-        absent: bool,
+        /// So many of its first blocks are absent until they are written, since others hold what belongs there; the rest are holes.
+        absent: u64,
     },
     /// Orders the object's requests otherwise from now on, unless transactions on it are under way. Again the same, it changes
     /// nothing.

@@ -78,6 +78,7 @@ impl Bench {
         let mut bench = Bench::of(5);
         bench.adopt(volume(1, Scheme::Raid5 { data: 4 }, &[0, 1, 2, 3, 4]));
         bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[]));
+        bench.heard.clear();
         bench
     }
 

@@ -25,7 +25,7 @@ fn with_space(slots: u64) -> Bench {
         redundant: true,
         atomicity: Atomicity::Implied,
     };
-    bench.store.create_object(1, description, false, &mut bench.out);
+    bench.store.create_object(1, description, 0, &mut bench.out);
     bench.settle();
     bench.events.clear();
     bench
@@ -107,7 +107,7 @@ fn objects_can_not_promise_more_than_there_is() {
         atomicity: Atomicity::Implied,
     };
     let create = |bench: &mut Bench, description| {
-        bench.store.create_object(1, description, false, &mut bench.out);
+        bench.store.create_object(1, description, 0, &mut bench.out);
         bench.settle();
         match bench.events.pop_front() {
             Some(StoreEvent::Done { result, .. }) => result,

@@ -37,7 +37,7 @@ impl Bench {
                 redundant,
                 atomicity: Atomicity::Implied,
             };
-            bench.store.create_object(1, description, false, &mut bench.out);
+            bench.store.create_object(1, description, 0, &mut bench.out);
         }
         bench.settle();
         bench.events.clear();

@@ -101,7 +101,7 @@ impl Bench {
             redundant: true,
             atomicity: Atomicity::Implied,
         };
-        bench.store.create_object(1, description, false, &mut bench.out);
+        bench.store.create_object(1, description, 0, &mut bench.out);
         bench.settle();
         assert_eq!(bench.events.pop_front(), Some(StoreEvent::Done { ticket: 1, result: Ok(()) }));
         bench
@@ -524,7 +524,7 @@ fn a_removed_objects_content_is_gone_when_it_is_made_again() {
     bench.settle();
     assert_eq!(bench.store.free_blocks(), room + 112);
     assert_eq!(bench.counter("slots_mapped"), 0);
-    bench.store.create_object(3, description, false, &mut bench.out);
+    bench.store.create_object(3, description, 0, &mut bench.out);
     bench.settle();
     bench.events.clear();
     assert_eq!(bench.read(0, 100), Ok(vec![0; 100 * BLOCK_BYTES]));

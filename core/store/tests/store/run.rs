@@ -130,7 +130,7 @@ impl Run {
             atomicity: Atomicity::Implied,
         };
         self.creating.insert(ticket, description);
-        self.bench.store.create_object(ticket, description, false, &mut self.bench.out);
+        self.bench.store.create_object(ticket, description, 0, &mut self.bench.out);
     }
 
     fn some_object(&mut self) -> Option<(ObjectId, u64)> {

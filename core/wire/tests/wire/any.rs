@@ -205,7 +205,7 @@ fn command() -> impl Strategy<Value = Command> {
 
 fn task() -> impl Strategy<Value = Task> {
     prop_oneof![
-        (description(), any::<bool>()).prop_map(|(description, absent)| {
+        (description(), number()).prop_map(|(description, absent)| {
             let ObjectDescription { object, blocks, ordering, redundant, atomicity } = description;
             Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent }
         }),

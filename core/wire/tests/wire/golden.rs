@@ -171,9 +171,9 @@ pub fn goldens() -> Vec<Golden> {
                 ordering: Ordering::Timestamp,
                 redundant: true,
                 atomicity: Atomicity::Implied,
-                absent: true,
+                absent: 16,
             },
-            &format!("01 {OBJECT} 0001000000000000 01 01 01 01"),
+            &format!("01 {OBJECT} 0001000000000000 01 01 01 1000000000000000"),
         ),
         task(Task::ListAbsent { object, from: 16 }, &format!("09 {OBJECT} 1000000000000000")),
         task(
