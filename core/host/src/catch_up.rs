@@ -13,7 +13,7 @@
 
 use crate::host::{Host, Timer};
 use crate::rebuild::{Bucket, Portion, Rebuilding, Region, Step};
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch, Now, Standing, VolumeId, limits};
+use braid_base::{BlockRange, DeviceId, Epoch, Now, Standing, VolumeId, limits};
 use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_wire::{Failure, HealingProgress, Managed, ObjectDescription, Task};
@@ -165,7 +165,7 @@ impl Host {
                 continue;
             };
             if let Errand::Restore { portion, .. } = &errand
-                && let Err(later) = helped.bucket.take(now.time, self.place.pace, portion.weight * BLOCK_BYTES as u64)
+                && let Err(later) = helped.bucket.take(now.time, self.place.pace, portion.bytes())
             {
                 helped.errands.push_front(errand);
                 self.timers.set(Timer::Help, later);
@@ -267,10 +267,13 @@ impl Host {
                 let place = volume.devices.iter().position(|held| *held == helped.device).expect("it lies there");
                 let end = region.range().end();
                 let portions = region.portions(volume, place);
-                rebuilding.step = Step::Bringing { end };
                 let restore = |portion| Errand::Restore { volume: id, portion, salvage: false };
-                let errands: VecDeque<_> = portions.into_iter().map(restore).collect();
-                assert!(!errands.is_empty(), "what is absent lies in some stripe");
+                let mut errands: VecDeque<_> = portions.into_iter().map(restore).collect();
+                rebuilding.step = Step::Bringing { end };
+                if errands.is_empty() {
+                    rebuilding.step = Step::Asking { from: end };
+                    errands.push_back(Errand::Absent { volume: id, from: end });
+                }
                 Some(errands)
             }
             Step::Bringing { end } => {
@@ -295,6 +298,7 @@ impl Host {
             return;
         }
         let region = Region::first_of(extents);
+        helped.progress.left = extents.iter().map(|extent| extent.count).sum::<u64>().saturating_sub(region.blocks());
         let range = region.range_beside(volume);
         let others = volume.devices.iter().filter(|other| there.contains(other));
         helped.errands.extend(others.map(|of| Errand::Allocated { volume: volume.id, of: *of, range }));
@@ -304,7 +308,7 @@ impl Host {
     /// Some blocks can't be restored, since others of their rows are lost, too: they are cut down to the single ones that can't.
     fn on_not_restorable(&mut self, volume: VolumeId, portion: Portion) {
         let helped = self.catch_up.as_mut().expect("a device is being helped");
-        let Portion { blocks, weight } = portion;
+        let Portion { blocks, weight, moves } = portion;
         if blocks.count <= 1 {
             if helped.lost.len() < limits::LOST_RUNS_MAX {
                 helped.lost.insert((volume, blocks.start));
@@ -314,7 +318,8 @@ impl Host {
         let half = blocks.count / 2;
         let parts = [(blocks.start, half), (blocks.start + half, blocks.count - half)];
         for (start, count) in parts {
-            let portion = Portion { blocks: BlockRange::new(start, count), weight: weight * count / blocks.count };
+            let portion =
+                Portion { blocks: BlockRange::new(start, count), weight: weight * count / blocks.count, moves };
             helped.errands.push_front(Errand::Restore { volume, portion, salvage: false });
         }
     }
@@ -462,7 +467,7 @@ fn restores(volume: &VolumeDescription, extents: &BTreeSet<(u64, u64)>) -> Vec<E
         while reached < last {
             let count = BLOCKS_AT_ONCE.min(last - reached);
             let weight = count.div_ceil(volume.layout.data_units() as u64);
-            let portion = Portion { blocks: BlockRange::new(reached, count), weight };
+            let portion = Portion { blocks: BlockRange::new(reached, count), weight, moves: true };
             errands.push(Errand::Restore { volume: volume.id, portion, salvage: false });
             reached += count;
         }

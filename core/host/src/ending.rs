@@ -234,6 +234,7 @@ impl Host {
         let operation = &self.operations[&op];
         let replaces = match operation.request {
             HostRequest::Check { .. }
+            | HostRequest::CheckRows { .. }
             | HostRequest::CrossCheck { .. }
             | HostRequest::Recompute { .. }
             | HostRequest::Reconstruct { .. } => false,

@@ -96,7 +96,10 @@ impl Work {
             HostRequest::Check { stripe, .. } if *stripe < volume.stripes() => {
                 CheckPlan::new(layout, absence, *stripe).map_err(away).map(Work::Check)
             }
-            HostRequest::Check { .. } => Err(HostError::OutOfRange),
+            HostRequest::CheckRows { rows, .. } if exists(volume, rows) => {
+                CheckPlan::of_rows(layout, absence, *rows).map_err(away).map(Work::Check)
+            }
+            HostRequest::CheckRows { .. } | HostRequest::Check { .. } => Err(HostError::OutOfRange),
             HostRequest::Reconstruct { offset, length, .. } => fits(*offset, *length as u64).and_then(|()| {
                 match ReconstructPlan::new(layout, absence, *offset, *length as u64) {
                     Ok(plan) => Ok(Work::Reconstruct(plan)),
@@ -127,6 +130,7 @@ impl Work {
             | HostRequest::Flush { .. }
             | HostRequest::Fence { .. }
             | HostRequest::Administer { .. }
+            | HostRequest::Scrub { .. }
             | HostRequest::Manage { .. } => return None,
         };
         Some(work.and_then(|work| {

@@ -11,7 +11,7 @@
 //! The device says what is absent; so whoever helps goes on where another left off, and nothing is taken for brought that is not durable
 //! there. What the others say of their chunks only decides how large transactions are.
 
-use braid_base::{BlockRange, Time, VolumeId};
+use braid_base::{BLOCK_BYTES, BlockRange, Time, VolumeId};
 use braid_layout::{StripeRows, VolumeDescription};
 use braid_wire::Pace;
 use std::time::Duration;
@@ -57,9 +57,23 @@ pub(crate) struct Portion {
     /// Blocks of the volume: whole stripes.
     pub blocks: BlockRange,
     pub weight: u64,
+    /// Whether anything is likely to be moved.
+    pub moves: bool,
+}
+
+impl Portion {
+    /// What counts against the pace.
+    pub fn bytes(&self) -> u64 {
+        if self.moves { self.weight * BLOCK_BYTES as u64 } else { 0 }
+    }
 }
 
 impl Region {
+    /// How many blocks are absent.
+    pub fn blocks(&self) -> u64 {
+        self.absent.iter().map(|extent| extent.count).sum()
+    }
+
     /// The first blocks of what is absent.
     pub fn first_of(absent: &[BlockRange]) -> Region {
         let start = absent.first().map_or(0, |extent| extent.start);
@@ -98,8 +112,9 @@ impl Region {
             let mut at = extent.start;
             while at < extent.end() {
                 let next = self.allocated.iter().find(|run| run.end() > at);
+                let moves = next.is_some_and(|run| run.start <= at);
                 let end = match next {
-                    Some(run) if run.start <= at => at + BLOCKS_AT_ONCE,
+                    Some(_) if moves => at + BLOCKS_AT_ONCE,
                     Some(run) => run.start.min(at + HOLES_AT_ONCE),
                     None => at + HOLES_AT_ONCE,
                 };
@@ -108,7 +123,7 @@ impl Region {
                 match portions.last_mut() {
                     // Two parts of one unit.
                     Some(last) if last.blocks.end() >= blocks.end() => {}
-                    _ => portions.push(Portion { blocks, weight: end - at }),
+                    _ => portions.push(Portion { blocks, weight: end - at, moves }),
                 }
                 at = end;
             }

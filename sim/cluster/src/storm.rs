@@ -7,8 +7,8 @@ use crate::report::{Failure, Report};
 use crate::role::Role;
 use crate::weather::Weather;
 use crate::workload::Workload;
-use braid_base::{NodeId, Rng, Time};
-use braid_machine::{HostError, HostOutcome};
+use braid_base::{DeviceId, DiskId, NodeId, Rng, Time};
+use braid_machine::{HostError, HostOutcome, OpId};
 use braid_wire::Failure as WireFailure;
 use braid_world::{CrashPoint, DiskCounts, Fault, Happening, LocalClock, Storm, Trace};
 use std::cell::{Cell, RefCell};
@@ -64,9 +64,20 @@ pub(crate) struct Run {
     next_token: u64,
     /// Of nodes that are to lose power at a disk command: for how long, and whether clocks start over.
     pub(crate) crash_plans: BTreeMap<NodeId, (Duration, bool)>,
+    /// A disk that is being replaced.
+    pub(crate) replacement: Option<Replacement>,
     issued: u64,
     pub(crate) storming: bool,
     report: Report,
+}
+
+/// A disk that an operator wants to have replaced.
+pub(crate) struct Replacement {
+    pub op: OpId,
+    pub device: DeviceId,
+    pub disk: DiskId,
+    /// How long the device is off then.
+    pub away: Duration,
 }
 
 /// Something that is going to happen.
@@ -90,6 +101,7 @@ impl Run {
             agenda: BTreeMap::new(),
             next_token: 0,
             crash_plans: BTreeMap::new(),
+            replacement: None,
             issued: 0,
             storming: true,
             report: Report { runs: 1, ..Report::default() },
@@ -126,6 +138,7 @@ impl Run {
         }
         let pause = self.storm.pause();
         self.plan(pause, Agenda::Weather(Weather::Next));
+        self.look_after_disks();
     }
 
     /// Everything that was asked is answered in its time, and soon after nothing is left under way.
@@ -150,6 +163,7 @@ impl Run {
                 self.on_happening(happening)?;
             }
             self.replace_fenced();
+            self.change_disks();
             match self.cluster.check_nothing_is_left() {
                 // What is asked next is asked of an array that is well.
                 Ok(()) if !self.cluster.world.is_any_stalled() => return Ok(()),
@@ -164,7 +178,10 @@ impl Run {
         self.cluster.check_moment()?;
         match happening {
             Happening::Reply { op, outcome, .. } => {
-                if let Some(asked) = self.cluster.on_reply(op, &outcome)? {
+                let is_operators = self.on_replacement(op, &outcome);
+                if let Some(asked) = self.cluster.on_reply(op, &outcome)?
+                    && !is_operators
+                {
                     self.count_answer(&outcome);
                     let took = self.cluster.world.now().since(asked.since);
                     self.report.slowest = self.report.slowest.max(took);
