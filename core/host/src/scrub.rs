@@ -114,7 +114,8 @@ impl Host {
                     self.timers.set(Timer::Scrub, later);
                     return false;
                 }
-                let rows = StripeRows { stripe: scrub.next_stripe, rows: BlockRange::new(0, volume.layout.unit_blocks()) };
+                let rows =
+                    StripeRows { stripe: scrub.next_stripe, rows: BlockRange::new(0, volume.layout.unit_blocks()) };
                 scrub.next_stripe += 1;
                 Errand::Check { rows, attempts: 0 }
             }

@@ -229,9 +229,8 @@ impl Cluster {
 
     /// True if a device is in, and has this disk.
     pub(crate) fn is_whole_with(&self, device: DeviceId, disk: DiskId) -> bool {
-        let is_in = |membership: &Membership| {
-            membership.member(device).is_some_and(|member| member.standing == Standing::In)
-        };
+        let is_in =
+            |membership: &Membership| membership.member(device).is_some_and(|member| member.standing == Standing::In);
         self.disks.get(&device) == Some(&disk) && self.membership().is_some_and(is_in)
     }
 

@@ -20,6 +20,18 @@ const STRIDE: u64 = BLOCK_BYTES as u64 + SECTOR;
 type Row = (u64, u64);
 
 impl Cluster {
+    /// A block of the volume's component on a device rots, wherever it is at home. False if it is not.
+    pub fn rot(&mut self, device: DeviceId, block: u64) -> bool {
+        let (node, object) = (NodeId::Device(device), self.volume().id.object().0);
+        let homes = homes(self.world.disk(node).expect("devices have disks"), object);
+        let places: Vec<_> = homes.into_iter().filter(|(held, _)| *held == block).map(|(_, bytes)| bytes).collect();
+        let disk = self.world.disk_mut(node).expect("just seen");
+        for bytes in &places {
+            disk.rot(bytes.clone());
+        }
+        !places.is_empty()
+    }
+
     /// Devices whose disks the array can do without: while everybody is there, and nothing is damaged; one after the other.
     pub(crate) fn devices_that_may_be_replaced(&self) -> Vec<NodeId> {
         if self.replacing || !self.is_everybody_there() {

@@ -1,8 +1,8 @@
 //! The plan that compares a stripe's redundancy with its data.
 
+use super::mend::StripeRows;
 use super::old::Old;
 use super::parity::{Source, push_old, xor};
-use super::mend::StripeRows;
 use super::stripe::{Stripe, at_row};
 use super::{Share, Shares};
 use crate::{Absence, Layout, Place, Unavailable};

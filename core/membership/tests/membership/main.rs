@@ -4,6 +4,7 @@ mod bench;
 mod fences;
 mod leaving;
 mod returning;
+mod slots;
 mod starting;
 mod storm;
 mod strangers;

@@ -3,11 +3,11 @@
 use crate::story::*;
 use braid_base::{DeviceId, DiskId, NodeId, Standing};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
-use braid_machine::{HostError, HostOutcome, HostRequest};
+use braid_machine::{Found, HostError, HostOutcome, HostRequest, HostSuccess, ScrubReport};
 use braid_wire::{
     Administration, Command, HealingProgress, Message, Objection, Ordering, Pace, Task, Unwelcome, WriteMode,
 };
-use braid_world::Verdict;
+use braid_world::{FaultKind, Verdict};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,11 +31,13 @@ fn swap(array: &mut Cluster, number: u16, disk: DiskId) {
     array.restart_device(DeviceId(number));
 }
 
-/// A device gets a new disk, as an operator would have it: he says so, then he swaps them.
+/// A device gets a new disk, as an operator would have it: he says so, then he swaps them. And the array knows it.
 fn renew(array: &mut Cluster, host: HostSlot, number: u16) {
     let disk = array.new_disk();
     assert_eq!(replace(array, host, number, disk), DONE);
     swap(array, number, disk);
+    let returns = |array: &Cluster| matches!(standing(array, number), Some(Standing::Returning { .. }));
+    wait_until(array, "it is returning", returns);
 }
 
 fn unwelcome(array: &Cluster, number: u16) -> Option<Unwelcome> {
@@ -50,11 +52,6 @@ fn healing(array: &Cluster, host: HostSlot) -> Option<HealingProgress> {
         Some(Role::Host(host)) => host.healing().map(|(_, progress)| progress),
         _ => None,
     }
-}
-
-fn returns(array: &mut Cluster, number: u16) {
-    let returns = |array: &Cluster| matches!(standing(array, number), Some(Standing::Returning { .. }));
-    wait_until(array, "it is returning", returns);
 }
 
 const LAYOUTS: [(&str, usize, u64); 5] =
@@ -73,10 +70,10 @@ fn a_device_with_a_new_disk_has_everything_in_the_end() {
                 write(&mut array, a, number * stripe, stripe);
             }
             write(&mut array, b, 5 * stripe + BLOCK, BLOCK);
+            // While it is on its way out, and while it is being rebuilt.
+            let early = array.write(a, BLOCK, BLOCK);
             renew(&mut array, b, devices as u16 - 1);
-            // While it is out, and while it is being rebuilt.
-            write(&mut array, a, BLOCK, BLOCK);
-            returns(&mut array, devices as u16 - 1);
+            assert_eq!(array.finish(early), DONE);
             write(&mut array, b, 3 * stripe, stripe);
             write(&mut array, a, 4 * stripe, BLOCK);
             wait_in(&mut array, devices as u16 - 1);
@@ -185,18 +182,6 @@ fn a_device_goes_on_serving_until_the_array_can_do_without_it() {
     let (mut array, a, _) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
     let disk = array.new_disk();
-    // It is to be replaced, and in that moment another one dies.
-    assert_eq!(replace(&mut array, a, 2, disk), DONE);
-    array.crash(device(4));
-    array.run_for(A_WHILE);
-    assert_eq!(standing(&array, 2), Some(Standing::Out), "that had come first");
-    array.restart_device(DeviceId(4));
-    swap(&mut array, 2, disk);
-    wait_in(&mut array, 2);
-    all_is_well(array);
-    let (mut array, a, _) = array_by(Ordering::Timestamp);
-    fill(&mut array, a);
-    let disk = array.new_disk();
     array.crash(device(4));
     assert_eq!(replace(&mut array, a, 2, disk), DONE, "nobody has missed the other one yet");
     array.run_for(A_WHILE);
@@ -243,7 +228,6 @@ fn a_rebuild_goes_on_where_it_was_whoever_dies() {
     assert_eq!(administer(&mut array, a, Administration::Pace(pace)), DONE);
     let restored = count_restored(&mut array, 1);
     renew(&mut array, b, 1);
-    returns(&mut array, 1);
     let half = |restored: &Cell<u64>, part: u64| restored.get() >= blocks * part / 4;
     while !half(&restored, 1) {
         array.run_for(Duration::from_millis(5));
@@ -276,7 +260,6 @@ fn a_rebuild_keeps_to_its_pace_and_stands_still_when_told_to() {
     let pace = |bytes_per_second, paused| Administration::Pace(Pace { bytes_per_second, paused });
     assert_eq!(administer(&mut array, b, pace(bytes / 8, false)), DONE);
     renew(&mut array, b, 0);
-    returns(&mut array, 0);
     let begun = array.world.now();
     array.run_for(Duration::from_secs(3));
     let at = |array: &Cluster| healing(array, a).expect("it is being helped").done;
@@ -306,7 +289,6 @@ fn what_nobody_ever_wrote_takes_no_time() {
     let pace = Administration::Pace(Pace { bytes_per_second: 1 << 20, paused: false });
     assert_eq!(administer(&mut array, b, pace), DONE);
     renew(&mut array, b, 2);
-    returns(&mut array, 2);
     let begun = array.world.now();
     wait_in(&mut array, 2);
     let took = array.world.now().since(begun);
@@ -315,7 +297,7 @@ fn what_nobody_ever_wrote_takes_no_time() {
     for number in [0, 17, 18, 3_000, 3_749] {
         let outcome = array.ask(a, HostRequest::Check { volume: array.volume().id, stripe: number });
         let outcome = array.finish(outcome);
-        assert_eq!(outcome, Ok(braid_machine::HostSuccess::Checked { matches: true }));
+        assert_eq!(outcome, Ok(HostSuccess::Checked { matches: true }));
     }
 }
 
@@ -360,7 +342,6 @@ fn a_new_disk_is_not_read_before_it_is_whole() {
         }
     });
     renew(&mut array, b, 4);
-    returns(&mut array, 4);
     for number in 0..3 {
         let stripe = number * 4 * BLOCK;
         content(&mut array, a, stripe, 4 * BLOCK);
@@ -369,5 +350,94 @@ fn a_new_disk_is_not_read_before_it_is_whole() {
     assert!(matches!(standing(&array, 4), Some(Standing::Returning { .. })));
     array.world.network.heal();
     wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+/// The rows of units of 16 blocks go home at once, so that they can rot.
+fn at_home() -> (Cluster, HostSlot, HostSlot) {
+    let mut options = Options::calm("raid5:2+1", 3, 16, 4);
+    // What is lost may be said to be.
+    options.faults.weights.insert(FaultKind::Rot, 1);
+    let (mut array, a, b) = array_of(options);
+    fill(&mut array, a);
+    (array, a, b)
+}
+
+fn scrub(array: &mut Cluster, host: HostSlot, repair: bool) -> ScrubReport {
+    let volume = array.volume().id;
+    let asked = array.ask(host, HostRequest::Scrub { volume, repair, recompute: false });
+    match array.finish(asked) {
+        Ok(HostSuccess::Scrubbed(report)) => report,
+        other => panic!("a scrub ends otherwise: {other:?}"),
+    }
+}
+
+#[test]
+fn a_scrub_finds_what_has_rotted_and_mends_it() {
+    let (mut array, a, b) = at_home();
+    let rows = array.volume().stripes() * 16;
+    assert_eq!(scrub(&mut array, b, true), ScrubReport { rows, ..ScrubReport::default() });
+    // Data, and parity: stripe 0 has its parity on device 2, stripe 1 on device 1.
+    for (number, block) in [(0, 3), (1, 3 + 1), (2, 7), (1, 20), (1, 21), (0, 60)] {
+        assert!(array.rot(DeviceId(number), block), "{block} of {number}");
+    }
+    let found = scrub(&mut array, a, false);
+    assert_eq!((found.lost, found.repaired, found.rows), (6, 0, rows - 6), "{found:?}");
+    let mended = scrub(&mut array, a, true);
+    assert_eq!((mended.lost, mended.repaired, mended.rows), (6, 6, rows), "{mended:?}");
+    assert_eq!(mended.findings, []);
+    assert_eq!(scrub(&mut array, b, true), ScrubReport { rows, ..ScrubReport::default() });
+    all_is_well(array);
+}
+
+#[test]
+fn what_is_lost_twice_in_a_row_is_named_and_the_rest_is_mended() {
+    let (mut array, a, b) = at_home();
+    let rows = array.volume().stripes() * 16;
+    // Both data units of row 5 of stripe 0, and one each elsewhere.
+    for (number, block) in [(0, 5), (1, 5), (0, 9), (2, 2)] {
+        assert!(array.rot(DeviceId(number), block));
+    }
+    let report = scrub(&mut array, a, true);
+    assert_eq!((report.repaired, report.unrepairable, report.rows), (2, 1, rows - 1), "{report:?}");
+    let mut lost: Vec<_> = report.findings.iter().map(|finding| (finding.found, finding.offset / BLOCK)).collect();
+    lost.sort_by_key(|(_, block)| *block);
+    assert_eq!(lost, [(Found::Lost, 5), (Found::Lost, 16 + 5)]);
+    // It is said where, and a write of all the row mends it.
+    let read = array.read(b, 5 * BLOCK, BLOCK);
+    assert!(matches!(array.finish(read), Err(HostError::Device { .. })));
+    write(&mut array, b, 0, 32 * BLOCK);
+    assert_eq!(scrub(&mut array, b, true), ScrubReport { rows, ..ScrubReport::default() });
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
+    let (mut array, a, b) = at_home();
+    let volume = array.volume().id;
+    // Rows 5 and 8 of stripe 0 are lost on another device when device 0 gets a new disk.
+    assert!(array.rot(DeviceId(1), 5) && array.rot(DeviceId(2), 8));
+    let lost = |array: &Cluster| match array.world.machine(array.node(a)) {
+        Some(Role::Host(host)) => host.not_restored().collect::<Vec<_>>(),
+        _ => panic!("the host is up"),
+    };
+    let named = Rc::new(Cell::new(0));
+    renew(&mut array, b, 0);
+    wait_until(&mut array, "it is in", |array| {
+        named.set(named.get().max(lost(array).len()));
+        standing(array, 0) == Some(Standing::In)
+    });
+    assert_eq!(named.get(), 2);
+    for block in [5, 8] {
+        let read = array.read(b, block * BLOCK, BLOCK);
+        assert!(matches!(array.finish(read), Err(HostError::Device { .. })), "{block}: it is lost, and said to be");
+    }
+    content(&mut array, b, 6 * BLOCK, 2 * BLOCK);
+    // The other blocks of these rows are what they were, where they are not lost themselves.
+    content(&mut array, b, (16 + 8) * BLOCK, BLOCK);
+    let report = scrub(&mut array, b, true);
+    assert_eq!((report.unrepairable, report.repaired), (2, 0), "{report:?}");
+    write(&mut array, a, 0, 32 * BLOCK);
+    assert_eq!(array.volume().id, volume);
     all_is_well(array);
 }
