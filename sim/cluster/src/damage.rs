@@ -27,7 +27,8 @@ impl Cluster {
         let places: Vec<_> = homes.into_iter().filter(|(held, _)| *held == block).map(|(_, bytes)| bytes).collect();
         let disk = self.world.disk_mut(node).expect("just seen");
         for bytes in &places {
-            disk.rot(bytes.clone());
+            // Not in the header, some of which says nothing.
+            disk.rot(bytes.start..bytes.start + BLOCK_BYTES as u64);
         }
         !places.is_empty()
     }
