@@ -12,7 +12,8 @@ use braid_base::{Clock, Generation, Membership, NodeId, Now, Stamp, Time, Transa
 use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_store::{Intent, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{
-    Answer, Command, Content, Failure, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Task, Want,
+    Answer, Command, Content, Failure, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Task, Vote,
+    Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -327,12 +328,16 @@ impl Device {
         }
         if stamp.clock > now.clock.ahead(self.config.settings.stamp_ahead_max) {
             let refusal = Refusal::TooFarAhead { clock: now.clock };
-            let unannounced = matches!(command, Command::Write { ordering, .. } if ordering.needs_lock_server());
-            if promises && !unannounced {
+            match command {
                 // To refuse these means a promise, which would have to be reserved: not for such a stamp.
-                self.ignore(Ignored::NotForUs, out);
-            } else {
-                self.refuse(transaction, step_of(command), refusal, out);
+                Command::Resolve { .. } => {
+                    let vote = Vote::TooFarAhead { clock: now.clock };
+                    self.answer(host, Reply::Vote { transaction, vote }, out);
+                }
+                Command::Write { ordering, .. } if !ordering.needs_lock_server() => {
+                    self.ignore(Ignored::NotForUs, out);
+                }
+                _ => self.refuse(transaction, step_of(command), refusal, out),
             }
             return Gate::Shut;
         }

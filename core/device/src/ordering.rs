@@ -178,12 +178,10 @@ impl Device {
         let by_stamps = ordering == Ordering::Timestamp;
         let seen = self.stamps.seen_by_read(read.object, &read.extents);
         if by_stamps && stamp <= seen {
-            self.refuse_for_ever(now, id, out);
-            return self.refuse(id, step, Refusal::TooLate { seen }, out);
+            return self.refuse_reading(now, id, step, Refusal::TooLate { seen }, out);
         }
         if step == Step::Prewrite && self.is_suspect(read.object, &read.extents) {
-            self.refuse_for_ever(now, id, out);
-            return self.refuse(id, step, Refusal::Suspect, out);
+            return self.refuse_reading(now, id, step, Refusal::Suspect, out);
         }
         let blockers = self.transactions.blockers(id, stamp, ordering, read.object, &read.extents);
         if blockers.is_empty() && self.reading.len() < limits::WAITING_MAX {
@@ -197,8 +195,16 @@ impl Device {
         if !blockers.is_empty() && self.wait(id, Waiting { stamp, ordering, request }, &blockers, out) {
             return;
         }
-        self.refuse_for_ever(now, id, out);
-        self.refuse(id, step, Refusal::Busy, out);
+        self.refuse_reading(now, id, step, Refusal::Busy, out);
+    }
+
+    /// Refuses a read, and drops the pre-write that came with it. If it was granted before, this may be an old copy, of which its host
+    /// does not want to hear; then the pre-write stays until it is over.
+    fn refuse_reading(&mut self, now: Now, id: TransactionId, step: Step, refusal: Refusal, out: &mut Effects) {
+        if self.transactions.get(id).is_none_or(|transaction| !transaction.granted) {
+            self.refuse_for_ever(now, id, out);
+        }
+        self.refuse(id, step, refusal, out);
     }
 
     fn write_in_order(&mut self, now: Now, intent: Intent, mode: WriteMode, out: &mut Effects) {
@@ -322,7 +328,12 @@ impl Device {
         };
         self.reading.remove(&transaction);
         match result {
-            Ok(pieces) => self.answer(transaction.host, Reply::Data { transaction, waited, pieces }, out),
+            Ok(pieces) => {
+                if let Some(held) = self.transactions.get_mut(transaction) {
+                    held.granted = true;
+                }
+                self.answer(transaction.host, Reply::Data { transaction, waited, pieces }, out);
+            }
             Err(failure) => self.fail(transaction, step, failure, out),
         }
     }

@@ -27,6 +27,8 @@ pub struct Transaction {
     pub wanted: bool,
     /// It had to wait for somebody.
     pub waited: bool,
+    /// Its host was told that it is pre-written, and what was there before.
+    pub granted: bool,
     /// Hosts to answer once something is durable.
     pub askers: Vec<(Generation, Asked)>,
 }
@@ -102,6 +104,7 @@ impl Transaction {
             state,
             wanted: false,
             waited: false,
+            granted: false,
             askers,
         }
     }

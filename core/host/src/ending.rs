@@ -278,7 +278,7 @@ impl Host {
     }
 
     /// Has an operation tried again, in its time.
-    fn try_again(&mut self, now: Now, op: OpId) {
+    pub(crate) fn try_again(&mut self, now: Now, op: OpId) {
         self.counters.retries += 1;
         let operation = self.operations.get_mut(&op).expect("an attempt knows its operation");
         operation.attempt = None;

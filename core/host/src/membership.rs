@@ -154,7 +154,8 @@ impl Host {
             || self.membership().is_none_or(|membership| membership.has_been_in_since(device, transaction.epoch))
     }
 
-    fn give_up_restore(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+    /// Gives up what only one device was to write, which has been out.
+    fn give_up_writing_for(&mut self, now: Now, sequence: u64, out: &mut Effects) {
         let op = self.transactions.get_mut(&sequence).expect("just seen").op.take();
         self.end_resolution(self.id(sequence));
         self.end(now, sequence, out);
@@ -168,6 +169,13 @@ impl Host {
     pub(crate) fn counts(&self, transaction: &Transaction, device: DeviceId) -> bool {
         let alone = transaction.participants.len() == 1 && transaction.participants.contains(&device);
         alone || self.is_still_there(transaction, device)
+    }
+
+    /// The devices of its volume that take part in writes, and were out at some time since the transaction was planned.
+    pub(crate) fn come_back_since(&self, transaction: &Transaction) -> BTreeSet<DeviceId> {
+        let takes_part = |device: &DeviceId| self.place.standing(*device).is_some_and(|held| held != Standing::Out);
+        let devices = transaction.volume.devices.iter().copied().filter(takes_part);
+        devices.filter(|device| !self.is_still_there(transaction, *device)).collect()
     }
 
     /// Says to the monitor that this host is there, and which devices are not.
@@ -335,12 +343,12 @@ impl Host {
         let counting: BTreeSet<_> =
             transaction.asked.iter().copied().filter(|device| self.counts(transaction, *device)).collect();
         let in_intents = transaction.mode() == WriteMode::Intent;
-        let is_restore = matches!(*transaction.work, Work::Restore(_));
+        let for_one = matches!(*transaction.work, Work::Restore(_) | Work::Recompute(_));
         let transaction = self.transactions.get_mut(&sequence).expect("just seen");
         match &mut transaction.phase {
             Phase::Locking(_) | Phase::Reading { .. } => self.begin_anew(now, sequence, out),
-            // What a device was being brought it may yet take; if it was out again, it is brought it once more.
-            _ if is_restore && !gone.is_empty() => self.give_up_restore(now, sequence, out),
+            // What a device was being brought it may yet take; if it was out again, it is brought it once more, or named as suspect.
+            _ if for_one && !gone.is_empty() => self.give_up_writing_for(now, sequence, out),
             // Without ordering, nobody keeps its blocks for it.
             Phase::Writing { .. } if !in_intents && transaction.volume.ordering == Ordering::None => {
                 self.begin_anew(now, sequence, out);

@@ -89,6 +89,33 @@ impl Host {
         self.start_mend(now, (id, None), volume, Left::of_volume(linkage), out);
     }
 
+    /// A transaction that wrote on arrival is whole, but for devices that are back since it was planned: what others have for them may
+    /// have been listed before it came. So its operation writes again, reading nothing of theirs, before it is answered.
+    pub(crate) fn write_again_if_missed(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let transaction = &self.transactions[&sequence];
+        let back = self.come_back_since(transaction);
+        if back.is_empty() {
+            return;
+        }
+        let asked = transaction.op.and_then(|op| self.operations.get_mut(&op));
+        match asked {
+            Some(operation) if matches!(operation.request, HostRequest::Write { .. } | HostRequest::Zero { .. }) => {
+                // To be planned anew.
+                operation.damaged.extend(back);
+                operation.view = 0;
+                let op = operation.op;
+                self.transactions.get_mut(&sequence).expect("just seen").op = None;
+                self.try_again(now, op);
+            }
+            Some(_) => {}
+            // Nobody waits for it any more: it may as well be seen in part.
+            None => {
+                let (volume, linkage) = (transaction.volume.clone(), transaction.work.linkage());
+                self.mend_own(now, self.id(sequence), volume, linkage, out);
+            }
+        }
+    }
+
     fn start_mend(&mut self, now: Now, name: Name, volume: Rc<VolumeDescription>, left: Left, out: &mut Effects) {
         if self.mends.under_way.contains_key(&name) {
             return;

@@ -10,6 +10,8 @@
 //!      └───── one that never prepared ─────────► Telling (abort) ──┴─► Forgetting ─► gone
 //! ```
 //!
+//! A stamp of a clock that was hours ahead is beyond promises. None is needed: where all participants say so, none has taken it.
+//!
 //! Of an own one nobody need be asked to forget: its host says what is over. Its user is answered only now, when the outcome is
 //! durable wherever it counts.
 
@@ -35,8 +37,8 @@ pub(crate) struct Resolution {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// Participants that have not said what they know.
-    Asking { silent: BTreeSet<DeviceId> },
+    /// Participants that have not said what they know; and those among them that have nothing, but can't promise for such a stamp.
+    Asking { silent: BTreeSet<DeviceId>, too_far_ahead: BTreeSet<DeviceId> },
     /// Participants that have not made the outcome durable.
     Telling { outcome: Outcome, silent: BTreeSet<DeviceId> },
     /// Participants that may still remember it.
@@ -46,7 +48,7 @@ enum Phase {
 impl Resolution {
     fn silent(&self) -> &BTreeSet<DeviceId> {
         match &self.phase {
-            Phase::Asking { silent } | Phase::Telling { silent, .. } | Phase::Forgetting { silent } => silent,
+            Phase::Asking { silent, .. } | Phase::Telling { silent, .. } | Phase::Forgetting { silent } => silent,
         }
     }
 }
@@ -74,7 +76,7 @@ impl Host {
         participants: BTreeSet<DeviceId>,
         out: &mut Effects,
     ) {
-        let phase = Phase::Asking { silent: participants.clone() };
+        let phase = Phase::Asking { silent: participants.clone(), too_far_ahead: BTreeSet::new() };
         self.resolutions.insert(id, Resolution { stamp, participants, resend_after: Duration::ZERO, phase });
         self.ask_silent(now, id, out);
     }
@@ -145,17 +147,35 @@ impl Host {
 
     pub(crate) fn on_vote(&mut self, now: Now, device: DeviceId, id: TransactionId, vote: Vote, out: &mut Effects) {
         let Some(resolution) = self.resolutions.get_mut(&id) else { return out.ignore(Ignored::NotAwaited) };
-        let Phase::Asking { silent } = &mut resolution.phase else { return out.ignore(Ignored::NotAwaited) };
+        let Phase::Asking { silent, too_far_ahead } = &mut resolution.phase else {
+            return out.ignore(Ignored::NotAwaited);
+        };
+        if let Vote::TooFarAhead { clock } = vote
+            && silent.contains(&device)
+        {
+            let settings = &self.config.settings;
+            if resolution.stamp.clock > clock.ahead(settings.stamp_ahead_max + settings.request_timeout) {
+                too_far_ahead.insert(device);
+            }
+            // All of them: it is the stamp that is wrong, not a device's clock, and no copy that is still on its way will find the clocks
+            // of all changed. Otherwise they are asked again.
+            if *too_far_ahead == resolution.participants {
+                let silent = resolution.participants.clone();
+                self.enter(now, id, Phase::Telling { outcome: Outcome::Abort, silent }, out);
+            }
+            return;
+        }
         if !silent.remove(&device) {
             return out.ignore(Ignored::NotAwaited);
         }
+        too_far_ahead.remove(&device);
         let outcome = match vote {
             // One that committed knows that all were prepared.
             Vote::Committed => Outcome::Commit,
             // One that promised never to prepare makes it impossible that all ever are.
             Vote::NeverPrepared => Outcome::Abort,
             Vote::Prepared if silent.is_empty() => Outcome::Commit,
-            Vote::Prepared => return,
+            Vote::Prepared | Vote::TooFarAhead { .. } => return,
         };
         let silent = resolution.participants.clone();
         self.enter(now, id, Phase::Telling { outcome, silent }, out);
@@ -230,7 +250,7 @@ impl Host {
         self.timers.set(Timer::Resolve(id), now.time.after(resolution.resend_after));
         let stamp = resolution.stamp;
         let (silent, command) = match &resolution.phase {
-            Phase::Asking { silent } => (silent, Command::Resolve { transaction: id, stamp }),
+            Phase::Asking { silent, .. } => (silent, Command::Resolve { transaction: id, stamp }),
             Phase::Telling { outcome, silent } => {
                 (silent, Command::Decide { transaction: id, stamp, outcome: *outcome })
             }

@@ -371,6 +371,9 @@ impl Host {
 
     /// All prepared, or written where that takes effect on arrival: it is committed, whatever happens now.
     pub(crate) fn on_all_written(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        if self.transactions[&sequence].may_be_torn() {
+            self.write_again_if_missed(now, sequence, out);
+        }
         let transaction = self.transactions.get_mut(&sequence).expect("it was writing");
         let op = transaction.op.take();
         let told = match transaction.mode() {

@@ -19,7 +19,7 @@
 
 use crate::locking::{LockAnswer, LockRequest};
 use crate::monitoring::{MonitorAnswer, MonitorRequest};
-use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
+use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
 use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
@@ -595,6 +595,12 @@ pub enum Vote {
     Committed,
     /// It has none, and will never make one.
     NeverPrepared,
+    /// It has none. It makes none as long as the stamp is so far ahead of its clock, but can't promise more: a promise for such a stamp
+    /// would keep everybody else away.
+    TooFarAhead {
+        /// Its clock's reading.
+        clock: Clock,
+    },
 }
 
 /// An undecided or unforgotten transaction whose host is silent.

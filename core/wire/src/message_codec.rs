@@ -122,7 +122,7 @@ wire_enum!(Atomicity { 1 => Implied, 2 => Consistent });
 wire_enum!(SuspectBlocks { 1 => Written(linkage), 2 => Announced(range) });
 wire_enum!(Ordering { 1 => Timestamp, 2 => None, 3 => ServerLock, 4 => CallbackLock, 5 => DeviceLock });
 wire_enum!(Step { 1 => Read, 2 => Prewrite, 3 => Write });
-wire_enum!(Vote { 1 => Prepared, 2 => Committed, 3 => NeverPrepared });
+wire_enum!(Vote { 1 => Prepared, 2 => Committed, 3 => NeverPrepared, 4 => TooFarAhead { clock } });
 wire_enum!(Rejection { 1 => Fenced, 2 => WrongEpoch { current }, 3 => TooManyHosts });
 wire_enum!(Managed {
     1 => Done,

@@ -8,7 +8,6 @@ use braid_base::{BLOCK_BYTES, Time};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 /// Bytes of a cell. Reads and writes begin and end at multiples.
 pub const CELL_BYTES: usize = 16;
@@ -203,9 +202,9 @@ impl History {
     }
 
     /// The same, where hostwrites that were cut short may be seen in part. Of each that did not complete, what lies on one device
-    /// may have been written apart from the rest, once, at any later time, or never. So may that of one that took so long that
-    /// an attempt at it may have been cut short, besides what it did in the end. `device` says where a block lies.
-    pub fn in_parts(&self, long: Duration, device: impl Fn(u64) -> usize) -> History {
+    /// may have been written apart from the rest, once, at any later time, or never. So may that of one of which an attempt may have been
+    /// cut short, as `tried_again` says of those between two times, besides what it did in the end. `device` says where a block lies.
+    pub fn in_parts(&self, tried_again: impl Fn(Time, Time) -> bool, device: impl Fn(u64) -> usize) -> History {
         let seen = self.operations.iter().filter(|operation| operation.action == Action::Read);
         let mut seen: Vec<Run> = seen.flat_map(|operation| operation.runs.iter().copied()).collect();
         seen.sort_unstable_by_key(|run| run.tag);
@@ -216,11 +215,11 @@ impl History {
         };
         let mut history = History { operations: Vec::new(), moments: self.moments };
         for operation in &self.operations {
-            let took = operation.completed.map(|end| end.time.since(operation.invoked.time));
-            if operation.action == Action::Read || took.is_some() {
+            if operation.action == Action::Read || operation.completed.is_some() {
                 history.operations.push(operation.clone());
             }
-            if operation.action == Action::Read || took.is_some_and(|took| took < long) {
+            let whole = |end: Moment| !tried_again(operation.invoked.time, end.time);
+            if operation.action == Action::Read || operation.completed.is_some_and(whole) {
                 continue;
             }
             let mut parts: BTreeMap<usize, Vec<Run>> = BTreeMap::new();
@@ -273,6 +272,7 @@ impl fmt::Display for Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn only_what_was_cut_short_and_seen_comes_in_parts() {
@@ -290,7 +290,8 @@ mod tests {
         let run = |start, end, tag| Run { cells: cells(start, end), tag: Tag(tag) };
         history.saw(read, Time(30), vec![run(0, 1, 1), run(1, 2, 2), run(2, 4, 3)]);
         // Blocks lie on two devices, in turns.
-        let parts = history.in_parts(Duration::from_nanos(50), |block| block as usize % 2);
+        let parts =
+            history.in_parts(|begun, done| done.since(begun) >= Duration::from_nanos(50), |block| block as usize % 2);
         let found: Vec<_> = parts.operations().iter().map(|op| (op.completed.is_some(), op.runs.clone())).collect();
         let expected = [
             (true, vec![run(0, 4, 1)]),

@@ -6,7 +6,7 @@
 use crate::damage;
 use crate::options::Options;
 use crate::role::Role;
-use crate::standing::Seen;
+use crate::standing::{Absences, Seen};
 use crate::surveyor::Surveyor;
 use crate::workload::Wish;
 use braid_base::{
@@ -91,6 +91,8 @@ pub struct Cluster {
     pub(crate) replacing: bool,
     /// What the checks remember of who was in.
     pub(crate) seen: Seen,
+    /// When devices were missed.
+    pub(crate) missed: Absences,
 }
 
 impl Cluster {
@@ -123,6 +125,7 @@ impl Cluster {
             rng,
             replacing: false,
             seen: Seen::default(),
+            missed: Absences::default(),
         };
         cluster.world.watch(NodeId::Monitor);
         cluster.add_monitor();
@@ -439,12 +442,14 @@ impl Cluster {
 
     /// What must be true at any moment of any run, as far as it is seen from outside.
     pub(crate) fn check_moment(&mut self) -> Result<(), Failed> {
+        self.note_absence();
         self.check_exclusion()?;
         self.check_membership()
     }
 
-    /// After everything has healed: what must be true of an array at rest.
-    pub fn check_all(&mut self) -> Result<u64, Failed> {
+    /// After everything has healed: what must be true of an array at rest. Tells the steps of the search for an order of the history; none
+    /// if it was given up, as it may be where hostwrites are seen in parts.
+    pub fn check_all(&mut self) -> Result<Option<u64>, Failed> {
         self.check_nothing_is_left()?;
         let before = self.history.operations().len();
         let reader = self.add_host();
@@ -586,25 +591,27 @@ impl Cluster {
         Ok(())
     }
 
-    fn check_history(&self) -> Result<u64, Failed> {
+    fn check_history(&self) -> Result<Option<u64>, Failed> {
         let in_parts;
         let history = match self.options.atomicity {
             Atomicity::Implied => &self.history,
             Atomicity::Consistent => {
-                // A device takes a write for cut short when it has not heard of the host for a lease. Under a lock server's locks hosts
-                // hold on until all is written.
-                let long = match self.options.ordering.needs_lock_server() {
-                    true => Duration::MAX,
-                    false => self.options.settings.host_lease * 3 / 4,
+                // A hostwrite may be cut short and tried again when a device has been away; and without a lock server's locks, under which
+                // hosts hold on until all is written, when a device has not heard of the host for a lease.
+                let long = self.options.settings.host_lease * 3 / 4;
+                let holds_on = self.options.ordering.needs_lock_server();
+                let tried_again = |begun: Time, done: Time| {
+                    (!holds_on && done.since(begun) >= long) || self.missed.overlap(begun, done)
                 };
                 let layout = self.volume.layout;
-                in_parts = self.history.in_parts(long, |block| layout.locate(block).position);
+                in_parts = self.history.in_parts(tried_again, |block| layout.locate(block).position);
                 &in_parts
             }
         };
         match braid_check::check(history, self.options.promise()) {
-            Verdict::Serializable { steps } => Ok(steps),
+            Verdict::Serializable { steps } => Ok(Some(steps)),
             Verdict::Not(violation) => Err(Failed { check: "serializable", details: violation.to_string() }),
+            Verdict::Undecided if self.options.atomicity == Atomicity::Consistent => Ok(None),
             Verdict::Undecided => {
                 let details = format!("{} operations are too many to order", self.history.operations().len());
                 Err(Failed { check: "serializable-undecided", details })

@@ -1,7 +1,7 @@
 //! What a run is made of. A seed decides all of it, but for what is chosen ([`Choices`]).
 
-use braid_base::Rng;
 use braid_base::limits::Settings;
+use braid_base::{DeviceId, Rng};
 use braid_check::Promise;
 use braid_host::Acquisition;
 use braid_layout::{Layout, Scheme};
@@ -120,15 +120,27 @@ impl Options {
         Options { ordering, lock_servers, acquisition, settings, ..self }
     }
 
-    /// The same with writes that take effect on arrival. What a host that dies has left behind is lost together with a device, by
-    /// design: so devices stay up, and are heard.
+    /// The same with writes that take effect on arrival. Where a host and a device fail together, something may be lost, by design: so in
+    /// a run either hosts die, and devices are missed by nobody, or devices do, and hosts are.
     fn consistent(mut self) -> Options {
-        self.faults.weights.retain(|kind, _| WITH_CONSISTENT.contains(kind));
+        let hosts_die = Rng::new(self.seed ^ 0xa71).below(2) == 0;
+        let (dies, lasting) = match hosts_die {
+            true => (FaultKind::HostCrash, &mut self.settings.device_lease),
+            false => (FaultKind::DeviceCrash, &mut self.settings.host_lease),
+        };
+        *lasting = NEVER_MISSED;
+        // Else somebody would be silent for as long, or a second device taken out.
+        self.faults.network.delay = 0;
+        self.faults.network.loss = self.faults.network.loss.min(LOSS_WITH_CONSISTENT);
+        self.faults.weights.retain(|kind, _| *kind == dies || WITH_CONSISTENT.contains(kind));
         if self.layout.redundancy_units() == 0 {
             // There would be nothing to keep consistent.
             let scheme: Scheme = "raid5:2+1".parse().expect("a scheme that there is");
             self.layout = Layout::new(scheme, 3, self.layout.unit_blocks()).expect("a ring that is wide enough");
         }
+        // Nor may two devices be missed at once, or one after the other or twice, before what has been left behind is mended.
+        let frail = Rng::new(self.seed ^ 0xa72).below(self.layout.devices() as u64);
+        self.faults.frail = Some(DeviceId(frail as u16));
         // What may have happened in part multiplies what the checker has to try.
         Options { atomicity: Atomicity::Consistent, clients: self.clients.min(2), chunks: None, ..self }
     }
@@ -215,9 +227,13 @@ impl fmt::Display for Choices {
 /// Faults that go beyond the budget: nobody notices a place that a write did not reach (`docs/disk-format.md`).
 pub const UNUSUAL: [FaultKind; 1] = [FaultKind::Misdirected];
 
-/// What may go wrong where writes take effect on arrival (`docs/invariants.md`).
-const WITH_CONSISTENT: [FaultKind; 5] =
-    [FaultKind::HostCrash, FaultKind::ServerCrash, FaultKind::ClockStep, FaultKind::ClockRate, FaultKind::SlowDisk];
+/// What may go wrong where writes take effect on arrival, besides hosts or devices that die (`docs/invariants.md`).
+const WITH_CONSISTENT: [FaultKind; 4] =
+    [FaultKind::ServerCrash, FaultKind::ClockStep, FaultKind::ClockRate, FaultKind::SlowDisk];
+/// Of ten thousand messages, how many are lost at most where writes take effect on arrival.
+const LOSS_WITH_CONSISTENT: u64 = 100;
+/// A lease that lasts longer than anybody is silent who lives.
+const NEVER_MISSED: Duration = Duration::from_secs(60);
 
 /// What a storm may not exceed. `docs/reliability.md` gives the reasons.
 fn budget(settings: &Settings, kinds: BTreeSet<FaultKind>) -> Budget {

@@ -42,6 +42,8 @@ pub struct Report {
     pub stores: BTreeMap<&'static str, u64>,
     /// Steps of the search for an order.
     pub search_steps: u64,
+    /// Runs of which that was given up; the other checks were made.
+    pub unjudged: u64,
     /// Tells this run from any other.
     pub digest: u64,
     /// The last lines of the trace, if any were kept.
@@ -76,6 +78,7 @@ impl Report {
         self.done += other.done;
         self.slowest = self.slowest.max(other.slowest);
         self.search_steps += other.search_steps;
+        self.unjudged += other.unjudged;
         // In any order: runs end as they do.
         self.digest = self.digest.wrapping_add(other.digest);
         other.unknown.iter().for_each(|(name, count)| *self.unknown.entry(name).or_default() += count);
@@ -130,7 +133,8 @@ impl fmt::Display for Report {
         writeln!(f, "  lock servers  {}", listed(&self.lock_servers.list().into_iter().collect()))?;
         writeln!(f, "  stores        {}", listed(&self.stores))?;
         let ignored = self.ignored.iter().map(|(why, count)| (format!("{why:?}"), *count)).collect();
-        write!(f, "  ignored       {}; {} steps to order the histories", listed(&ignored), self.search_steps)
+        writeln!(f, "  ignored       {}", listed(&ignored))?;
+        write!(f, "  histories     ordered in {} steps; {} too entangled to judge", self.search_steps, self.unjudged)
     }
 }
 

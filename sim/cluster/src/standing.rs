@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, Failed};
 use crate::role::Role;
-use braid_base::{Epoch, Member, Membership, NodeId, Standing};
+use braid_base::{DeviceId, Epoch, Member, Membership, NodeId, Standing, Time};
 use braid_device::Service;
 use std::collections::BTreeMap;
 
@@ -13,7 +13,56 @@ pub(crate) struct Seen {
     memberships: BTreeMap<Epoch, Membership>,
 }
 
+/// When some device was away, or not all lived by the same membership with everybody in it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Absences {
+    spans: Vec<(Time, Time)>,
+    now: bool,
+}
+
+impl Absences {
+    /// True if there was one between two times.
+    pub fn overlap(&self, begun: Time, done: Time) -> bool {
+        let first = self.spans.partition_point(|(_, end)| *end < begun);
+        self.spans.get(first).is_some_and(|(start, _)| *start <= done)
+    }
+}
+
 impl Cluster {
+    pub(crate) fn note_absence(&mut self) {
+        let (now, whole) = (self.world.now(), self.is_whole());
+        match self.missed.spans.last_mut() {
+            // Until somebody has seen that it is over.
+            Some((_, end)) if self.missed.now => *end = now,
+            _ if !whole => self.missed.spans.push((now, now)),
+            _ => {}
+        }
+        self.missed.now = !whole;
+    }
+
+    /// True if everybody is there, and nothing is left of a time when somebody was not: no write that began then, and nothing suspect.
+    pub(crate) fn is_calm(&self) -> bool {
+        let last = self.missed.spans.last().map_or(Time(0), |(_, end)| *end);
+        let suspects = |device: DeviceId| match self.world.machine(NodeId::Device(device)) {
+            Some(Role::Device(machine)) => machine.suspects(),
+            _ => 0,
+        };
+        self.is_whole()
+            && self.asked().all(|asked| asked.since > last)
+            && self.devices().into_iter().all(|device| suspects(device) == 0)
+    }
+
+    fn is_whole(&self) -> bool {
+        let Some(decided) = self.membership() else { return false };
+        decided.members.iter().all(|member| {
+            let lives_by = match self.world.machine(NodeId::Device(member.device)) {
+                Some(Role::Device(machine)) if *machine.service() == Service::Serving => machine.membership(),
+                _ => None,
+            };
+            member.standing == Standing::In && lives_by.is_some_and(|membership| membership.epoch == decided.epoch)
+        })
+    }
+
     /// No epoch stands for two memberships, each follows from the one before, nobody lives by one that the monitor has not made
     /// durable, no two devices of a stripe are not in, and one that is out has no lease.
     pub(crate) fn check_membership(&mut self) -> Result<(), Failed> {

@@ -121,7 +121,10 @@ impl Run {
         self.heal();
         self.come_to_rest()?;
         self.count_machines();
-        self.report.search_steps = self.cluster.check_all()?;
+        match self.cluster.check_all()? {
+            Some(steps) => self.report.search_steps = steps,
+            None => self.report.unjudged = 1,
+        }
         Ok(())
     }
 

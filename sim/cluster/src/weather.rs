@@ -42,7 +42,12 @@ pub(crate) enum Place {
 
 impl Terrain for Cluster {
     fn up(&self) -> Vec<NodeId> {
-        self.world.up()
+        let mut up = self.world.up();
+        // It may not fail twice before what the first time has left behind is mended.
+        if let Some(frail) = self.options.faults.frail.filter(|_| !self.is_calm()) {
+            up.retain(|node| *node != NodeId::Device(frail));
+        }
+        up
     }
 
     fn skew(&self, node: NodeId) -> i64 {

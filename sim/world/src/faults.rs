@@ -9,7 +9,7 @@
 
 use crate::disk::CrashPoint;
 use crate::network::NetworkOptions;
-use braid_base::{NodeId, Rng};
+use braid_base::{DeviceId, NodeId, Rng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
@@ -340,6 +340,8 @@ pub struct FaultOptions {
     pub span_max: Duration,
     /// How the network behaves meanwhile.
     pub network: NetworkOptions,
+    /// If given, the only device that dies.
+    pub frail: Option<DeviceId>,
 }
 
 impl FaultOptions {
@@ -353,6 +355,7 @@ impl FaultOptions {
             rate_ppm_max: 0,
             span_max: Duration::ZERO,
             network: NetworkOptions::clean(),
+            frail: None,
         }
     }
 
@@ -384,6 +387,7 @@ impl FaultOptions {
                 in_order: rng.chance(1, 3),
                 ..network
             },
+            frail: None,
         }
     }
 

@@ -72,9 +72,11 @@ impl Storm {
         let nodes = terrain.up();
         let of = |wanted: Part| nodes.iter().copied().filter(|node| part(*node) == wanted).collect::<Vec<_>>();
         let disks = || nodes.iter().copied().filter(|node| part(*node) != Part::Host).collect::<Vec<_>>();
+        let dies = |node: &NodeId| self.options.frail.is_none_or(|device| *node == NodeId::Device(device));
+        let frail: Vec<_> = of(Part::Device).into_iter().filter(dies).collect();
         Some(match kind {
             FaultKind::HostCrash => self.crash(&of(Part::Host), |_| None)?,
-            FaultKind::DeviceCrash => self.crash(&of(Part::Device), |rng| {
+            FaultKind::DeviceCrash => self.crash(&frail, |rng| {
                 let count = rng.between(1, 12);
                 [None, Some(CrashPoint::Write(count)), Some(CrashPoint::Sync(count))][rng.below(3) as usize]
             })?,

@@ -56,6 +56,17 @@ fn a_promise_never_to_prepare_is_kept() {
 }
 
 #[test]
+fn a_promise_for_a_stamp_of_next_year_would_keep_everybody_away_and_is_not_made() {
+    let mut bench = Bench::new();
+    let year = 365 * 86_400 * 1_000_000;
+    let writer = actor(&bench, A, 1, year);
+    assert!(matches!(vote_on(&mut bench, writer), Vote::TooFarAhead { .. }));
+    let other = actor(&bench, A, 2, 0);
+    bench.say(A, other.prewrite(BLOCK));
+    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })), "nobody else is kept away");
+}
+
+#[test]
 fn a_prewrite_that_was_asked_about_is_never_prepared() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);

@@ -160,6 +160,26 @@ fn repeated_requests_are_answered_as_the_first_time() {
 }
 
 #[test]
+fn an_old_copy_of_a_request_that_was_granted_costs_nobody_his_prewrite() {
+    let mut bench = Bench::new();
+    let (other, near) = (actor(&bench, B, 1, 10), BlockRange { start: BLOCK.start + 1, count: 1 });
+    let writer = actor(&bench, A, 1, 0);
+    let mut request = writer.prewrite(BLOCK);
+    let Command::Prewrite { reads, .. } = &mut request else { unreachable!("it is one") };
+    *reads = vec![near];
+    bench.say(A, request.clone());
+    assert!(matches!(bench.hear(A), Some(Reply::Data { .. })));
+    bench.say(B, other.prewrite(near));
+    bench.hear(B);
+    bench.say(B, other.write(near, 2));
+    bench.hear(B);
+    bench.say(A, request);
+    assert_eq!(bench.hear(A), refused(writer, Step::Prewrite, other));
+    bench.say(A, writer.write(BLOCK, 1));
+    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id, waited: false }));
+}
+
+#[test]
 fn a_write_is_not_answered_before_its_intent_is_durable() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);

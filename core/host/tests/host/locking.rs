@@ -1,7 +1,7 @@
 //! Locks: when a host asks for them, what it does meanwhile, and when it gives them back.
 
 use crate::stage::{Stage, subject};
-use braid_base::{DeviceId, LockServerId};
+use braid_base::{Clock, DeviceId, LockServerId};
 use braid_host::Acquisition;
 use braid_machine::{HostError, HostSuccess};
 use braid_wire::locking::{LockCommand, LockMode, LockRefusal, LockReply, LockTerm};
@@ -253,4 +253,60 @@ fn a_lock_stays_until_an_abort_is_known_also_to_a_device_that_promised_nothing()
     assert!(!stage.lock_commands().contains(&unlock), "a write of it may still be taken");
     stage.accept_all(&aborts[1..], 0);
     assert!(stage.lock_commands().contains(&unlock));
+}
+
+#[test]
+fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_that_leapt() {
+    let mut stage = Stage::raid5(Ordering::ServerLock);
+    let right = stage.now.clock;
+    stage.now.clock = right.ahead(Duration::from_secs(365 * 86_400));
+    let op = stage.write_block(0, 1);
+    let held = claim(&mut stage);
+    stage.grant(SERVER, 3, granted(held));
+    let reads = stage.commands();
+    stage.accept_all(&reads, 0);
+    let writes = stage.commands();
+    let [(first, write), (second, _)] = &writes[..] else { panic!("a block and its parity: {writes:?}") };
+    let (transaction, _) = subject(write);
+    for device in [*first, *second] {
+        let refusal = Refusal::TooFarAhead { clock: right };
+        stage.answer(device, Reply::Refused { transaction, step: Step::Write, refusal });
+    }
+    assert!(matches!(stage.outcome(op), Some(Err(HostError::ClockApart { .. }))));
+    assert!(stage.commands().iter().all(|(_, command)| matches!(command, Command::Resolve { .. })));
+    let too_far_ahead = Reply::Vote { transaction, vote: Vote::TooFarAhead { clock: right } };
+    stage.answer(*first, too_far_ahead.clone());
+    assert!(stage.commands().is_empty(), "it may be this device's clock that is wrong, and the other one prepared");
+    stage.answer(*second, too_far_ahead);
+    let aborts = stage.commands();
+    assert_eq!(aborts.len(), 2, "{aborts:?}");
+    stage.accept_all(&aborts, 0);
+    assert!(stage.lock_commands().contains(&(SERVER, LockCommand::Unlock { claim: held })));
+}
+
+#[test]
+fn a_device_whose_own_clock_is_far_behind_is_asked_again() {
+    let mut stage = Stage::raid5(Ordering::ServerLock);
+    stage.write_block(0, 1);
+    let held = claim(&mut stage);
+    stage.grant(SERVER, 3, granted(held));
+    let reads = stage.commands();
+    stage.accept_all(&reads, 0);
+    let writes = stage.commands();
+    let [(behind, write), (other, _)] = &writes[..] else { panic!("a block and its parity: {writes:?}") };
+    let (transaction, _) = subject(write);
+    let clock = Clock(0);
+    stage.answer(*behind, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::TooFarAhead { clock } });
+    stage.commands();
+    stage.answer(*behind, Reply::Vote { transaction, vote: Vote::TooFarAhead { clock } });
+    stage.answer(*other, Reply::Vote { transaction, vote: Vote::Prepared });
+    assert!(stage.commands().is_empty());
+    stage.pass(Duration::from_secs(1));
+    let asked = stage.commands();
+    assert!(!asked.is_empty() && asked.iter().all(|(device, _)| device == behind), "{asked:?}");
+    // A copy of the write has come to it when its clock was right again.
+    stage.answer(*behind, Reply::Vote { transaction, vote: Vote::Prepared });
+    let commits = stage.commands();
+    assert!(commits.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Commit, .. })));
+    assert_eq!(commits.len(), 2);
 }

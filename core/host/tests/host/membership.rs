@@ -6,7 +6,7 @@ use crate::stage::{HOST, Stage, subject};
 use braid_base::{DeviceId, Epoch, Membership, Standing, TransactionId};
 use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
 use braid_wire::locking::{LockCommand, LockReply};
-use braid_wire::{Command, MonitorCommand, Ordering, Outcome, Refusal, Reply, Step, Vote};
+use braid_wire::{Atomicity, Command, MonitorCommand, Ordering, Outcome, Refusal, Reply, Step, Vote};
 use std::time::Duration;
 
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
@@ -399,4 +399,31 @@ fn devices_that_do_not_answer_are_named_to_the_monitor() {
     let last = stage.monitored.last().expect("it renews");
     assert!(matches!(&last.command, MonitorCommand::Renew { silent, .. } if silent[..] == [DeviceId(0)]), "{last:?}");
     assert_eq!(last.epoch, Epoch(1));
+}
+
+#[test]
+fn what_was_written_on_arrival_while_a_device_came_back_is_written_again_for_it() {
+    let mut stage = Stage::promising(Atomicity::Consistent, Ordering::Timestamp);
+    // The parity of block 0.
+    lose(&mut stage, 4);
+    stage.commands();
+    let op = stage.write_block(0, 0xaa);
+    let first = stage.commands();
+    assert_eq!(to(&first), [0]);
+    stage.accept_all(&first, 0);
+    let write = stage.commands();
+    let back = next(&stage, 4, Standing::Returning { helper: None });
+    stage.news(back);
+    stage.accept_all(&write, 0);
+    assert_eq!(stage.outcome(op), None, "device 0 may have been asked already what the other has missed");
+    stage.pass(Duration::from_millis(1));
+    let again = only(&stage.commands(), |command| matches!(command, Command::Prewrite { .. } | Command::Read { .. }));
+    assert_eq!(to(&again), [0, 1, 2, 3, 4]);
+    let reads_nothing = |command: &Command| matches!(command, Command::Prewrite { reads, .. } if reads.is_empty());
+    assert!(again.iter().all(|(device, command)| device.0 != 4 || reads_nothing(command)), "{again:?}");
+    stage.accept_all(&again, 0);
+    let writes = stage.commands();
+    assert_eq!(to(&writes), [0, 4]);
+    stage.accept_all(&writes, 0);
+    assert_eq!(stage.outcome(op), DONE);
 }

@@ -50,7 +50,12 @@ impl Stage {
 
     /// The same in an array with a monitor, which tests play; all devices are in.
     pub fn with_monitor(ordering: Ordering) -> Stage {
-        let mut stage = Stage::started(ordering, 1, Acquisition::Ordered, true);
+        Stage::promising(Atomicity::Implied, ordering)
+    }
+
+    /// The same with the atomicity that its volume promises.
+    pub fn promising(atomicity: Atomicity, ordering: Ordering) -> Stage {
+        let mut stage = Stage::of((ordering, atomicity), 1, Acquisition::Ordered, true);
         stage.news(Membership::first((0..5).map(DeviceId)));
         stage.sent.clear();
         stage
@@ -58,6 +63,15 @@ impl Stage {
 
     /// One that was just started.
     pub fn started(ordering: Ordering, servers: u16, acquisition: Acquisition, has_monitor: bool) -> Stage {
+        Stage::of((ordering, Atomicity::Implied), servers, acquisition, has_monitor)
+    }
+
+    fn of(
+        (ordering, atomicity): (Ordering, Atomicity),
+        servers: u16,
+        acquisition: Acquisition,
+        has_monitor: bool,
+    ) -> Stage {
         let devices: Vec<_> = (0..5).map(DeviceId).collect();
         let scheme = "raid5:4+1".parse().expect("a scheme");
         let volume = VolumeDescription {
@@ -66,7 +80,7 @@ impl Stage {
             layout: Layout::new(scheme, 5, 1).expect("a layout"),
             devices: devices.clone(),
             ordering,
-            atomicity: Atomicity::Implied,
+            atomicity,
         };
         let config = HostConfig {
             generation: HOST,

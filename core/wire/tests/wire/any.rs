@@ -398,7 +398,12 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn vote() -> impl Strategy<Value = Vote> {
-    prop_oneof![Just(Vote::Prepared), Just(Vote::Committed), Just(Vote::NeverPrepared)]
+    prop_oneof![
+        Just(Vote::Prepared),
+        Just(Vote::Committed),
+        Just(Vote::NeverPrepared),
+        number().prop_map(|clock| Vote::TooFarAhead { clock: Clock(clock) })
+    ]
 }
 
 fn generation() -> impl Strategy<Value = Generation> {

@@ -287,7 +287,12 @@ pub fn goldens() -> Vec<Golden> {
         let reply = Reply::Failed { transaction, step: Step::Write, failure };
         all.push(answer(reply, &format!("06 {TRANSACTION} 03 {hex}")));
     }
-    for (vote, hex) in [(Vote::Prepared, "01"), (Vote::Committed, "02"), (Vote::NeverPrepared, "03")] {
+    for (vote, hex) in [
+        (Vote::Prepared, "01"),
+        (Vote::Committed, "02"),
+        (Vote::NeverPrepared, "03"),
+        (Vote::TooFarAhead { clock: Clock(2) }, "04 0200000000000000"),
+    ] {
         all.push(answer(Reply::Vote { transaction, vote }, &format!("09 {TRANSACTION} {hex}")));
     }
     all.extend(locking(object));
@@ -509,7 +514,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("Step", format!("{ANSWER} 05 {TRANSACTION}"), 3),
         ("Refusal", format!("{ANSWER} 05 {TRANSACTION} 01"), 6),
         ("Failure", format!("{ANSWER} 06 {TRANSACTION} 01"), 11),
-        ("Vote", format!("{ANSWER} 09 {TRANSACTION}"), 3),
+        ("Vote", format!("{ANSWER} 09 {TRANSACTION}"), 4),
         ("result", format!("{ANSWER} 0b {TICKET}"), 2),
         ("Managed", format!("{ANSWER} 0b {TICKET} 01"), 4),
         ("Rejection", format!("{ANSWER} 0c"), 3),

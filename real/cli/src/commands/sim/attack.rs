@@ -156,7 +156,7 @@ pub fn report_json(report: &Report) -> Value {
                   "rotten": disks.rotten, "unreadable": disks.unreadable, "astray": disks.astray,
                   "refused": disks.refused, "failed": disks.failed},
         "hosts": list(report.hosts.list()), "lock_servers": list(report.lock_servers.list()), "stores": report.stores,
-        "ignored": ignored, "search_steps": report.search_steps,
+        "ignored": ignored, "search_steps": report.search_steps, "unjudged": report.unjudged,
     })
 }
 
