@@ -48,6 +48,8 @@ pub struct SlotShown {
     pub device: DeviceId,
     /// The disk that fills it; none before the first one has been heard of.
     pub disk: Option<DiskId>,
+    /// The disk that is to fill it as soon as it is out.
+    pub leaves_to: Option<DiskId>,
     /// The disk that should be brought there, if it is not there yet.
     pub awaits: Option<DiskId>,
     /// An operator has taken it out.
@@ -109,8 +111,9 @@ impl Monitor {
         self.devices.iter().map(|(device, known)| {
             let Slot { disk, held, change } = self.slot(*device);
             let awaits = disk.filter(|_| matches!(change, Change::Awaited { .. }));
+            let leaves_to = if let Change::Leaving { to } = change { Some(to) } else { None };
             let (unwelcome, progress) = (known.unwelcome, known.progress);
-            SlotShown { device: *device, disk, awaits, held, unwelcome, progress }
+            SlotShown { device: *device, disk, leaves_to, awaits, held, unwelcome, progress }
         })
     }
 

@@ -230,6 +230,12 @@ impl Cluster {
         awaited.filter(|(device, disk)| self.disks.get(device) != Some(disk)).collect()
     }
 
+    /// True if a disk is about to be replaced, or is being waited for.
+    pub(crate) fn is_any_disk_changing(&self) -> bool {
+        let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return false };
+        monitor.slots().any(|slot| slot.leaves_to.is_some() || slot.awaits.is_some())
+    }
+
     /// True if a device is in, and has this disk.
     pub(crate) fn is_whole_with(&self, device: DeviceId, disk: DiskId) -> bool {
         let is_in =

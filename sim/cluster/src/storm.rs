@@ -160,6 +160,7 @@ impl Run {
             .world
             .now()
             .after(AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max + 4 * settings.readmission_max);
+        let all_arrived = self.cluster.world.now().after(AFTERMATH);
         loop {
             let pause = self.cluster.world.now().after(Duration::from_millis(100));
             while let Some(happening) = self.cluster.world.next(pause) {
@@ -168,6 +169,9 @@ impl Run {
             self.replace_fenced();
             self.change_disks();
             match self.cluster.check_nothing_is_left() {
+                // What an operator asked for may yet arrive, and begin.
+                Ok(()) if self.cluster.is_any_disk_changing() => {}
+                Ok(()) if self.replacement.is_some() && self.cluster.world.now() < all_arrived => {}
                 // What is asked next is asked of an array that is well.
                 Ok(()) if !self.cluster.world.is_any_stalled() => return Ok(()),
                 Ok(()) => {}
