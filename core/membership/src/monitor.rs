@@ -46,6 +46,8 @@ pub struct Monitor {
     pub(crate) caught_up: BTreeSet<DeviceId>,
     /// What operators have asked for, by asker and ticket.
     pub(crate) requests: BTreeMap<(NodeId, u64), Request>,
+    /// The last of each asker's tickets that was refused.
+    pub(crate) answered: BTreeMap<NodeId, u64>,
     /// Disks heard of in slots of which nothing is on record.
     pub(crate) learned: BTreeMap<DeviceId, DiskId>,
     /// There may be something to decide.
@@ -92,6 +94,7 @@ impl Monitor {
             fenced_since: Epoch(0),
             caught_up: BTreeSet::new(),
             requests: BTreeMap::new(),
+            answered: BTreeMap::new(),
             learned: BTreeMap::new(),
             decide_now: false,
             unsure_until: Time(0),

@@ -17,6 +17,8 @@ use braid_wire::{Administration, HealingProgress, MonitorAnswer, MonitorReply, O
 
 /// The most requests of operators that wait at a time. Others are dropped, and asked again.
 pub(crate) const REQUESTS_MAX: usize = 64;
+/// The most askers whose last refusal is remembered: the latest generations.
+pub(crate) const ANSWERED_MAX: usize = 256;
 /// The most slots that wait for another disk.
 pub(crate) const CHANGES_MAX: usize = 64;
 
@@ -159,6 +161,10 @@ impl Monitor {
         if self.requests.contains_key(&name) {
             return self.ignore(Ignored::InProgress, out);
         }
+        // Who was refused has made other plans: a late copy of what he asked changes nothing any more.
+        if self.answered.get(&name.0).is_some_and(|last| name.1 <= *last) {
+            return self.ignore(Ignored::Settled, out);
+        }
         if self.requests.len() < REQUESTS_MAX {
             self.requests.insert(name, Request { asker, request, decided: false });
             self.decide_now = true;
@@ -184,6 +190,13 @@ impl Monitor {
 
     fn answer_administered(&mut self, now: Now, name: (NodeId, u64), result: Result<(), Objection>, out: &mut Effects) {
         let request = self.requests.remove(&name).expect("it has not been answered");
+        if result.is_err() {
+            let last = self.answered.entry(name.0).or_default();
+            *last = name.1.max(*last);
+            if self.answered.len() > ANSWERED_MAX {
+                self.answered.pop_first();
+            }
+        }
         let reply = MonitorReply::Administered { ticket: name.1, result };
         self.answer(now, name.0, request.asker, reply, out);
     }

@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// The longest stall and the longest delay of a message, which end on their own after healing.
-const AFTERMATH: Duration = Duration::from_secs(16);
+pub(crate) const AFTERMATH: Duration = Duration::from_secs(16);
 
 /// What the stores count that says how they were tried; losses of power at a disk command take their counts along.
 const COUNTED: [&str; 4] = ["journal_batches", "chunks_written", "blocks_homed", "checkpoints"];
@@ -78,6 +78,8 @@ pub(crate) struct Replacement {
     pub disk: DiskId,
     /// How long the device is off then.
     pub away: Duration,
+    /// When it was refused: a copy of the request may be late, and find a monitor that has forgotten.
+    pub refused: Option<Time>,
 }
 
 /// Something that is going to happen.

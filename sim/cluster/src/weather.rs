@@ -1,7 +1,7 @@
 //! Faults, as they come over a run and go: each ends, at the latest when everything heals.
 
 use crate::cluster::{Cluster, HostSlot};
-use crate::storm::{Agenda, Replacement, Run};
+use crate::storm::{AFTERMATH, Agenda, Replacement, Run};
 use braid_base::{NodeId, Time};
 use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
 use braid_wire::Administration;
@@ -182,16 +182,16 @@ impl Run {
         let request = Administration::Replace { device, disk, blocks, lose: false };
         let op = self.cluster.ask(slot, HostRequest::Administer { request });
         self.cluster.replacing = true;
-        self.replacement = Some(Replacement { op, device, disk, away });
+        self.replacement = Some(Replacement { op, device, disk, away, refused: None });
     }
 
     /// It is answered: refused, it will not happen. Of anything else that went wrong, it may yet.
     pub(crate) fn on_replacement(&mut self, op: OpId, outcome: &HostOutcome) -> bool {
-        if self.replacement.as_ref().is_none_or(|replacement| replacement.op != op) {
+        let Some(replacement) = self.replacement.as_mut().filter(|replacement| replacement.op == op) else {
             return false;
-        }
+        };
         if let Err(HostError::Objection(_)) = outcome {
-            (self.replacement, self.cluster.replacing) = (None, false);
+            replacement.refused = Some(self.cluster.world.now());
         }
         true
     }
@@ -212,8 +212,10 @@ impl Run {
                 self.restart(node);
             }
         }
-        let Some(Replacement { device, disk, .. }) = &self.replacement else { return };
-        if self.cluster.is_whole_with(*device, *disk) {
+        let Some(Replacement { device, disk, refused, .. }) = &self.replacement else { return };
+        let late = |refused: Time| self.cluster.world.now().since(refused) > AFTERMATH;
+        let is_over = refused.is_some_and(late) && !self.cluster.is_any_disk_changing();
+        if is_over || self.cluster.is_whole_with(*device, *disk) {
             (self.replacement, self.cluster.replacing) = (None, false);
         }
     }

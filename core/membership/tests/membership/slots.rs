@@ -75,7 +75,10 @@ fn the_old_disk_serves_until_it_is_out_and_never_again() {
     // Nobody can do without it while another one is missing.
     let mut bench_without = Bench::new();
     bench_without.pass_with(LEASE / 2, &nodes(&[0, 1, 2, 3], &[HOST]));
-    assert_eq!(ask(&mut bench_without, replace(2, NEW)), Some(Err(Objection::NeedsOthers { others: vec![DeviceId(4)] })));
+    assert_eq!(
+        ask(&mut bench_without, replace(2, NEW)),
+        Some(Err(Objection::NeedsOthers { others: vec![DeviceId(4)] }))
+    );
     assert!(bench.gets_lease(device(2)), "as long as it may");
     bench.pass_with(LEASE + NOTICE * 2, &nodes(&ALL, &[HOST]));
     assert_eq!(bench.standing(2), Standing::Out);
@@ -186,4 +189,19 @@ fn volumes_without_redundancy_lose_nothing_unasked() {
     assert_eq!(ask(&mut bench, lose), Some(Ok(())));
     bench.pass_with(LEASE + NOTICE * 2, &nodes(&[0, 1], &[HOST]));
     assert_eq!((bench.standing(0), slot(&bench, 0).awaits), (Standing::Out, Some(NEW)));
+}
+
+#[test]
+fn what_was_refused_does_not_happen_later() {
+    let mut bench = Bench::new();
+    bench.pass_with(LEASE / 2, &nodes(&[0, 1, 2, 3], &[HOST]));
+    let refused = Some(Err(Objection::NeedsOthers { others: vec![DeviceId(4)] }));
+    assert_eq!(ask(&mut bench, replace(2, NEW)), refused);
+    bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
+    // A late copy of the same request; and then another one.
+    assert_eq!(ask(&mut bench, replace(2, NEW)), None);
+    bench.pass_with(LEASE * 2, &nodes(&ALL, &[HOST]));
+    assert_eq!((bench.standing(2), slot(&bench, 2).leaves_to), (Standing::In, None));
+    bench.say(host(HOST), MonitorCommand::Administer { ticket: 6, request: replace(2, NEW) });
+    assert_eq!(slot(&bench, 2).leaves_to, Some(NEW));
 }
