@@ -5,6 +5,7 @@ use braid_base::{ArrayId, DeviceId, Epoch, Generation, Standing, VolumeId};
 use braid_layout::Scheme;
 use braid_machine::{DiskError, DiskResult, DiskTag, Effects, HostError, HostRequest, Input, Machine};
 use braid_membership::{DISK_BYTES, MonitorConfig, MonitorError, MonitorService};
+use braid_wire::MonitorReply;
 
 /// Device 2 is out, as of epoch 2; then the monitor is off.
 fn one_out() -> Bench {

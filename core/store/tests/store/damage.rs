@@ -3,7 +3,7 @@
 use crate::protocol::{Bench, OBJECT, config, data, intent, pattern, patterns};
 use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId};
 use braid_machine::DiskError;
-use braid_store::{Storage, Store, StoreConfig, StoreError, StoreEvent};
+use braid_store::{Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::Failure;
 
 /// An object whose blocks 16 to 31 are in a slot, and whose block 40 went home in a checkpoint.
@@ -301,6 +301,6 @@ fn a_device_can_be_made_anew_over_an_old_one() {
         bench.disk.put(offset, &bytes);
     }
     let (bench, recovered) = Bench::start(bench.disk, 1).expect("it is new");
-    assert_eq!(recovered, Default::default());
+    assert_eq!(recovered, Recovered { disk: DiskId(1), ..Recovered::default() });
     assert_eq!(bench.store.object(OBJECT), None);
 }
