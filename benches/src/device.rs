@@ -97,6 +97,7 @@ impl Bench {
             ordering: Ordering::Timestamp,
             redundant: true,
             atomicity: Atomicity::Implied,
+            absent: 0,
         };
         let create = bench.request(Vec::new(), Command::Manage { ticket: 1, task });
         bench.take(create);

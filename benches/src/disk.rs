@@ -1,6 +1,7 @@
 //! A disk in memory that does at once what it is told. What it copies is measured with the rest: a real disk's driver copies
 //! less, but waits.
 
+use braid_base::DiskId;
 use braid_machine::{DiskCommand, DiskResult, DiskTag};
 use braid_store::{Store, StoreConfig};
 use bytes::Bytes;
@@ -15,7 +16,7 @@ impl MemoryDisk {
     /// A disk with an empty store on it, whose journal has so many bytes.
     pub fn formatted(config: &StoreConfig, journal: u64) -> MemoryDisk {
         let mut disk = MemoryDisk { bytes: vec![0; config.size as usize], commands: VecDeque::new() };
-        for (offset, bytes) in Store::format_with(config, 77, Some(journal)).expect("the size will do") {
+        for (offset, bytes) in Store::format_with(config, DiskId(1), 77, Some(journal)).expect("the size will do") {
             disk.write(offset as usize, &bytes);
         }
         disk

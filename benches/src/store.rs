@@ -79,7 +79,7 @@ impl Bench {
             redundant: true,
             atomicity: Atomicity::Implied,
         };
-        bench.store.create_object(1, description, &mut bench.out);
+        bench.store.create_object(1, description, 0, &mut bench.out);
         assert_eq!(bench.event(), StoreEvent::Done { ticket: 1, result: Ok(()) });
         bench
     }

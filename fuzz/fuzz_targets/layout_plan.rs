@@ -82,7 +82,7 @@ fn write(layout: &Layout, devices: &mut Devices, offset: u64, length: u64, new: 
                 match &content {
                     Content::Data(data) => devices[position].insert(block, data.slice(start..start + BLOCK_BYTES)),
                     Content::Hole => devices[position].remove(&block),
-                    Content::Present | Content::Header { .. } => panic!("nobody can write that"),
+                    Content::Present | Content::Header { .. } | Content::Lost => panic!("nobody can write that"),
                 };
             }
         }

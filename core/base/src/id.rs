@@ -35,6 +35,17 @@ impl fmt::Display for DeviceId {
     }
 }
 
+/// Names a disk: drawn when it is made, and never used again. A device's number is a slot that one disk after the other may fill. Zero
+/// stands for a disk that was made before disks had names.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct DiskId(pub u64);
+
+impl fmt::Display for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 /// The small number of a lock server inside its array.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LockServerId(pub u16);

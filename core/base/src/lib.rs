@@ -17,7 +17,7 @@ pub mod timers;
 pub mod units;
 
 pub use buffer::AlignedBuffer;
-pub use id::{ArrayId, DeviceId, Epoch, Generation, LockServerId, NodeId, ObjectId, TransactionId, VolumeId};
+pub use id::{ArrayId, DeviceId, DiskId, Epoch, Generation, LockServerId, NodeId, ObjectId, TransactionId, VolumeId};
 pub use membership::{FenceTable, Member, Membership, Standing};
 pub use range::BlockRange;
 pub use range_table::RangeTable;

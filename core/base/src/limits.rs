@@ -33,6 +33,10 @@ pub const ORPHANS_PER_ANSWER_MAX: usize = 64;
 /// The most fenced generations in one request, and the most that a device remembers one by one.
 pub const FENCED_MAX: usize = 4096;
 
+/// The most disks that stand by for others.
+pub const SPARES_MAX: usize = 64;
+/// The most blocks or runs of blocks that can't be restored of which a host says where they are.
+pub const LOST_RUNS_MAX: usize = 1024;
 /// The most lock servers in an array.
 pub const LOCK_SERVERS_MAX: usize = 16;
 /// The most claims that a lock table keeps in mind, held or waiting, over all hosts.
@@ -58,6 +62,8 @@ pub struct Settings {
     pub readmission_min: Duration,
     /// See `readmission_min`.
     pub readmission_max: Duration,
+    /// How long a device is out before a spare takes its slot.
+    pub spare_after: Duration,
     /// How long a COMMIT waits for a request to ride on.
     pub commit_linger: Duration,
     /// The first wait before a host retries after a refusal; doubles up to `backoff_max`.
@@ -94,6 +100,7 @@ impl Default for Settings {
             device_lease: Duration::from_secs(4),
             readmission_min: Duration::from_secs(1),
             readmission_max: Duration::from_secs(60),
+            spare_after: Duration::from_secs(600),
             commit_linger: Duration::from_millis(2),
             backoff_min: Duration::from_millis(1),
             backoff_max: Duration::from_millis(64),

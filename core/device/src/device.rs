@@ -360,15 +360,25 @@ impl Device {
             // Near the clock, so that restarts in a row don't carry the floor far ahead of it; and near the stamp, so that
             // a device's clock that is wrong once does not.
             let until = stamp.clock.ahead(ahead).min(now.clock.ahead(ahead).max(stamp.clock.ahead(ahead / 10)));
+            let until = if self.is_new_in_its_slot() { until.max(now.clock.ahead(ahead)) } else { until };
             let ticket = self.ticket(Ticket::Reserve);
             self.reservation.asked = Some(until);
             self.store.reserve_stamps(ticket, until, out);
         }
     }
 
+    /// True if this disk has taken the place of another, and has yet to accept its first stamp.
+    fn is_new_in_its_slot(&self) -> bool {
+        self.reservation.durable == Clock(0) && self.is_returning()
+    }
+
     /// More stamps are reserved: on with what waited for that.
     pub(crate) fn on_reserved(&mut self, now: Now, out: &mut Effects) {
         let until = self.reservation.asked.take().expect("one reservation at a time");
+        if self.is_new_in_its_slot() {
+            // What the disk before it had accepted is not known here: nothing from before is taken any more.
+            self.stamps.raise_floor(Stamp::last_of(now.clock.min(until)));
+        }
         self.reservation.durable = self.reservation.durable.max(until);
         for (host, command) in std::mem::take(&mut self.reservation.deferred) {
             if self.hosts.get(host).is_some() && !self.place.refuses(host) {
@@ -422,7 +432,7 @@ impl Device {
     }
 
     fn on_recovered(&mut self, now: Now, recovered: Recovered, out: &mut Effects) {
-        self.recall_membership(recovered.membership);
+        self.recall_membership(recovered.disk, recovered.membership);
         self.reservation.durable = recovered.stamps_reserved;
         let floor = Stamp::last_of(recovered.stamps_reserved);
         self.stamps = Stamps::new(floor, self.config.settings.stamps_kept, now.time);

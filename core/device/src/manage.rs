@@ -14,7 +14,8 @@ impl Device {
         }
         let result = match task {
             Task::CreateObject { blocks: 0, .. } => Err(Failure::Malformed),
-            Task::CreateObject { object, blocks, ordering, redundant, atomicity } => {
+            Task::CreateObject { redundant: false, absent: 1.., .. } => Err(Failure::Malformed),
+            Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent } => {
                 let description = ObjectDescription { object, blocks, ordering, redundant, atomicity };
                 match self.store.object(object) {
                     // Made before, and asked again; perhaps not durably yet.
@@ -25,7 +26,7 @@ impl Device {
                     Some(_) => Err(Failure::ObjectExists),
                     None => {
                         let own = self.ticket(Ticket::Manage { host, ticket });
-                        return self.store.create_object(own, description, out);
+                        return self.store.create_object(own, description, absent, out);
                     }
                 }
             }
@@ -64,6 +65,19 @@ impl Device {
             Task::ListMissed { device, object, from } => {
                 let (extents, next) = self.store.missed(device, object, from);
                 Ok(Managed::Missed { extents, next })
+            }
+            Task::ListAbsent { object, .. } | Task::ListAllocated { object, .. }
+                if self.store.object(object).is_none() =>
+            {
+                Err(Failure::NoSuchObject)
+            }
+            Task::ListAbsent { object, from } => {
+                let (extents, next) = self.store.absent(object, from);
+                Ok(Managed::Extents { extents, next })
+            }
+            Task::ListAllocated { object, range } => {
+                let (extents, next) = self.store.allocated(object, range);
+                Ok(Managed::Extents { extents, next })
             }
             Task::Inspect => Ok(Managed::Inspected(self.inspect())),
         };

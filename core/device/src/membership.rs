@@ -10,11 +10,11 @@
 use crate::device::{Device, Service, Ticket};
 use crate::transactions::State;
 use braid_base::{
-    DeviceId, Epoch, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId,
+    DeviceId, DiskId, Epoch, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId,
 };
 use braid_machine::{Effects, Ignored};
 use braid_wire::{
-    Answer, Failure, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Rejection, Reply,
+    Answer, Failure, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Rejection, Reply, Unwelcome,
 };
 use std::time::Duration;
 
@@ -50,6 +50,10 @@ pub(crate) struct Place {
     failed: bool,
     /// It says so until then.
     unable_until: Option<Time>,
+    /// Which disk this is, once it has been read.
+    disk: Option<DiskId>,
+    /// Why it gets no lease.
+    unwelcome: Option<Unwelcome>,
 }
 
 impl Place {
@@ -84,6 +88,16 @@ impl Device {
                 && place.lease_until.is_some_and(|until| now < until))
     }
 
+    /// Why it may never serve as it is, if the monitor has said so.
+    pub fn unwelcome(&self) -> Option<Unwelcome> {
+        self.place.unwelcome
+    }
+
+    /// True if it is back, or new, and lacks something yet.
+    pub(crate) fn is_returning(&self) -> bool {
+        matches!(self.standing(), Some(Standing::Returning { .. }))
+    }
+
     fn standing(&self) -> Option<Standing> {
         let own = self.place.adopted.as_ref()?.member(self.config.store.device)?;
         Some(own.standing)
@@ -91,8 +105,7 @@ impl Device {
 
     /// True if it may have missed writes to this object, and so must not be read.
     pub(crate) fn is_absent(&self, object: ObjectId) -> bool {
-        let returning = matches!(self.standing(), Some(Standing::Returning { .. }));
-        returning && self.store.object(object).is_some_and(|object| object.redundant)
+        self.is_returning() && self.store.object(object).is_some_and(|object| object.redundant)
     }
 
     /// Says to the monitor that it is there, by which epoch it lives, and whether it is of use.
@@ -109,7 +122,7 @@ impl Device {
         place.said_deaf = now.time.since(place.heard.unwrap_or(first)) > patience;
         let is_unable = place.said_deaf || place.unable_until.is_some_and(|until| now.time < until);
         let silent = if is_unable { vec![self.config.store.device] } else { Vec::new() };
-        let command = MonitorCommand::Renew { sent: now.time, silent };
+        let command = MonitorCommand::Renew { sent: now.time, silent, disk: place.disk };
         let request = MonitorRequest { epoch: self.place.epoch(), command };
         out.send(NodeId::Monitor, Message::MonitorRequest(request));
     }
@@ -169,12 +182,17 @@ impl Device {
             // One after the other: it is told again. The lease is one for the later epoch, and must not serve the earlier.
             return self.ignore(Ignored::InProgress, out);
         }
+        if let MonitorReply::Unwelcome(why) = answer.reply {
+            self.place.unwelcome = Some(why);
+            return;
+        }
         let in_this_life = |sent: Time| sent <= now.time && self.place.first_renewal.is_some_and(|first| first <= sent);
         let leased = match answer.reply {
-            MonitorReply::Lease { sent } => Some(sent).filter(|sent| in_this_life(*sent)),
+            MonitorReply::Lease { sent, .. } => Some(sent).filter(|sent| in_this_life(*sent)),
             _ => None,
         };
         let Some(sent) = leased else { return self.seek(now, news.map(|membership| membership.epoch), out) };
+        self.place.unwelcome = None;
         // Counted from when it was asked for, so that no delay on the way makes it longer.
         let until = sent.after(self.config.settings.device_lease);
         self.place.lease_until = self.place.lease_until.max(Some(until));
@@ -292,8 +310,9 @@ impl Device {
         })
     }
 
-    /// Takes up the membership that the disk has.
-    pub(crate) fn recall_membership(&mut self, recorded: Option<Membership>) {
+    /// Takes up what the disk has: its name, and a membership.
+    pub(crate) fn recall_membership(&mut self, disk: DiskId, recorded: Option<Membership>) {
+        self.place.disk = Some(disk);
         if !self.place.fixed {
             self.place.adopted = recorded;
         }

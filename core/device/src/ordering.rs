@@ -309,13 +309,14 @@ impl Device {
                 pieces.truncate(limits::EXTENTS_MAX);
                 self.answer(id.host, Reply::Data { transaction: id, waited: read.waited, pieces }, out);
             }
-            Want::Data | Want::Linkage => {
+            Want::Data | Want::Linkage | Want::Salvage => {
                 self.reading.insert(id);
                 let ticket = self.ticket(Ticket::Read { transaction: id, step, waited: read.waited });
-                if read.want == Want::Linkage {
-                    return self.store.linkage(ticket, read.object, &read.extents, out);
+                match read.want {
+                    Want::Linkage => self.store.linkage(ticket, read.object, &read.extents, out),
+                    Want::Salvage => self.store.salvage(ticket, read.object, &read.extents, out),
+                    _ => self.store.read(ticket, read.object, &read.extents, out),
                 }
-                self.store.read(ticket, read.object, &read.extents, out);
             }
         }
     }
@@ -450,7 +451,8 @@ impl Device {
     }
 
     fn check_read(&self, read: &ReadRequest) -> Result<Ordering, Failure> {
-        let ordering = self.check_ranges(read.object, &read.extents, read.want == Want::Data)?;
+        let ordering =
+            self.check_ranges(read.object, &read.extents, matches!(read.want, Want::Data | Want::Salvage))?;
         if self.is_absent(read.object) {
             return Err(Failure::Absent);
         }

@@ -5,16 +5,18 @@
 //!              front end); what the returning device lacks it makes, what nobody else has it removes
 //!   Listing    every device that is in says what was written while the other was out, once it has nothing undecided from before
 //!   Restoring  each of these blocks, by an ordinary storage transaction, a few at a time
+//!   Rebuilding what is absent, since the device has another disk than before
 //!   Done       the monitor is told, until the membership says it, too
 //! ```
 //!
 //! It asks for nothing that a front end could not ask for; its requests are numbered apart from those of front ends.
 
 use crate::host::{Host, Timer};
-use braid_base::{BlockRange, DeviceId, Epoch, Now, Standing, VolumeId};
+use crate::rebuild::{Bucket, Portion, Rebuilding, Region, Step};
+use braid_base::{BlockRange, DeviceId, Epoch, Now, Standing, VolumeId, limits};
 use braid_layout::VolumeDescription;
-use braid_machine::{Effects, HostOutcome, HostRequest, HostSuccess, OpId};
-use braid_wire::{Managed, ObjectDescription, Task};
+use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_wire::{Failure, HealingProgress, Managed, ObjectDescription, Task};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ const PARALLEL: usize = 8;
 const BLOCKS_AT_ONCE: u64 = 128;
 /// How long to wait after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long to wait for commits to be told, before it is looked whether all is there.
+const LINGER: Duration = Duration::from_millis(20);
 
 /// A device that is being helped.
 #[derive(Debug)]
@@ -42,6 +46,13 @@ pub(crate) struct CatchUp {
     objects: BTreeMap<DeviceId, Vec<ObjectDescription>>,
     /// What was missed, by volume, as far as it is known.
     missed: BTreeMap<VolumeId, BTreeSet<(u64, u64)>>,
+    /// The volume that is being rebuilt on it, and those of which nothing is absent.
+    rebuilding: Option<Rebuilding>,
+    whole: BTreeSet<VolumeId>,
+    bucket: Bucket,
+    progress: HealingProgress,
+    /// Blocks that can't be restored.
+    lost: BTreeSet<(VolumeId, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +60,7 @@ enum Stage {
     Surveying,
     Listing,
     Restoring,
+    Rebuilding,
     Done,
 }
 
@@ -61,18 +73,32 @@ enum Errand {
     Object(Task),
     /// Ask another device what was missed.
     List { volume: VolumeId, of: DeviceId, from: u64 },
-    /// Restore blocks.
-    Restore { volume: VolumeId, blocks: BlockRange },
+    /// Ask the returning device what is absent.
+    Absent { volume: VolumeId, from: u64 },
+    /// Ask another device where it holds anything.
+    Allocated { volume: VolumeId, of: DeviceId, range: BlockRange },
+    /// Restore blocks of the volume; where that can't be, say that they are lost.
+    Restore { volume: VolumeId, portion: Portion, salvage: bool },
 }
 
 impl Host {
     /// What this host helps a device with: the device, and how many blocks of volumes are still to be looked at, once that is known.
     pub fn helps(&self) -> Option<(DeviceId, Option<u64>)> {
         let helped = self.catch_up.as_ref()?;
-        let blocks = |errand: &Errand| if let Errand::Restore { blocks, .. } = errand { blocks.count } else { 0 };
-        let left = helped.errands.iter().chain(helped.asked.values()).map(blocks).sum();
-        let known = matches!(helped.stage, Stage::Restoring | Stage::Done);
-        Some((helped.device, known.then_some(left)))
+        let known = matches!(helped.stage, Stage::Restoring | Stage::Rebuilding | Stage::Done);
+        Some((helped.device, known.then(|| helped.left())))
+    }
+
+    /// The device that this host helps, and how far that is, in blocks of the device.
+    pub fn healing(&self) -> Option<(DeviceId, HealingProgress)> {
+        let helped = self.catch_up.as_ref()?;
+        let lost = helped.lost.len() as u64;
+        Some((helped.device, HealingProgress { left: helped.left(), lost, ..helped.progress }))
+    }
+
+    /// Blocks of volumes that could not be restored on the device that this host helps, since too much of their rows is lost.
+    pub fn not_restored(&self) -> impl Iterator<Item = (VolumeId, u64)> + '_ {
+        self.catch_up.iter().flat_map(|helped| helped.lost.iter().copied())
     }
 
     /// The device that it has helped to all that it missed.
@@ -103,6 +129,11 @@ impl Host {
             errands: VecDeque::new(),
             objects: BTreeMap::new(),
             missed: BTreeMap::new(),
+            rebuilding: None,
+            whole: BTreeSet::new(),
+            bucket: Bucket::default(),
+            progress: HealingProgress::default(),
+            lost: BTreeSet::new(),
         });
         self.survey();
         self.help(now, out);
@@ -133,6 +164,13 @@ impl Host {
                 }
                 continue;
             };
+            if let Errand::Restore { portion, .. } = &errand
+                && let Err(later) = helped.bucket.take(now.time, self.place.pace, portion.bytes())
+            {
+                helped.errands.push_front(errand);
+                self.timers.set(Timer::Help, later);
+                return;
+            }
             let (device, since) = (helped.device, helped.since);
             let op = self.own_operation();
             let helped = self.catch_up.as_mut().expect("just seen");
@@ -144,7 +182,16 @@ impl Host {
                     let task = Task::ListMissed { device, object: volume.object(), from };
                     HostRequest::Manage { device: of, task }
                 }
-                Errand::Restore { volume, blocks } => HostRequest::Restore { volume, device, blocks },
+                Errand::Absent { volume, from } => {
+                    HostRequest::Manage { device, task: Task::ListAbsent { object: volume.object(), from } }
+                }
+                Errand::Allocated { volume, of, range } => {
+                    let task = Task::ListAllocated { object: volume.object(), range };
+                    HostRequest::Manage { device: of, task }
+                }
+                Errand::Restore { volume, portion, salvage } => {
+                    HostRequest::Restore { volume, device, blocks: portion.blocks, salvage }
+                }
             };
             self.on_request(now, op, request, out);
             if self.catch_up.as_ref().is_none_or(|helped| helped.since != since) {
@@ -173,15 +220,108 @@ impl Host {
                 let errands = errands.collect();
                 self.go_to(Stage::Restoring, errands);
             }
-            Stage::Restoring => {
-                self.go_to(Stage::Done, VecDeque::new());
-                // The monitor hears of it at once, and again until it has taken note.
-                self.on_monitor_timer(now, out);
-                return false;
+            Stage::Restoring => self.go_to(Stage::Rebuilding, VecDeque::new()),
+            Stage::Rebuilding => {
+                let next = self.next_of_rebuild();
+                let helped = self.catch_up.as_mut().expect("a device is being helped");
+                match next {
+                    Some(errands) if errands.is_empty() => {
+                        self.timers.set(Timer::Help, now.time.after(LINGER));
+                        return false;
+                    }
+                    Some(errands) => helped.errands = errands,
+                    None => {
+                        self.go_to(Stage::Done, VecDeque::new());
+                        // The monitor hears of it at once, and again until it has taken note.
+                        self.on_monitor_timer(now, out);
+                        return false;
+                    }
+                }
             }
             Stage::Done => return false,
         }
         true
+    }
+
+    /// What follows when all of a step of the rebuild is done; none if nothing is absent any more. Nothing at all if it is to be asked
+    /// for again, later.
+    fn next_of_rebuild(&mut self) -> Option<VecDeque<Errand>> {
+        let helped = self.catch_up.as_mut().expect("a device is being helped");
+        let known = helped.rebuilding.as_ref().is_some_and(|held| self.volumes.contains_key(&held.volume));
+        let Some(rebuilding) = helped.rebuilding.as_mut().filter(|_| known) else {
+            let lies_there = |volume: &&std::rc::Rc<VolumeDescription>| {
+                let redundant = volume.layout.redundancy_units() > 0;
+                redundant && volume.devices.contains(&helped.device) && !helped.whole.contains(&volume.id)
+            };
+            let volume = self.volumes.values().find(lies_there)?.id;
+            helped.rebuilding = Some(Rebuilding { volume, step: Step::Asking { from: 0 } });
+            return Some([Errand::Absent { volume, from: 0 }].into());
+        };
+        let volume = &self.volumes[&rebuilding.volume];
+        let id = volume.id;
+        match std::mem::replace(&mut rebuilding.step, Step::Asking { from: 0 }) {
+            // All that was absent is on its way, or there: is it?
+            Step::Asking { from: 0 } => Some([Errand::Absent { volume: id, from: 0 }].into()),
+            Step::Asking { .. } => Some(VecDeque::new()),
+            Step::Sizing(region) => {
+                let place = volume.devices.iter().position(|held| *held == helped.device).expect("it lies there");
+                let end = region.range().end();
+                let portions = region.portions(volume, place);
+                let restore = |portion| Errand::Restore { volume: id, portion, salvage: false };
+                let mut errands: VecDeque<_> = portions.into_iter().map(restore).collect();
+                rebuilding.step = Step::Bringing { end };
+                if errands.is_empty() {
+                    rebuilding.step = Step::Asking { from: end };
+                    errands.push_back(Errand::Absent { volume: id, from: end });
+                }
+                Some(errands)
+            }
+            Step::Bringing { end } => {
+                rebuilding.step = Step::Asking { from: end };
+                Some([Errand::Absent { volume: id, from: end }].into())
+            }
+        }
+    }
+
+    /// The returning device has said what is absent of the volume that is being rebuilt.
+    fn on_absent(&mut self, volume: VolumeId, from: u64, extents: &[BlockRange]) {
+        let membership = self.membership().expect("one has come");
+        let there: Vec<_> = membership.devices(|standing| standing == Standing::In).collect();
+        let helped = self.catch_up.as_mut().expect("a device is being helped");
+        let Some(held) = helped.rebuilding.as_mut().filter(|held| held.volume == volume) else { return };
+        let Some(volume) = self.volumes.get(&volume) else { return };
+        if extents.is_empty() {
+            if from == 0 {
+                helped.whole.insert(volume.id);
+                helped.rebuilding = None;
+            }
+            return;
+        }
+        let region = Region::first_of(extents);
+        helped.progress.left = extents.iter().map(|extent| extent.count).sum::<u64>().saturating_sub(region.blocks());
+        let range = region.range_beside(volume);
+        let others = volume.devices.iter().filter(|other| there.contains(other));
+        helped.errands.extend(others.map(|of| Errand::Allocated { volume: volume.id, of: *of, range }));
+        held.step = Step::Sizing(region);
+    }
+
+    /// Some blocks can't be restored, since others of their rows are lost, too: they are cut down to the single ones that can't.
+    fn on_not_restorable(&mut self, volume: VolumeId, portion: Portion) {
+        let helped = self.catch_up.as_mut().expect("a device is being helped");
+        let Portion { blocks, weight, moves } = portion;
+        if blocks.count <= 1 {
+            if helped.lost.len() < limits::LOST_RUNS_MAX {
+                helped.lost.insert((volume, blocks.start));
+            }
+            return helped.errands.push_front(Errand::Restore { volume, portion, salvage: true });
+        }
+        let half = blocks.count / 2;
+        let parts = [(blocks.start, half), (blocks.start + half, blocks.count - half)];
+        for (start, count) in parts {
+            let portion =
+                Portion { blocks: BlockRange::new(start, count), weight: weight * count / blocks.count, moves };
+            helped.errands.push_front(Errand::Restore { volume, portion, salvage: false });
+        }
     }
 
     fn go_to(&mut self, stage: Stage, errands: VecDeque<Errand>) {
@@ -214,7 +354,9 @@ impl Host {
             match own.iter().find(|held| held.object == object) {
                 None => {
                     let (blocks, redundant, atomicity) = (volume.component_blocks(), true, volume.atomicity);
-                    let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity };
+                    // Others hold what belongs there: from before this disk came, or from while it was out.
+                    let absent = layout.used_blocks(place, volume.stripes());
+                    let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent };
                     errands.push_back(Errand::Object(task));
                 }
                 Some(held) if held.ordering != ordering => {
@@ -248,10 +390,41 @@ impl Host {
                     helped.errands.push_back(Errand::List { volume, of, from });
                 }
             }
-            (Errand::Object(_) | Errand::Restore { .. }, Ok(_)) => {}
+            (Errand::Absent { volume, from }, Ok(HostSuccess::Managed(Managed::Extents { extents, .. }))) => {
+                self.on_absent(volume, from, &extents);
+            }
+            (Errand::Allocated { volume, of, range }, Ok(HostSuccess::Managed(Managed::Extents { extents, next }))) => {
+                let held = helped.rebuilding.as_mut().filter(|held| held.volume == volume);
+                if let (Some(Rebuilding { step: Step::Sizing(region), .. }), Some(volume)) =
+                    (held, self.volumes.get(&volume))
+                {
+                    region.add_allocated(volume, &extents);
+                }
+                if let Some(from) = next {
+                    let range = BlockRange::between(from, range.end());
+                    helped.errands.push_back(Errand::Allocated { volume, of, range });
+                }
+            }
+            (Errand::Restore { portion, .. }, Ok(_)) => helped.progress.done += portion.weight,
+            (Errand::Object(_), Ok(_)) => {}
             // A volume that was deleted meanwhile lacks nothing.
-            (Errand::List { volume, .. } | Errand::Restore { volume, .. }, Err(_))
-                if !self.volumes.contains_key(&volume) => {}
+            (
+                Errand::List { volume, .. }
+                | Errand::Absent { volume, .. }
+                | Errand::Allocated { volume, .. }
+                | Errand::Restore { volume, .. },
+                Err(_),
+            ) if !self.volumes.contains_key(&volume) => {}
+            (
+                Errand::Restore { volume, portion, salvage: false },
+                Err(HostError::Device { failure: Failure::Lost { .. }, device }),
+            ) if device != helped.device => self.on_not_restorable(volume, portion),
+            // Too many extents for one request.
+            (Errand::Restore { volume, portion, salvage: false }, Err(HostError::OutOfRange))
+                if portion.blocks.count > 1 =>
+            {
+                self.on_not_restorable(volume, portion);
+            }
             (errand, _) => {
                 helped.errands.push_back(errand);
                 self.timers.set(Timer::Help, now.time.after(PAUSE));
@@ -275,6 +448,14 @@ impl Host {
     }
 }
 
+impl CatchUp {
+    /// Blocks of the device that it still lacks, as far as that is known.
+    fn left(&self) -> u64 {
+        let weight = |errand: &Errand| if let Errand::Restore { portion, .. } = errand { portion.weight } else { 0 };
+        self.errands.iter().chain(self.asked.values()).map(weight).sum::<u64>() + self.progress.left
+    }
+}
+
 /// Missed extents of a volume, each block once, cut into what one transaction restores.
 fn restores(volume: &VolumeDescription, extents: &BTreeSet<(u64, u64)>) -> Vec<Errand> {
     let end = volume.stripes() * volume.layout.stripe_blocks();
@@ -285,7 +466,9 @@ fn restores(volume: &VolumeDescription, extents: &BTreeSet<(u64, u64)>) -> Vec<E
         reached = reached.max(*start);
         while reached < last {
             let count = BLOCKS_AT_ONCE.min(last - reached);
-            errands.push(Errand::Restore { volume: volume.id, blocks: BlockRange::new(reached, count) });
+            let weight = count.div_ceil(volume.layout.data_units() as u64);
+            let portion = Portion { blocks: BlockRange::new(reached, count), weight, moves: true };
+            errands.push(Errand::Restore { volume: volume.id, portion, salvage: false });
             reached += count;
         }
     }

@@ -237,9 +237,9 @@ impl Host {
         let operation = &self.operations[&op];
         let replaces = match operation.request {
             HostRequest::Check { .. }
+            | HostRequest::CheckRows { .. }
             | HostRequest::CrossCheck { .. }
             | HostRequest::Recompute { .. }
-            | HostRequest::Restore { .. }
             | HostRequest::Reconstruct { .. } => false,
             _ => operation.volume.layout.redundancy_units() > 0 && !operation.damaged.contains(&device),
         };

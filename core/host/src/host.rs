@@ -9,6 +9,7 @@ use crate::membership::Place;
 use crate::mend::Mends;
 use crate::operation::Operation;
 use crate::resolve::Resolution;
+use crate::scrub::Scrubs;
 use crate::transaction::Transaction;
 use braid_base::limits::{self, Settings};
 use braid_base::{
@@ -70,13 +71,15 @@ pub struct Host {
     pub(crate) catch_up: Option<CatchUp>,
     /// What this host mends.
     pub(crate) mends: Mends,
+    /// What it goes through.
+    pub(crate) scrubs: Scrubs,
     /// Its own requests that have ended.
     errands_done: Vec<(OpId, HostOutcome)>,
     pub(crate) timers: Timers<Timer>,
     /// Transactions and tasks are numbered from one counter.
     pub(crate) next_sequence: u64,
     /// Somebody told us that we are fenced: nothing is served any more.
-    fenced: bool,
+    pub(crate) fenced: bool,
     pub(crate) counters: HostCounters,
 }
 
@@ -107,8 +110,12 @@ pub(crate) enum Timer {
     Monitor,
     /// The monitor has not kept hosts out in time.
     Fence(u64),
+    /// The monitor has not changed something in time.
+    Administer(u64),
     /// A returning device is to be helped on.
     Help,
+    /// Scrubs go on.
+    Scrub,
 }
 
 impl Host {
@@ -127,6 +134,7 @@ impl Host {
             claims: Claims::default(),
             catch_up: None,
             mends: Mends::default(),
+            scrubs: Scrubs::default(),
             errands_done: Vec::new(),
             place: Place::new(config.membership.clone()),
             timers: Timers::default(),
@@ -185,6 +193,10 @@ impl Host {
             HostRequest::Fence { below, except } => {
                 return self.start_fence(now, op, *below, except.clone(), out);
             }
+            HostRequest::Scrub { volume, repair, recompute } => {
+                return self.start_scrub(now, op, *volume, *repair, *recompute, out);
+            }
+            HostRequest::Administer { request } => return self.start_administration(now, op, *request, out),
             HostRequest::Manage { device, task } => {
                 return self.start_task(now, op, *device, task.clone(), out);
             }
@@ -195,6 +207,7 @@ impl Host {
             | HostRequest::Zero { volume, .. }
             | HostRequest::Allocation { volume, .. }
             | HostRequest::Check { volume, .. }
+            | HostRequest::CheckRows { volume, .. }
             | HostRequest::Restore { volume, .. }
             | HostRequest::CrossCheck { volume, .. }
             | HostRequest::Recompute { volume, .. }
@@ -367,7 +380,9 @@ impl Host {
                 Timer::LockHeartbeat(server) => self.on_lock_heartbeat(now, server, out),
                 Timer::Monitor => self.on_monitor_timer(now, out),
                 Timer::Fence(ticket) => self.on_fence_expired(now, ticket, out),
+                Timer::Administer(ticket) => self.on_administration_expired(now, ticket, out),
                 Timer::Help => self.help(now, out),
+                Timer::Scrub => self.scrub_on(now, out),
             }
         }
     }
@@ -429,7 +444,7 @@ impl Machine for Host {
         // One may bring about the next.
         while !self.errands_done.is_empty() {
             for (op, outcome) in std::mem::take(&mut self.errands_done) {
-                if !self.on_mend_answer(now, op, &outcome, out) {
+                if !self.on_mend_answer(now, op, &outcome, out) && !self.on_scrub_answer(now, op, &outcome) {
                     self.on_errand(now, op, outcome);
                 }
             }

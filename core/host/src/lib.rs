@@ -10,7 +10,9 @@
 //! | `claims` | locks of lock servers, which some orderings need first |
 //! | `membership` | who is in, and what becomes of transactions when that changes |
 //! | `catch_up` | bringing a returning device what it missed |
+//! | `rebuild` | and what it lacks altogether, at its pace |
 //! | `mend` | what was cut short where writes take effect on arrival |
+//! | `scrub` | going through a volume, to find what has rotted |
 //! | [`link`] | one device: what is to ride on the next request to it, and what it may forget |
 //! | `resolve` | finding out, and making known, how a dead host's transactions ended |
 //! | `manage` | tasks for one device |
@@ -37,7 +39,9 @@ mod manage;
 mod membership;
 mod mend;
 pub mod operation;
+mod rebuild;
 mod resolve;
+mod scrub;
 mod transaction;
 
 pub use counters::HostCounters;

@@ -13,7 +13,9 @@ use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Epoch, Generation, Membership, NodeId, Now, Standing, Time};
 use braid_layout::{Absence, VolumeDescription};
 use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Ignored, OpId};
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering, WriteMode};
+use braid_wire::{
+    Administration, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering, Pace, WriteMode,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -41,6 +43,17 @@ pub(crate) struct Place {
     last_asked: Option<Time>,
     /// Requests to keep hosts out, by their tickets.
     fences: BTreeMap<u64, PendingFence>,
+    /// What the monitor is to change, by tickets.
+    administrations: BTreeMap<u64, PendingAdministration>,
+    /// How fast returning devices are to be helped, as the monitor last said.
+    pub pace: Pace,
+}
+
+#[derive(Clone, Debug)]
+struct PendingAdministration {
+    op: OpId,
+    request: Administration,
+    since: Time,
 }
 
 #[derive(Clone, Debug)]
@@ -188,7 +201,14 @@ impl Host {
         let heard = |device: &DeviceId| self.links[device].last_heard.or(self.place.began);
         let silent = |device: &DeviceId| heard(device).is_some_and(|heard| now.time.since(heard) > patience);
         let silent = self.links.keys().copied().filter(silent).collect();
-        self.tell_monitor(MonitorCommand::Renew { sent: now.time, silent }, out);
+        self.tell_monitor(MonitorCommand::Renew { sent: now.time, silent, disk: None }, out);
+        for (ticket, pending) in &self.place.administrations {
+            let command = MonitorCommand::Administer { ticket: *ticket, request: pending.request };
+            self.tell_monitor(command, out);
+        }
+        if let Some((device, progress)) = self.healing() {
+            self.tell_monitor(MonitorCommand::Healing { device, progress }, out);
+        }
         for (ticket, fence) in &self.place.fences {
             let (ticket, below, except) = (*ticket, fence.below, fence.except.clone());
             self.tell_monitor(MonitorCommand::Fence { ticket, below, except, also: Vec::new() }, out);
@@ -235,6 +255,23 @@ impl Host {
         out.reply(fence.op, Err(HostError::MonitorSilent { waited: now.time.since(fence.since) }));
     }
 
+    /// A front end wants something changed that is on the monitor's record.
+    pub(crate) fn start_administration(&mut self, now: Now, op: OpId, request: Administration, out: &mut Effects) {
+        if self.place.fixed {
+            return out.reply(op, Err(HostError::NoMonitor));
+        }
+        let ticket = self.next_sequence;
+        self.next_sequence += 1;
+        self.timers.set(Timer::Administer(ticket), now.time.after(self.config.settings.request_timeout));
+        self.tell_monitor(MonitorCommand::Administer { ticket, request }, out);
+        self.place.administrations.insert(ticket, PendingAdministration { op, request, since: now.time });
+    }
+
+    pub(crate) fn on_administration_expired(&mut self, now: Now, ticket: u64, out: &mut Effects) {
+        let pending = self.place.administrations.remove(&ticket).expect("its timer is cancelled with it");
+        out.reply(pending.op, Err(HostError::MonitorSilent { waited: now.time.since(pending.since) }));
+    }
+
     pub(crate) fn on_monitor(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {
         if self.place.fixed {
             return out.ignore(Ignored::NotForUs);
@@ -247,11 +284,22 @@ impl Host {
         if away != self.place.away {
             self.on_away(now, away, out);
         }
-        if let MonitorReply::Fenced { ticket } = reply
-            && let Some(fence) = self.place.fences.remove(&ticket)
-        {
-            self.timers.cancel(Timer::Fence(ticket));
-            out.reply(fence.op, Ok(HostSuccess::Done));
+        match reply {
+            MonitorReply::Lease { pace, .. } => self.place.pace = pace,
+            MonitorReply::Fenced { ticket } => {
+                if let Some(fence) = self.place.fences.remove(&ticket) {
+                    self.timers.cancel(Timer::Fence(ticket));
+                    out.reply(fence.op, Ok(HostSuccess::Done));
+                }
+            }
+            MonitorReply::Administered { ticket, result } => {
+                if let Some(pending) = self.place.administrations.remove(&ticket) {
+                    self.timers.cancel(Timer::Administer(ticket));
+                    let outcome = result.map(|()| HostSuccess::Done).map_err(HostError::Objection);
+                    out.reply(pending.op, outcome);
+                }
+            }
+            MonitorReply::Changed | MonitorReply::Unwelcome(_) => {}
         }
     }
 

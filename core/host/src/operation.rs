@@ -96,7 +96,10 @@ impl Work {
             HostRequest::Check { stripe, .. } if *stripe < volume.stripes() => {
                 CheckPlan::new(layout, absence, *stripe).map_err(away).map(Work::Check)
             }
-            HostRequest::Check { .. } => Err(HostError::OutOfRange),
+            HostRequest::CheckRows { rows, .. } if exists(volume, rows) => {
+                CheckPlan::of_rows(layout, absence, *rows).map_err(away).map(Work::Check)
+            }
+            HostRequest::CheckRows { .. } | HostRequest::Check { .. } => Err(HostError::OutOfRange),
             HostRequest::Reconstruct { offset, length, .. } => fits(*offset, *length as u64).and_then(|()| {
                 match ReconstructPlan::new(layout, absence, *offset, *length as u64) {
                     Ok(plan) => Ok(Work::Reconstruct(plan)),
@@ -104,10 +107,12 @@ impl Work {
                     Err(_) => Err(HostError::OutOfRange),
                 }
             }),
-            HostRequest::Restore { device, blocks, .. } => {
+            HostRequest::Restore { device, blocks, salvage, .. } => {
                 match volume.devices.iter().position(|held| held == device) {
                     Some(position) if blocks.end() <= volume.stripes() * layout.stripe_blocks() => {
-                        RestorePlan::new(layout, absence, position, *blocks).map_err(away).map(Work::Restore)
+                        let plan = RestorePlan::new(layout, absence, position, *blocks).map_err(away);
+                        let salvaging = |plan: RestorePlan| if *salvage { plan.salvaging() } else { plan };
+                        plan.map(|plan| Work::Restore(plan.map(salvaging)))
                     }
                     _ => Err(HostError::OutOfRange),
                 }
@@ -124,6 +129,8 @@ impl Work {
             | HostRequest::DropVolume { .. }
             | HostRequest::Flush { .. }
             | HostRequest::Fence { .. }
+            | HostRequest::Administer { .. }
+            | HostRequest::Scrub { .. }
             | HostRequest::Manage { .. } => return None,
         };
         Some(work.and_then(|work| {
@@ -150,6 +157,7 @@ impl Work {
         match self {
             Work::Allocation(..) => Want::Allocation,
             Work::CrossCheck(..) => Want::Linkage,
+            Work::Restore(Some(plan)) => plan.want(),
             _ => Want::Data,
         }
     }

@@ -122,6 +122,13 @@ impl Layout {
         units.div_ceil(self.devices as u64) * self.unit_blocks
     }
 
+    /// How many of the first blocks of the component at a position belong to one of so many stripes. The last unit of some components
+    /// belongs to none.
+    pub fn used_blocks(&self, position: usize, stripes: u64) -> u64 {
+        let units = (stripes * self.scheme.width() as u64).saturating_sub(position as u64);
+        units.div_ceil(self.devices as u64) * self.unit_blocks
+    }
+
     /// The largest volume, in blocks, whose components have at most so many.
     pub fn usable_blocks(&self, component_blocks: u64) -> u64 {
         let units = u128::from(component_blocks / self.unit_blocks) * self.devices as u128;
@@ -214,6 +221,21 @@ mod tests {
 
     fn raid5(data: usize, devices: usize) -> Layout {
         Layout::new(Scheme::Raid5 { data }, devices, 1).unwrap()
+    }
+
+    #[test]
+    fn the_blocks_that_belong_to_stripes_come_first() {
+        for (data, devices, stripes) in [(4, 5, 7), (2, 4, 5), (2, 4, 1), (2, 7, 2), (3, 11, 9)] {
+            let layout = raid5(data, devices);
+            let mut used = vec![0; devices];
+            for stripe in 0..stripes {
+                let places =
+                    (0..data).map(|unit| layout.data_unit(stripe, unit)).chain([layout.redundancy_unit(stripe, 0)]);
+                places.for_each(|place| used[place.position] = place.block + 1);
+            }
+            let counted: Vec<u64> = (0..devices).map(|position| layout.used_blocks(position, stripes)).collect();
+            assert_eq!(counted, used, "{data}+1 on {devices}, {stripes} stripes");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod request;
 
 pub use disk::{DiskCommand, DiskError, DiskResult, DiskTag};
 pub use effects::{Effect, Effects, Ignored};
-pub use request::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+pub use request::{Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, OpId, ScrubReport};
 
 use braid_base::{NodeId, Now, Time};
 use braid_wire::Message;

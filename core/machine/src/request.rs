@@ -2,7 +2,7 @@
 
 use braid_base::{BlockRange, DeviceId, Generation, LockServerId, TransactionId, VolumeId};
 use braid_layout::{StripeRows, VolumeDescription};
-use braid_wire::{Failure, Managed, Rejection, Task};
+use braid_wire::{Administration, Failure, Managed, Objection, Rejection, Task};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -70,6 +70,23 @@ pub enum HostRequest {
         /// The first stripe.
         stripe: u64,
     },
+    /// The same for some rows of a stripe.
+    CheckRows {
+        /// Of which volume.
+        volume: VolumeId,
+        /// Where.
+        rows: StripeRows,
+    },
+    /// Goes through the whole volume: are all blocks there, and does its redundancy match? Takes as long as that takes, and is
+    /// answered at the end.
+    Scrub {
+        /// Which volume.
+        volume: VolumeId,
+        /// Blocks that are lost are worked out from their rows, and written again.
+        repair: bool,
+        /// Redundancy that does not match is computed anew, from the data.
+        recompute: bool,
+    },
     /// Reads a stripe's blocks as reconstructed from its other units, as if the unit's device were lost.
     Reconstruct {
         /// Of which volume.
@@ -87,6 +104,8 @@ pub enum HostRequest {
         device: DeviceId,
         /// Blocks of the volume, within one transaction's bounds.
         blocks: BlockRange,
+        /// Where too much of a row is lost to restore it, it is to be lost there, too.
+        salvage: bool,
     },
     /// Finds out, from linkage records alone, whether a hostwrite that was cut short has taken effect as a whole in some rows.
     CrossCheck {
@@ -112,6 +131,11 @@ pub enum HostRequest {
         below: Generation,
         /// …except these, which still live.
         except: Vec<Generation>,
+    },
+    /// Has the monitor change something: ends when that is durable, or refused.
+    Administer {
+        /// What.
+        request: Administration,
     },
     /// Passes a task on to one device.
     Manage {
@@ -141,6 +165,49 @@ pub enum HostSuccess {
     },
     /// What the device said.
     Managed(Managed),
+    /// What a scrub found.
+    Scrubbed(ScrubReport),
+}
+
+/// What a scrub found, and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// Rows that were checked in the end.
+    pub rows: u64,
+    /// Blocks that were found to be lost.
+    pub lost: u64,
+    /// How many of them were written again.
+    pub repaired: u64,
+    /// Rows in which more is lost than can be worked out.
+    pub unrepairable: u64,
+    /// How often redundancy did not match its data.
+    pub mismatched: u64,
+    /// How often it was computed anew.
+    pub recomputed: u64,
+    /// Stripes, or parts of some, that could not be checked.
+    pub skipped: u64,
+    /// Where what was not mended is: the first [`limits::LOST_RUNS_MAX`](braid_base::limits::LOST_RUNS_MAX) places.
+    pub findings: Vec<Finding>,
+}
+
+/// Something amiss in a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What.
+    pub found: Found,
+    /// The first byte of the volume.
+    pub offset: u64,
+    /// How many.
+    pub length: u64,
+}
+
+/// What a scrub may find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// These bytes are lost.
+    Lost,
+    /// The redundancy of these bytes' stripe does not match.
+    Mismatch,
 }
 
 /// Why a request failed.
@@ -200,6 +267,9 @@ pub enum HostError {
     /// The array has no monitor, which alone keeps hosts out.
     #[error("this array has no monitor, so that no host can be kept out")]
     NoMonitor,
+    /// The monitor does not change that.
+    #[error(transparent)]
+    Objection(Objection),
     /// A device can't do it.
     #[error("device {device}: {failure}")]
     Device {

@@ -17,6 +17,8 @@ braid_base::counters! {
     epochs,
     /// Devices taken out.
     taken_out,
+    /// Slots that another disk was to fill from then on.
+    handed_over,
     /// Devices that came back.
     readmitted,
     /// Devices that had caught up with what they missed.

@@ -2,6 +2,7 @@
 
 use crate::monitor::Monitor;
 use crate::record::Recorded;
+use crate::slots::{Change, Slot};
 use braid_base::{DeviceId, Epoch, Membership, Now, Standing, Time};
 use braid_machine::Effects;
 use std::collections::BTreeSet;
@@ -13,21 +14,32 @@ impl Monitor {
             return;
         }
         self.decide_now = false;
-        let durable = self.membership().clone();
-        let mut next = durable.clone();
-        next.epoch = durable.epoch.next();
+        let recorded = self.record.durable().clone();
+        let durable = &recorded.membership;
+        let mut record = recorded.clone();
+        record.membership.epoch = durable.epoch.next();
         let heard_all = now.time >= self.unsure_until;
+        self.learn(&mut record);
         if heard_all {
-            self.give_up_returning(now, &mut next);
+            self.administer(now, &mut record, out);
         }
-        self.decide_caught_up(&mut next);
+        let next = &mut record.membership;
         if heard_all {
-            self.take_out_absent(now, &mut next);
+            self.give_up_returning(now, next);
         }
-        self.let_return(now, &durable, &mut next);
-        self.decide_fences(&durable, &mut next);
+        self.decide_caught_up(next);
         if heard_all {
-            self.appoint_helpers(now, &mut next);
+            self.take_out_absent(now, &recorded, next);
+        }
+        self.hand_over_left(&mut record);
+        self.let_return(now, &recorded, &mut record);
+        if heard_all {
+            self.use_spares(now, &mut record);
+        }
+        let next = &mut record.membership;
+        self.decide_fences(durable, next);
+        if heard_all {
+            self.appoint_helpers(now, next);
         }
         let changed = (&next.members, &next.fence) != (&durable.members, &durable.fence);
         if changed {
@@ -35,18 +47,22 @@ impl Monitor {
                 self.fenced_since = next.epoch;
             }
             self.counters.epochs += 1;
+        } else {
+            next.epoch = durable.epoch;
         }
         // Which epochs devices live by is noted besides, and makes none.
-        let membership = if changed { next } else { durable };
-        let lived_by = self.lived_by();
-        self.record.update(Recorded { array: self.config.array, membership, lived_by }, out);
+        self.note_epochs(&mut record);
+        if !self.record.update(record, out) {
+            self.on_administered(now, out);
+        }
     }
 
-    /// Of each device, the latest epoch that it was heard to live by.
-    fn lived_by(&self) -> Vec<Epoch> {
-        let noted = self.record.durable();
-        let members = noted.membership.members.iter().map(|member| member.device);
-        members.map(|device| noted.lived_by(device).max(self.devices[&device].epoch)).collect()
+    /// Notes of each device the latest epoch that it was heard to live by.
+    fn note_epochs(&self, record: &mut Recorded) {
+        for (device, known) in &self.devices {
+            let slot = record.slot_mut(*device);
+            slot.lived_by = slot.lived_by.max(known.epoch);
+        }
     }
 
     /// Devices that were on their way back, and are gone again: nobody needed them.
@@ -70,11 +86,15 @@ impl Monitor {
         }
     }
 
-    /// Devices whose leases have run out, and that all others can do without.
-    fn take_out_absent(&mut self, now: Now, next: &mut Membership) {
+    /// Devices whose leases have run out, and that all others can do without; where another disk is to come, it is enough that nobody
+    /// is harmed.
+    fn take_out_absent(&mut self, now: Now, recorded: &Recorded, next: &mut Membership) {
         let present: Vec<_> = next.devices(|standing| standing == Standing::In).collect();
         for device in present {
-            if !self.devices[&device].may_serve(now.time) && self.can_do_without(now.time, device, next) {
+            let leaves = matches!(recorded.slot(device).change, Change::Leaving { .. });
+            let goes =
+                self.can_do_without(now.time, device, next) || (leaves && self.harms_nobody(now.time, device, next));
+            if !self.devices[&device].may_serve(now.time) && goes {
                 self.take_out(now, device, next);
             }
         }
@@ -82,10 +102,18 @@ impl Monitor {
 
     /// True if it helps to take `device` out.
     pub(crate) fn can_do_without(&self, now: Time, device: DeviceId, next: &Membership) -> bool {
-        self.stripes.can_do_without(device, |other| {
-            let is_in = next.member(other).is_some_and(|member| member.standing == Standing::In);
-            is_in && self.devices[&other].is_steady(now, &self.config.settings)
-        })
+        self.stripes.is_protected(device) && self.harms_nobody(now, device, next)
+    }
+
+    /// True if no stripe lacks a unit besides, should `device` go.
+    fn harms_nobody(&self, now: Time, device: DeviceId, next: &Membership) -> bool {
+        self.stripes.needed_beside(device, |other| self.is_reliable(now, other, next)).is_empty()
+    }
+
+    /// True if others may go while this one stays.
+    pub(crate) fn is_reliable(&self, now: Time, device: DeviceId, next: &Membership) -> bool {
+        let is_in = next.member(device).is_some_and(|member| member.standing == Standing::In);
+        is_in && self.devices[&device].is_steady(now, &self.config.settings)
     }
 
     fn take_out(&mut self, now: Now, device: DeviceId, next: &mut Membership) {
@@ -97,9 +125,16 @@ impl Monitor {
     }
 
     /// Devices that are out, and have been heard of: for long enough, if they come and go.
-    fn let_return(&mut self, now: Now, durable: &Membership, next: &mut Membership) {
-        for device in durable.devices(|standing| standing == Standing::Out) {
-            if self.devices[&device].may_return(now.time, &self.config.settings) {
+    fn let_return(&mut self, now: Now, durable: &Recorded, record: &mut Recorded) {
+        for device in durable.membership.devices(|standing| standing == Standing::Out) {
+            let slot = record.slot(device);
+            // Whose disk is being changed has not been heard of.
+            let may_return = !slot.held && slot.disk == durable.slot(device).disk;
+            if may_return && self.devices[&device].may_return(now.time, &self.config.settings) {
+                if let Change::Awaited { .. } = slot.change {
+                    *record.slot_mut(device) = Slot { disk: slot.disk, ..Slot::default() };
+                }
+                let next = &mut record.membership;
                 let since = next.epoch;
                 let member = next.member_mut(device).expect("it is one of its devices");
                 (member.standing, member.since) = (Standing::Returning { helper: None }, since);
@@ -142,7 +177,8 @@ impl Monitor {
         }
         let devices: Vec<_> = self.devices.keys().copied().collect();
         for id in devices {
-            let refused = self.devices[&id].suspected && self.is_better_out(now, id, &durable);
+            let refused =
+                (self.devices[&id].suspected || self.slot(id).is_to_leave()) && self.is_better_out(now, id, &durable);
             self.devices.get_mut(&id).expect("just listed").refused = refused;
         }
     }
@@ -152,11 +188,12 @@ impl Monitor {
         match durable.member(device).expect("all devices are members").standing {
             Standing::Out => false,
             Standing::Returning { .. } => true,
-            Standing::In => self.stripes.can_do_without(device, |other| {
-                let is_in = durable.member(other).is_some_and(|member| member.standing == Standing::In);
-                let other = &self.devices[&other];
-                is_in && !other.suspected && other.is_steady(now.time, &self.config.settings)
-            }),
+            Standing::In => {
+                let leaves = matches!(self.slot(device).change, Change::Leaving { .. });
+                let is_there =
+                    |other: DeviceId| !self.devices[&other].suspected && self.is_reliable(now.time, other, durable);
+                (leaves || self.stripes.is_protected(device)) && self.stripes.needed_beside(device, is_there).is_empty()
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Epoch, Time};
+use braid_wire::{HealingProgress, Unwelcome};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -49,6 +50,10 @@ pub(crate) struct Device {
     wait: Duration,
     /// When it last came back.
     came_back: Option<Time>,
+    /// Why what was last heard in its place may not serve.
+    pub unwelcome: Option<Unwelcome>,
+    /// How far it is, as its helper last said.
+    pub progress: Option<HealingProgress>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +77,8 @@ impl Device {
             taken_out: started,
             wait: settings.readmission_min,
             came_back: None,
+            unwelcome: None,
+            progress: None,
         }
     }
 
@@ -119,6 +126,16 @@ impl Device {
         self.refused = false;
     }
 
+    /// Another disk fills its slot from now on.
+    pub fn forget_disk(&mut self) {
+        (self.heard, self.epoch, self.unwelcome, self.outdated) = (None, Epoch(0), None, None);
+    }
+
+    /// True if it has been out for so long, without a word, that a spare may take its slot.
+    pub fn stays_out(&self, now: Time, settings: &Settings) -> bool {
+        now.since(self.taken_out) >= settings.spare_after && !self.was_heard_within(settings.heartbeat * 4, now)
+    }
+
     /// True if it may come back: that hosts reach it counts as much as that it is heard.
     pub fn may_return(&self, now: Time, settings: &Settings) -> bool {
         let heard = self.is_able() && !self.suspected && self.was_heard_within(settings.heartbeat * 2, now);
@@ -127,7 +144,7 @@ impl Device {
 
     /// It is back. It has no lease yet, but the time to ask for one.
     pub fn come_back(&mut self, now: Time, settings: &Settings) {
-        self.came_back = Some(now);
+        (self.came_back, self.progress) = (Some(now), None);
         self.grant(now, settings);
     }
 

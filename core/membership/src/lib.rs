@@ -3,7 +3,8 @@
 //! ```text
 //!     Renew ──► leases, hosts ──┐
 //!     Fence ──► fencing ────────┼──► deciding ──► record ──► Changed, to everybody
-//!     CaughtUp ─────────────────┘    (an epoch)   (durable)
+//!     CaughtUp ─────────────────┤    (an epoch)   (durable)
+//!     Administer ──► slots ─────┘
 //! ```
 //!
 //! | module | what |
@@ -13,6 +14,7 @@
 //! | `hosts` | which hosts are there, and what devices they can't reach |
 //! | `stripes` | which devices depend on each other |
 //! | `deciding` | what the next epoch is to be |
+//! | [`slots`](SlotShown) | which disk fills each slot, and what operators ask for |
 //! | `fencing` | who has asked for hosts to be kept out, and when that is done |
 //! | `record` | the membership, on disk |
 //! | `counters` | what a monitor has done |
@@ -29,9 +31,11 @@ mod hosts;
 pub mod leases;
 pub mod monitor;
 mod record;
+mod slots;
 mod stripes;
 
 pub use counters::MonitorCounters;
 pub use leases::{DeviceLease, LEASE_MARGIN};
 pub use monitor::{Monitor, MonitorConfig, MonitorService};
 pub use record::{DISK_BYTES, MonitorError};
+pub use slots::SlotShown;

@@ -5,9 +5,10 @@ use crate::fencing::{FenceName, FenceRequest, WAITING_MAX, Wanted, never_shrinks
 use crate::hosts::Hosts;
 use crate::leases::{Device, DeviceLease, shown};
 use crate::record::{MonitorError, Recorded};
+use crate::slots::{REQUESTS_MAX, Request};
 use crate::stripes::Stripes;
 use braid_base::limits::{self, Settings};
-use braid_base::{ArrayId, DeviceId, Epoch, LockServerId, Membership, NodeId, Now, Standing, Time};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, LockServerId, Membership, NodeId, Now, Standing, Time};
 use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
 use braid_record::{Kept, Progress};
@@ -43,6 +44,12 @@ pub struct Monitor {
     pub(crate) fenced_since: Epoch,
     /// Returning devices of which it was said, since something was last decided, that they have what they missed.
     pub(crate) caught_up: BTreeSet<DeviceId>,
+    /// What operators have asked for, by asker and ticket.
+    pub(crate) requests: BTreeMap<(NodeId, u64), Request>,
+    /// The last of each asker's tickets that was refused.
+    pub(crate) answered: BTreeMap<NodeId, u64>,
+    /// Disks heard of in slots of which nothing is on record.
+    pub(crate) learned: BTreeMap<DeviceId, DiskId>,
     /// There may be something to decide.
     pub(crate) decide_now: bool,
     /// What devices and hosts have said may not have been heard yet: nobody is taken for gone until then.
@@ -66,6 +73,14 @@ pub enum MonitorService {
     Unusable(MonitorError),
 }
 
+/// What a device says of itself.
+struct Renewal {
+    epoch: Epoch,
+    sent: Time,
+    disk: DiskId,
+    unable: bool,
+}
+
 /// How often leases are looked at.
 const PATROLS_PER_HEARTBEAT: u32 = 4;
 /// Lock servers that have not been heard for so long are not told of changes.
@@ -86,6 +101,9 @@ impl Monitor {
             fences: BTreeMap::new(),
             fenced_since: Epoch(0),
             caught_up: BTreeSet::new(),
+            requests: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            learned: BTreeMap::new(),
             decide_now: false,
             unsure_until: Time(0),
             next_patrol: None,
@@ -150,7 +168,7 @@ impl Monitor {
     }
 
     fn on_disk_done(&mut self, now: Now, result: DiskResult, out: &mut Effects) -> Result<(), MonitorError> {
-        let before = self.membership().clone();
+        let before = self.record.durable().clone();
         match self.record.on_disk_done(result, out)? {
             Progress::Read => {
                 let found = self.adopt_record()?;
@@ -160,10 +178,28 @@ impl Monitor {
             }
             Progress::Writing => {}
             Progress::Written if self.service == MonitorService::Reading => self.serve(now),
-            Progress::Written if self.membership().epoch > before.epoch => self.on_epoch_durable(now, &before, out),
-            Progress::Written => {}
+            Progress::Written => {
+                self.on_handed_over(&before);
+                if self.membership().epoch != before.membership.epoch {
+                    self.on_epoch_durable(now, &before.membership, out);
+                } else {
+                    self.greet_learned(now, &before, out);
+                }
+                self.on_administered(now, out);
+                self.decide_now = true;
+            }
         }
         Ok(())
+    }
+
+    /// Devices whose disks were put on record wait for what comes next.
+    fn greet_learned(&mut self, now: Now, before: &Recorded, out: &mut Effects) {
+        let devices: Vec<_> = self.devices.keys().copied().collect();
+        for device in devices {
+            if before.slot(device).disk.is_none() && self.slot(device).disk.is_some() && self.is_to_hear(device) {
+                self.answer(now, NodeId::Device(device), Epoch(0), MonitorReply::Changed, out);
+            }
+        }
     }
 
     /// What was read, or the first membership of all; if it is that of this array.
@@ -171,8 +207,7 @@ impl Monitor {
         let found = self.record.durable().clone();
         if found.membership.epoch == Epoch(0) {
             let membership = Membership::first(self.config.devices.iter().copied());
-            let lived_by = vec![Epoch(0); membership.members.len()];
-            return Ok(Recorded { array: self.config.array, membership, lived_by });
+            return Ok(Recorded::of(self.config.array, membership));
         }
         if found.array != self.config.array {
             return Err(MonitorError::OtherArray { found: found.array });
@@ -208,11 +243,12 @@ impl Monitor {
             return self.ignore(Ignored::NotStarted, out);
         }
         match (from, command) {
-            (NodeId::Device(device), MonitorCommand::Renew { sent, silent }) => {
-                self.on_device(now, device, epoch, (sent, silent.contains(&device)), out);
+            (NodeId::Device(device), MonitorCommand::Renew { sent, silent, disk }) => {
+                let renewal = Renewal { epoch, sent, disk: disk.unwrap_or_default(), unable: silent.contains(&device) };
+                self.on_device(now, device, renewal, out);
             }
             (NodeId::Device(_), _) => self.ignore(Ignored::NotForUs, out),
-            (_, MonitorCommand::Renew { sent, silent }) => {
+            (_, MonitorCommand::Renew { sent, silent, .. }) => {
                 match from {
                     NodeId::Host(host) => self.hosts.hear(now.time, host, silent.into_iter().collect()),
                     NodeId::LockServer(server) if usize::from(server.0) < limits::LOCK_SERVERS_MAX => {
@@ -220,12 +256,23 @@ impl Monitor {
                     }
                     _ => return self.ignore(Ignored::NotForUs, out),
                 }
-                self.answer(now, from, epoch, MonitorReply::Lease { sent }, out);
+                let pace = self.record.durable().pace;
+                self.answer(now, from, epoch, MonitorReply::Lease { sent, pace }, out);
             }
             (_, MonitorCommand::Fence { ticket, below, except, also }) => {
                 let wanted = Wanted { below, except: except.into_iter().collect(), also: also.into_iter().collect() };
                 self.on_fence((from, ticket), epoch, wanted, out);
             }
+            (_, MonitorCommand::Administer { ticket, request }) => {
+                self.on_administer((from, ticket), epoch, request, out);
+            }
+            (NodeId::Host(host), MonitorCommand::Healing { device, progress }) => {
+                let helper = Standing::Returning { helper: Some(host) };
+                if self.membership().member(device).is_some_and(|member| member.standing == helper) {
+                    self.devices.get_mut(&device).expect("all members are known").progress = Some(progress);
+                }
+            }
+            (_, MonitorCommand::Healing { .. }) => self.ignore(Ignored::NotForUs, out),
             (_, MonitorCommand::CaughtUp { device, since }) => {
                 if !self.on_caught_up(device, since) {
                     self.ignore(Ignored::NotAwaited, out);
@@ -238,16 +285,22 @@ impl Monitor {
     }
 
     /// A device renews, and may say that it is of no use: then its lease is not prolonged, so that it is soon done without.
-    fn on_device(&mut self, now: Now, device: DeviceId, epoch: Epoch, (sent, unable): (Time, bool), out: &mut Effects) {
+    fn on_device(&mut self, now: Now, device: DeviceId, renewal: Renewal, out: &mut Effects) {
+        let Renewal { epoch, sent, disk, unable } = renewal;
         let ours = self.membership().epoch;
         if !self.devices.contains_key(&device) {
             return self.ignore(Ignored::NotForUs, out);
+        }
+        // Another disk may have lived by any epoch.
+        let is_another = self.slot(device).disk.is_some_and(|expected| expected != disk);
+        if (is_another || epoch <= ours) && !self.admits(now, device, disk, epoch, out) {
+            return;
         }
         if epoch > ours {
             return self.give_up(MonitorError::Behind { device, theirs: epoch, ours });
         }
         let may_have_lease = self.is_in_for_good(device);
-        let is_outdated = epoch < self.record.durable().lived_by(device);
+        let is_outdated = epoch < self.slot(device).lived_by;
         let known = self.devices.get_mut(&device).expect("just seen");
         known.heard = Some(now.time);
         known.epoch = known.epoch.max(epoch);
@@ -259,7 +312,7 @@ impl Monitor {
         } else if may_have_lease && !known.refused && !unable {
             known.grant(now.time, &self.config.settings);
             self.counters.leases += 1;
-            MonitorReply::Lease { sent }
+            MonitorReply::Lease { sent, pace: self.record.durable().pace }
         } else {
             MonitorReply::Changed
         };
@@ -278,7 +331,8 @@ impl Monitor {
 
     /// Tells everybody of a new epoch.
     pub(crate) fn tell_all(&mut self, now: Now, out: &mut Effects) {
-        let devices = self.devices.keys().map(|device| NodeId::Device(*device));
+        let devices = self.devices.keys().filter(|device| self.is_to_hear(**device));
+        let devices = devices.map(|device| NodeId::Device(*device));
         let hosts = self.hosts.all().map(NodeId::Host);
         let lately = |heard: Time| now.time.since(heard) <= LOCK_SERVER_SILENT_MAX;
         let servers = self.lock_servers.iter().filter(|(_, heard)| lately(**heard));
@@ -370,13 +424,14 @@ impl Machine for Monitor {
 
     fn invariants(&self) {
         assert!(self.fences.len() <= WAITING_MAX && self.hosts.len() <= limits::HOSTS_MAX);
+        assert!(self.requests.len() <= REQUESTS_MAX && self.learned.len() <= self.devices.len());
         if !matches!(self.service, MonitorService::Serving) {
             return;
         }
         let durable = self.membership();
         assert!(durable.epoch > Epoch(0) && durable.members.len() == self.devices.len());
         for device in self.devices.keys() {
-            assert!(self.record.durable().lived_by(*device) <= durable.epoch, "{device} lives by what was told");
+            assert!(self.slot(*device).lived_by <= durable.epoch, "{device} lives by what was told");
             let may_serve = self.devices[device].has_lease();
             assert!(
                 !may_serve || self.is_in_for_good(*device),
@@ -384,7 +439,8 @@ impl Machine for Monitor {
             );
         }
         if let Some(next) = self.record.writing().map(|next| &next.membership) {
-            assert!(next.epoch == durable.epoch.next() || next == durable);
+            let same = (&next.members, &next.fence) == (&durable.members, &durable.fence);
+            assert_eq!(next.epoch, if same { durable.epoch } else { durable.epoch.next() });
             assert!(never_shrinks(&durable.fence, &next.fence), "whoever is kept out stays so");
         }
     }

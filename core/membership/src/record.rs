@@ -1,10 +1,12 @@
 //! The membership on disk: all that a monitor keeps there.
 
-use braid_base::{ArrayId, DeviceId, Epoch, FenceTable, Generation, Member, Membership, Standing, limits};
+use crate::slots::{CHANGES_MAX, Change, Slot};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, Membership, Standing, limits};
 use braid_machine::DiskError;
 use braid_record::{Record, RecordError};
+use braid_wire::Pace;
 use bytes::{Buf, BufMut};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a monitor's disk.
 pub const DISK_BYTES: u64 = Recorded::DISK_BYTES;
@@ -68,31 +70,54 @@ impl From<RecordError> for MonitorError {
 pub(crate) struct Recorded {
     pub array: ArrayId,
     pub membership: Membership,
-    /// Of each member: the latest epoch that it was heard to live by. It has had that on its disk, so its disk is older if it says
-    /// an earlier one, or none.
-    pub lived_by: Vec<Epoch>,
+    /// What is known of the slots of its members.
+    pub slots: BTreeMap<DeviceId, Slot>,
+    /// Disks that stand by, and how many blocks objects may have on each.
+    pub spares: BTreeMap<DiskId, u64>,
+    pub pace: Pace,
 }
 
 impl Recorded {
-    /// The latest epoch that the device was heard to live by.
-    pub fn lived_by(&self, device: DeviceId) -> Epoch {
-        let index = self.membership.members.binary_search_by_key(&device, |member| member.device);
-        index.map_or(Epoch(0), |index| self.lived_by[index])
+    /// One of which nothing else is known.
+    pub fn of(array: ArrayId, membership: Membership) -> Recorded {
+        let (slots, spares) = (BTreeMap::new(), BTreeMap::new());
+        Recorded { array, membership, slots, spares, pace: Pace::default() }
+    }
+
+    pub fn slot(&self, device: DeviceId) -> Slot {
+        self.slots.get(&device).copied().unwrap_or_default()
+    }
+
+    pub fn slot_mut(&mut self, device: DeviceId) -> &mut Slot {
+        self.slots.entry(device).or_default()
+    }
+
+    /// How many slots are to have another disk.
+    pub fn changes(&self) -> usize {
+        self.slots.values().filter(|slot| slot.change != Change::Settled).count()
     }
 }
 
 impl Default for Recorded {
     fn default() -> Self {
-        Recorded { array: ArrayId([0; 16]), membership: Membership::default(), lived_by: Vec::new() }
+        Recorded::of(ArrayId([0; 16]), Membership::default())
     }
 }
 
-/// The array, the epoch, three counts and `below`.
-const FIXED_BYTES: usize = 16 + 4 + 3 * 4 + 4;
-const MEMBER_BYTES: usize = 20;
+/// The array, the epoch, five counts, `below` and the pace.
+const FIXED_BYTES: usize = 16 + 4 + 5 * 4 + 4 + 12;
+/// Of a member and its slot.
+const MEMBER_BYTES: usize = 20 + 8;
+/// Of a slot that is to have another disk.
+const CHANGE_BYTES: usize = 16;
+const SPARE_BYTES: usize = 16;
 const GENERATION_BYTES: usize = 4;
 const _: () = assert!(
-    FIXED_BYTES + limits::DEVICES_MAX * MEMBER_BYTES + 2 * limits::FENCED_MAX * GENERATION_BYTES
+    FIXED_BYTES
+        + limits::DEVICES_MAX * MEMBER_BYTES
+        + 2 * limits::FENCED_MAX * GENERATION_BYTES
+        + CHANGES_MAX * CHANGE_BYTES
+        + limits::SPARES_MAX * SPARE_BYTES
         <= Recorded::SLOT_BYTES - Recorded::EXTRA_BYTES
 );
 
@@ -101,46 +126,109 @@ const RETURNING: u32 = 2;
 const RETURNING_WITH_HELPER: u32 = 3;
 const OUT: u32 = 4;
 
+/// Flags of a slot, beside how its device stands.
+const HAS_DISK: u32 = 1 << 8;
+const HELD: u32 = 2 << 8;
+const LEAVING: u32 = 1;
+const AWAITED: u32 = 2;
+const AWAITED_AFTER: u32 = 3;
+
 impl Record for Recorded {
     const MAGIC: [u8; 8] = *b"BraidMon";
-    const FORMAT: u32 = 1;
+    /// 1 knew no disks.
+    const FORMAT: u32 = 2;
     const SLOT_BYTES: usize = 64 << 10;
 
     fn put(&self, to: &mut Vec<u8>) {
-        let Recorded { array, membership: Membership { epoch, members, fence }, lived_by } = self;
+        let Recorded { array, membership: Membership { epoch, members, fence }, slots: _, spares, pace } = self;
         to.put_slice(&array.0);
         to.put_u32_le(epoch.0);
         to.put_u32_le(members.len() as u32);
-        for (member, lived_by) in members.iter().zip(lived_by) {
+        for member in members {
             let (standing, helper) = match member.standing {
                 Standing::In => (IN, 0),
                 Standing::Returning { helper: None } => (RETURNING, 0),
                 Standing::Returning { helper: Some(helper) } => (RETURNING_WITH_HELPER, helper.0),
                 Standing::Out => (OUT, 0),
             };
+            let slot = self.slot(member.device);
+            let flags = slot.disk.map_or(0, |_| HAS_DISK) | if slot.held { HELD } else { 0 };
             to.put_u32_le(member.device.0.into());
-            to.put_u32_le(standing);
+            to.put_u32_le(standing | flags);
             to.put_u32_le(helper);
             to.put_u32_le(member.since.0);
-            to.put_u32_le(lived_by.0);
+            to.put_u32_le(slot.lived_by.0);
         }
         to.put_u32_le(fence.below.0);
         put_generations(&fence.except, to);
         put_generations(&fence.also, to);
+        let slots: Vec<_> = members.iter().map(|member| (member.device, self.slot(member.device))).collect();
+        slots.iter().for_each(|(_, slot)| to.put_u64_le(slot.disk.unwrap_or_default().0));
+        let changing = slots.iter().filter(|(_, slot)| slot.change != Change::Settled);
+        to.put_u32_le(changing.clone().count() as u32);
+        for (device, slot) in changing {
+            let (kind, disk) = match slot.change {
+                Change::Settled => unreachable!("these are left out"),
+                Change::Leaving { to } => (LEAVING, to),
+                Change::Awaited { before: None } => (AWAITED, DiskId::default()),
+                Change::Awaited { before: Some(before) } => (AWAITED_AFTER, before),
+            };
+            to.put_u32_le(device.0.into());
+            to.put_u32_le(kind);
+            to.put_u64_le(disk.0);
+        }
+        to.put_u32_le(spares.len() as u32);
+        for (disk, blocks) in spares {
+            to.put_u64_le(disk.0);
+            to.put_u64_le(*blocks);
+        }
+        to.put_u64_le(pace.bytes_per_second);
+        to.put_u32_le(pace.paused.into());
     }
 
     fn take(from: &mut &[u8]) -> Option<Recorded> {
+        let mut recorded = Recorded::take_older(1, from)?;
+        for member in &recorded.membership.members {
+            let disk = DiskId(from.try_get_u64_le().ok()?);
+            if let Some(named) = recorded.slots.get_mut(&member.device).and_then(|slot| slot.disk.as_mut()) {
+                *named = disk;
+            }
+        }
+        for _ in 0..from.try_get_u32_le().ok()? {
+            let device = DeviceId(from.try_get_u32_le().ok()?.try_into().ok()?);
+            let (kind, disk) = (from.try_get_u32_le().ok()?, DiskId(from.try_get_u64_le().ok()?));
+            recorded.membership.member(device)?;
+            recorded.slot_mut(device).change = match kind {
+                LEAVING => Change::Leaving { to: disk },
+                AWAITED => Change::Awaited { before: None },
+                AWAITED_AFTER => Change::Awaited { before: Some(disk) },
+                _ => return None,
+            };
+        }
+        for _ in 0..from.try_get_u32_le().ok()? {
+            recorded.spares.insert(DiskId(from.try_get_u64_le().ok()?), from.try_get_u64_le().ok()?);
+        }
+        let (bytes_per_second, paused) = (from.try_get_u64_le().ok()?, from.try_get_u32_le().ok()?);
+        recorded.pace = Pace { bytes_per_second, paused: paused == 1 };
+        let sound = paused <= 1 && recorded.changes() <= CHANGES_MAX && recorded.spares.len() <= limits::SPARES_MAX;
+        sound.then_some(recorded)
+    }
+
+    fn take_older(_: u32, from: &mut &[u8]) -> Option<Recorded> {
         let mut array = ArrayId([0; 16]);
         from.try_copy_to_slice(&mut array.0).ok()?;
         let epoch = Epoch(from.try_get_u32_le().ok()?);
         let count = from.try_get_u32_le().ok()? as usize;
         let members = (0..count).map(|_| take_member(from)).collect::<Option<Vec<_>>>()?;
-        let (members, lived_by): (Vec<_>, Vec<_>) = members.into_iter().unzip();
+        let slots = members.iter().map(|(member, slot)| (member.device, *slot));
+        // What nothing is known of is the same as what is not there.
+        let slots = slots.filter(|(_, slot)| *slot != Slot::default()).collect();
+        let members: Vec<_> = members.into_iter().map(|(member, _)| member).collect();
         let ascending = members.windows(2).all(|pair| pair[0].device < pair[1].device);
         let below = Generation(from.try_get_u32_le().ok()?);
         let fence = FenceTable { below, except: take_generations(from)?, also: take_generations(from)? };
         let sound = ascending && members.len() <= limits::DEVICES_MAX && fits(&fence);
-        sound.then_some(Recorded { array, membership: Membership { epoch, members, fence }, lived_by })
+        sound.then(|| Recorded { slots, ..Recorded::of(array, Membership { epoch, members, fence }) })
     }
 }
 
@@ -149,11 +237,13 @@ pub(crate) fn fits(fence: &FenceTable) -> bool {
     fence.except.len() <= limits::FENCED_MAX && fence.also.len() <= limits::FENCED_MAX
 }
 
-/// A member, and the latest epoch that it was heard to live by.
-fn take_member(from: &mut &[u8]) -> Option<(Member, Epoch)> {
+/// A member, and its slot; the names of disks follow later.
+fn take_member(from: &mut &[u8]) -> Option<(Member, Slot)> {
     let device = DeviceId(from.try_get_u32_le().ok()?.try_into().ok()?);
     let (standing, helper) = (from.try_get_u32_le().ok()?, Generation(from.try_get_u32_le().ok()?));
-    let standing = match standing {
+    let disk = (standing & HAS_DISK != 0).then_some(DiskId::default());
+    let held = standing & HELD != 0;
+    let standing = match standing & !(HAS_DISK | HELD) {
         IN => Standing::In,
         RETURNING => Standing::Returning { helper: None },
         RETURNING_WITH_HELPER => Standing::Returning { helper: Some(helper) },
@@ -161,7 +251,8 @@ fn take_member(from: &mut &[u8]) -> Option<(Member, Epoch)> {
         _ => return None,
     };
     let since = Epoch(from.try_get_u32_le().ok()?);
-    Some((Member { device, standing, since }, Epoch(from.try_get_u32_le().ok()?)))
+    let lived_by = Epoch(from.try_get_u32_le().ok()?);
+    Some((Member { device, standing, since }, Slot { disk, held, change: Change::Settled, lived_by }))
 }
 
 fn put_generations(hosts: &BTreeSet<Generation>, to: &mut Vec<u8>) {
@@ -198,8 +289,22 @@ mod tests {
         }
         let hosts = |from: u32| (from..from + limits::FENCED_MAX as u32).map(Generation).collect();
         membership.fence = FenceTable { below: Generation(9_000), except: hosts(100), also: hosts(10_000) };
-        let lived_by = (0..limits::DEVICES_MAX as u32).map(|index| Epoch(index / 2)).collect();
-        let recorded = Recorded { array: ArrayId([7; 16]), membership, lived_by };
+        let mut recorded = Recorded::of(ArrayId([7; 16]), membership);
+        for device in 0..limits::DEVICES_MAX as u16 {
+            let change = match device % 7 {
+                _ if recorded.changes() == CHANGES_MAX => Change::Settled,
+                0 => Change::Leaving { to: DiskId(u64::MAX) },
+                1 => Change::Awaited { before: None },
+                2 => Change::Awaited { before: Some(DiskId(5)) },
+                _ => Change::Settled,
+            };
+            let disk = Some(DiskId(u64::from(device))).filter(|_| device % 5 > 0);
+            let slot = Slot { disk, held: device % 3 == 0, change, lived_by: Epoch(u32::from(device) / 2) };
+            recorded.slots.insert(DeviceId(device), slot);
+        }
+        recorded.slots.retain(|_, slot| *slot != Slot::default());
+        recorded.spares = (0..limits::SPARES_MAX as u64).map(|spare| (DiskId(spare), spare * 16)).collect();
+        recorded.pace = Pace { bytes_per_second: 77, paused: true };
         let bytes = bytes_of(&recorded);
         assert!(bytes.len() + Recorded::EXTRA_BYTES <= Recorded::SLOT_BYTES);
         let mut from = &bytes[..];
@@ -207,9 +312,22 @@ mod tests {
     }
 
     #[test]
+    fn one_of_before_disks_had_names_is_read() {
+        let mut recorded = Recorded::of(ArrayId([7; 16]), Membership::first([DeviceId(1), DeviceId(2)]));
+        recorded.slot_mut(DeviceId(2)).lived_by = Epoch(1);
+        let bytes = bytes_of(&recorded);
+        // Two slots, two counts and the pace have come since.
+        let older = &bytes[..bytes.len() - 2 * 8 - 2 * 4 - 12];
+        let mut from = older;
+        assert_eq!((Recorded::take_older(1, &mut from), from.len()), (Some(recorded), 0));
+        assert_eq!(Recorded::take(&mut &older[..]), None);
+    }
+
+    #[test]
     fn what_makes_no_sense_is_not_taken() {
         let membership = Membership::first([DeviceId(1), DeviceId(2)]);
-        let recorded = Recorded { array: ArrayId([7; 16]), membership, lived_by: vec![Epoch(1); 2] };
+        let mut recorded = Recorded::of(ArrayId([7; 16]), membership);
+        recorded.slot_mut(DeviceId(2)).lived_by = Epoch(1);
         let bytes = bytes_of(&recorded);
         for length in 0..bytes.len() {
             assert_eq!(Recorded::take(&mut &bytes[..length]), None, "cut at {length}");

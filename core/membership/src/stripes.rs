@@ -1,21 +1,19 @@
-//! Which devices depend on each other: those that have units of one stripe. All but one of them must be there.
+//! Which devices depend on each other: those that have units of one stripe. All but one of them must be there. And what lies on each.
 
 use braid_base::{DeviceId, VolumeId, limits};
 use braid_layout::VolumeDescription;
 use std::collections::BTreeMap;
 
-/// The volumes that do without any one of their devices.
+/// Blocks of a disk are taken by so many.
+const CHUNK_BLOCKS: u64 = 16;
+
+/// All volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Stripes(BTreeMap<VolumeId, VolumeDescription>);
 
 impl Stripes {
     /// Takes in a volume, or the new description of one. False if there are too many.
     pub fn adopt(&mut self, volume: VolumeDescription) -> bool {
-        let redundant = volume.layout.redundancy_units() > 0;
-        if !redundant {
-            self.drop(volume.id);
-            return true;
-        }
         let room = self.0.len() < limits::OBJECTS_MAX || self.0.contains_key(&volume.id);
         if room {
             self.0.insert(volume.id, volume);
@@ -28,20 +26,40 @@ impl Stripes {
         self.0.remove(&volume);
     }
 
-    /// True if `device` has units of redundant volumes, and all devices that share a stripe with it are `present`.
-    pub fn can_do_without(&self, device: DeviceId, present: impl Fn(DeviceId) -> bool) -> bool {
-        let mut found = false;
-        for volume in self.0.values() {
-            let Some(position) = volume.devices.iter().position(|other| *other == device) else { continue };
-            found = true;
-            let needed = |(other, device): (usize, &DeviceId)| {
-                other == position || present(*device) || !volume.layout.share_a_stripe(position, other)
-            };
-            if !volume.devices.iter().enumerate().all(needed) {
-                return false;
-            }
+    /// True if `device` has units of redundant volumes.
+    pub fn is_protected(&self, device: DeviceId) -> bool {
+        self.of(device).any(|(volume, _)| volume.layout.redundancy_units() > 0)
+    }
+
+    /// The devices that share a stripe with `device` and are not `present`: without them, nobody can do without it.
+    pub fn needed_beside(&self, device: DeviceId, present: impl Fn(DeviceId) -> bool) -> Vec<DeviceId> {
+        let mut needed = Vec::new();
+        for (volume, position) in self.of(device).filter(|(volume, _)| volume.layout.redundancy_units() > 0) {
+            let others = volume.devices.iter().enumerate().filter(|(other, held)| {
+                *other != position && !present(**held) && volume.layout.share_a_stripe(position, *other)
+            });
+            needed.extend(others.map(|(_, device)| *device));
         }
-        found
+        needed.sort_unstable();
+        needed.dedup();
+        needed
+    }
+
+    /// A volume without redundancy that lies on `device`, too.
+    pub fn unprotected_on(&self, device: DeviceId) -> Option<VolumeId> {
+        let unprotected = |(volume, _): &(&VolumeDescription, usize)| volume.layout.redundancy_units() == 0;
+        self.of(device).find(unprotected).map(|(volume, _)| volume.id)
+    }
+
+    /// The room that a disk must have for what lies on `device`, in blocks: each component in whole chunks.
+    pub fn blocks_on(&self, device: DeviceId) -> u64 {
+        self.of(device).map(|(volume, _)| volume.component_blocks().next_multiple_of(CHUNK_BLOCKS)).sum()
+    }
+
+    /// The volumes that lie on a device, and where on their rings that is.
+    fn of(&self, device: DeviceId) -> impl Iterator<Item = (&VolumeDescription, usize)> {
+        let place = move |volume: &VolumeDescription| volume.devices.iter().position(|other| *other == device);
+        self.0.values().filter_map(move |volume| Some((volume, place(volume)?)))
     }
 }
 
@@ -62,24 +80,43 @@ mod tests {
         }
     }
 
+    fn can_do_without(stripes: &Stripes, device: DeviceId, present: impl Fn(DeviceId) -> bool) -> bool {
+        stripes.is_protected(device) && stripes.needed_beside(device, present).is_empty()
+    }
+
     #[test]
     fn a_device_can_be_missed_if_all_volumes_of_it_can_do_without() {
         let mut stripes = Stripes::default();
         let all = |_| true;
         let but = |gone: u16| move |device| device != DeviceId(gone);
         stripes.adopt(volume(1, Scheme::Raid0 { data: 3 }, &[0, 1, 2]));
-        assert!(!stripes.can_do_without(DeviceId(0), all), "nothing is gained");
+        assert!(!can_do_without(&stripes, DeviceId(0), all), "nothing is gained");
         // Two groups of three.
         stripes.adopt(volume(2, Scheme::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]));
-        assert!(stripes.can_do_without(DeviceId(0), all));
-        assert!(stripes.can_do_without(DeviceId(0), but(3)) && !stripes.can_do_without(DeviceId(0), but(2)));
-        assert!(stripes.can_do_without(DeviceId(0), but(0)), "it is not there itself");
+        assert!(can_do_without(&stripes, DeviceId(0), all));
+        assert!(can_do_without(&stripes, DeviceId(0), but(3)) && !can_do_without(&stripes, DeviceId(0), but(2)));
+        assert!(can_do_without(&stripes, DeviceId(0), but(0)), "it is not there itself");
         stripes.adopt(volume(3, Scheme::Raid1 { copies: 2 }, &[3, 0]));
-        assert!(!stripes.can_do_without(DeviceId(0), but(3)) && stripes.can_do_without(DeviceId(1), but(3)));
-        assert!(!stripes.can_do_without(DeviceId(6), all), "it has nothing");
+        assert!(!can_do_without(&stripes, DeviceId(0), but(3)) && can_do_without(&stripes, DeviceId(1), but(3)));
+        assert!(!can_do_without(&stripes, DeviceId(6), all), "it has nothing");
         stripes.drop(VolumeId(3));
-        assert!(stripes.can_do_without(DeviceId(0), but(3)));
+        assert!(can_do_without(&stripes, DeviceId(0), but(3)));
         stripes.adopt(volume(2, Scheme::Raid0 { data: 6 }, &[0, 1, 2, 3, 4, 5]));
-        assert!(!stripes.can_do_without(DeviceId(0), all), "its description is a new one");
+        assert!(!can_do_without(&stripes, DeviceId(0), all), "its description is a new one");
+    }
+
+    #[test]
+    fn what_lies_on_a_device_is_known() {
+        let mut stripes = Stripes::default();
+        // Of 256 blocks: 6 stripes on the first three, 86 blocks in 96; 256 on one and the other.
+        stripes.adopt(volume(1, Scheme::Raid5 { data: 3 }, &[0, 1, 2, 3]));
+        stripes.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[3, 4]));
+        assert_eq!([0, 3, 4, 5].map(|device| stripes.blocks_on(DeviceId(device))), [96, 96 + 256, 256, 0]);
+        assert_eq!(stripes.unprotected_on(DeviceId(3)), None);
+        stripes.adopt(volume(3, Scheme::Raid0 { data: 2 }, &[3, 5]));
+        assert_eq!(stripes.unprotected_on(DeviceId(3)), Some(VolumeId(3)));
+        assert!(!stripes.is_protected(DeviceId(5)) && stripes.is_protected(DeviceId(3)));
+        assert_eq!(stripes.needed_beside(DeviceId(3), |device| device == DeviceId(1)), [0, 2, 4].map(DeviceId));
+        assert_eq!(stripes.needed_beside(DeviceId(5), |_| false), []);
     }
 }

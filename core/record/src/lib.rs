@@ -40,6 +40,12 @@ pub trait Record: Clone + Default + PartialEq {
 
     /// Reads it; none if it makes no sense.
     fn take(from: &mut &[u8]) -> Option<Self>;
+
+    /// Reads one of an earlier format; none if that makes no sense.
+    fn take_older(format: u32, from: &mut &[u8]) -> Option<Self> {
+        let _ = format;
+        Self::take(from)
+    }
 }
 
 /// Why a record can't be used.
@@ -181,7 +187,8 @@ fn decode<R: Record>(slot: &[u8]) -> Result<(u64, R), RecordError> {
     let length = from.get_u32_le() as usize * WORD_BYTES;
     let sequence = from.get_u64_le();
     let mut body = from.get(..length).ok_or(RecordError::Damaged)?;
-    let record = R::take(&mut body).filter(|_| body.is_empty());
+    let record = if found < R::FORMAT { R::take_older(found, &mut body) } else { R::take(&mut body) };
+    let record = record.filter(|_| body.is_empty());
     Ok((sequence, record.ok_or(RecordError::Damaged)?))
 }
 

@@ -1,6 +1,6 @@
 //! What the device says to its store, and what the store says back.
 
-use braid_base::{ArrayId, BlockRange, Clock, DeviceId, Epoch, Membership, ObjectId, Stamp, TransactionId};
+use braid_base::{ArrayId, BlockRange, Clock, DeviceId, DiskId, Epoch, Membership, ObjectId, Stamp, TransactionId};
 use braid_wire::{Failure, Linkage, Piece};
 
 /// Whose store this is to be.
@@ -80,6 +80,8 @@ pub struct Recovered {
     pub stamps_reserved: Clock,
     /// The last one adopted, if any was.
     pub membership: Option<Membership>,
+    /// Which disk this is.
+    pub disk: DiskId,
 }
 
 /// What the store tells its device.

@@ -113,9 +113,10 @@ impl Serving {
         let objects = state.objects.iter().map(|object| Record::Object(object.clone()));
         let decided = state.decisions.values().map(|decision| Record::Decided(decision.clone()));
         let single = [Some(Record::Stamps(state.stamps_reserved)), state.membership_record()];
+        let extents = state.missed.records().chain(state.absent.records());
         let mut carried = VecDeque::new();
         let mut notes = Vec::new();
-        for record in single.into_iter().flatten().chain(objects).chain(decided).chain(state.missed.records()) {
+        for record in single.into_iter().flatten().chain(objects).chain(decided).chain(extents) {
             record.encode(&mut notes);
             if notes.len() >= CARRIED_BYTES {
                 carried.push_back(Carried::Notes(std::mem::take(&mut notes)));

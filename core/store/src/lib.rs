@@ -26,17 +26,21 @@
 //! | `journal`, `batch`, `record` | group commit and the ring; one write of it; what it says |
 //! | `state` | what the records amount to, live and in replay |
 //! | `missed` | what devices that are out have missed of it |
+//! | `absent` | what is not here yet of objects that others hold |
+//! | `extents` | runs of blocks, for both |
 //! | `objects`, `map`, `slots`, `block` | the parts of that, and their form on the disk |
 //! | `checkpoint` | making room in the journal |
 //! | `superblock`, `recovery` | where to begin, and how |
 //!
 //! `docs/disk-format.md` draws the format byte by byte.
 
+mod absent;
 mod api;
 mod batch;
 mod block;
 mod checkpoint;
 mod counters;
+mod extents;
 mod journal;
 mod map;
 mod missed;

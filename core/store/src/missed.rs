@@ -5,7 +5,8 @@
 //! bounded: where too many extents come together, close neighbours become one. So more may be brought to a device than it
 //! missed, and never less.
 
-use crate::record::{MISSED_PER_RECORD, Record, missed_len};
+use crate::extents::Extents;
+use crate::record::{MISSED_PER_RECORD, Record};
 use braid_base::{BlockRange, DeviceId, Epoch, Member, Membership, ObjectId, Standing};
 use braid_wire::Linkage;
 use std::collections::BTreeMap;
@@ -131,55 +132,6 @@ impl Missed {
     }
 }
 
-/// Runs of blocks, no two of which touch: the first block, and the one behind the last.
-#[derive(Debug, Default)]
-struct Extents {
-    runs: BTreeMap<u64, u64>,
-}
-
-impl Extents {
-    fn len(&self) -> usize {
-        self.runs.len()
-    }
-
-    fn journal_len(&self) -> u64 {
-        missed_len(self.len())
-    }
-
-    fn insert(&mut self, blocks: BlockRange) {
-        let (mut start, mut end) = (blocks.start, blocks.end());
-        while let Some((first, behind)) = self.runs.range(..=end).next_back().map(|(first, behind)| (*first, *behind)) {
-            if behind < start {
-                break;
-            }
-            self.runs.remove(&first);
-            (start, end) = (start.min(first), end.max(behind));
-        }
-        self.runs.insert(start, end);
-    }
-
-    /// Joins the closest neighbours, until `count` runs are left.
-    fn coarsen(&mut self, count: usize) {
-        let excess = self.len().saturating_sub(count.max(1));
-        let pairs = self.runs.iter().zip(self.runs.keys().skip(1));
-        let mut gaps: Vec<(u64, u64)> = pairs.map(|((_, behind), next)| (next - behind, *next)).collect();
-        if excess == 0 || gaps.is_empty() {
-            return;
-        }
-        gaps.select_nth_unstable(excess - 1);
-        for (gap, next) in &gaps[..excess] {
-            self.insert(BlockRange::new(next - gap, *gap));
-        }
-    }
-
-    fn from(&self, from: u64) -> impl Iterator<Item = BlockRange> {
-        let before = self.runs.range(..from).next_back().filter(|(_, behind)| **behind > from);
-        let cut = before.map(|(_, behind)| BlockRange::between(from, *behind));
-        let rest = self.runs.range(from..).map(|(first, behind)| BlockRange::between(*first, *behind));
-        cut.into_iter().chain(rest)
-    }
-}
-
 /// Sorts ranges, and joins those that touch or share blocks.
 pub(crate) fn merged(mut ranges: Vec<BlockRange>) -> Vec<BlockRange> {
     ranges.sort_unstable();
@@ -198,6 +150,7 @@ pub(crate) fn merged(mut ranges: Vec<BlockRange>) -> Vec<BlockRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::missed_len;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

@@ -19,6 +19,8 @@ pub(crate) enum Of {
     Data,
     /// Who wrote them.
     Header,
+    /// The content; of blocks that are damaged, that they are.
+    Salvage,
 }
 
 /// A read that waits for the disk.
@@ -109,6 +111,9 @@ impl Serving {
         match self.state.objects.get(object) {
             None => Err(Failure::NoSuchObject),
             Some(_) if !extents.iter().all(within) => Err(Failure::OutOfRange),
+            Some(_) if extents.iter().any(|extent| self.state.absent.has_any_of(object, *extent)) => {
+                Err(Failure::Absent)
+            }
             Some(_) => Ok(()),
         }
     }
@@ -128,11 +133,12 @@ impl Serving {
             let resident = residents.next_if(|((_, at), _)| *at == block).map(|(_, resident)| resident);
             let last = parts[own..].last_mut();
             if let Some(resident) = resident {
-                let data = resident.data.clone().ok_or(Failure::Lost { block })?;
                 let by = &resident.by;
-                let content = match of {
-                    Of::Data => Content::Data(data),
-                    Of::Header => Content::Header { transaction: by.transaction, linkage: by.linkage },
+                let content = match (of, resident.data.clone()) {
+                    (Of::Salvage, None) => Content::Lost,
+                    (_, None) => return Err(Failure::Lost { block }),
+                    (Of::Data | Of::Salvage, Some(data)) => Content::Data(data),
+                    (Of::Header, Some(_)) => Content::Header { transaction: by.transaction, linkage: by.linkage },
                 };
                 parts.push(ReadPart::Ready(Piece { range: BlockRange::new(block, 1), content }));
             } else if entry.blocks >> (block % CHUNK_BLOCKS) & 1 == 0 {
@@ -179,6 +185,9 @@ impl Serving {
         *found = match bytes.map(|bytes| strip(&bytes, object, blocks, of)) {
             Some(Ok(pieces)) => ReadPart::Arrived(pieces),
             Some(Err(failure)) => ReadPart::Failed(failure),
+            None if blocks.count == 1 && of == Of::Salvage => {
+                ReadPart::Arrived(vec![Piece { range: blocks, content: Content::Lost }])
+            }
             None if blocks.count == 1 => ReadPart::Failed(Failure::Lost { block: blocks.start }),
             None => ReadPart::Apart(places.start, one_by_one(blocks, places)),
         };
@@ -228,17 +237,21 @@ fn one_by_one(blocks: BlockRange, places: BlockRange) -> Vec<ReadPart> {
 /// The data of `blocks` without their headers, or the headers' linkage without the data; each verified.
 fn strip(bytes: &Bytes, object: ObjectId, blocks: BlockRange, of: Of) -> Result<Vec<Piece>, Failure> {
     let one = |(block, at): (u64, usize)| {
+        let range = BlockRange::new(block, 1);
         if !holds(&bytes[at..at + STRIDE], object, block) {
-            return Err(Failure::Lost { block });
+            return match of {
+                Of::Salvage => Ok(Piece { range, content: Content::Lost }),
+                Of::Data | Of::Header => Err(Failure::Lost { block }),
+            };
         }
         let content = match of {
-            Of::Data => Content::Data(bytes.slice(at..at + BLOCK_BYTES)),
+            Of::Data | Of::Salvage => Content::Data(bytes.slice(at..at + BLOCK_BYTES)),
             Of::Header => {
                 let (transaction, linkage) = source(&bytes[at..at + STRIDE]);
                 Content::Header { transaction, linkage }
             }
         };
-        Ok(Piece { range: BlockRange::new(block, 1), content })
+        Ok(Piece { range, content })
     };
     blocks.blocks().zip((0..).step_by(STRIDE)).map(one).collect()
 }

@@ -84,10 +84,10 @@ pub(crate) fn membership_len(membership: &Membership) -> u64 {
     (1 + 4 + 4 + 4 + MEMBER_MAX * membership.members.len() + 12 + 4 * (fence.except.len() + fence.also.len())) as u64
 }
 
-/// The most extents in one record of what was missed.
+/// The most extents in one record of what was missed, or is absent.
 pub(crate) const MISSED_PER_RECORD: usize = 512;
 
-/// The room of so many extents that were missed.
+/// The room of so many extents that were missed, or are absent.
 pub(crate) fn missed_len(extents: usize) -> u64 {
     (extents.div_ceil(MISSED_PER_RECORD) * (1 + 2 + 8 + 4) + 16 * extents) as u64
 }
@@ -130,10 +130,18 @@ pub(crate) enum Record {
         object: ObjectId,
         extents: Vec<BlockRange>,
     },
-    /// An object made just now: its map entries are to be emptied.
-    Created(ObjectRecord),
+    /// An object made just now: its map entries are to be emptied. So many of its first blocks are absent.
+    Created {
+        object: ObjectRecord,
+        absent: u64,
+    },
     /// An object carried along: its map entries are on the disk.
     Object(ObjectRecord),
+    /// What of an object is not here yet, carried along.
+    Absent {
+        object: ObjectId,
+        extents: Vec<BlockRange>,
+    },
     Removed(ObjectId),
     Reordered {
         object: ObjectId,
@@ -166,6 +174,8 @@ const REMOVED: u8 = 12;
 const REORDERED: u8 = 13;
 const MEMBERSHIP: u8 = 14;
 const MISSED: u8 = 15;
+const CREATED_ABSENT: u8 = 16;
+const ABSENT: u8 = 17;
 
 const STANDING_IN: u8 = 0;
 const STANDING_RETURNING: u8 = 1;
@@ -334,13 +344,18 @@ impl Record {
                 to.put_u8(MISSED);
                 to.put_u16_le(device.0);
                 to.put_u64_le(object.0);
-                to.put_u32_le(extents.len() as u32);
-                for extent in extents {
-                    to.put_u64_le(extent.start);
-                    to.put_u64_le(extent.count);
-                }
+                put_extents(to, extents);
             }
-            Record::Created(object) => put_object(to, CREATED, object),
+            Record::Absent { object, extents } => {
+                to.put_u8(ABSENT);
+                to.put_u64_le(object.0);
+                put_extents(to, extents);
+            }
+            Record::Created { object, absent: 0 } => put_object(to, CREATED, object),
+            Record::Created { object, absent } => {
+                put_object(to, CREATED_ABSENT, object);
+                to.put_u64_le(*absent);
+            }
             Record::Object(object) => put_object(to, OBJECT, object),
             Record::Removed(object) => {
                 to.put_u8(REMOVED);
@@ -356,8 +371,11 @@ impl Record {
 
     /// True for the kinds that a snapshot is made of.
     pub fn may_be_carried(&self) -> bool {
-        use Record::{Decided, Intent, Membership, Missed, Object, Stamps};
-        matches!(self, Stamps(_) | Membership { .. } | Object(_) | Decided(_) | Missed { .. } | Intent(_))
+        use Record::{Absent, Decided, Intent, Membership, Missed, Object, Stamps};
+        matches!(
+            self,
+            Stamps(_) | Membership { .. } | Object(_) | Decided(_) | Missed { .. } | Absent { .. } | Intent(_)
+        )
     }
 
     /// The next record of a batch's description.
@@ -385,11 +403,11 @@ impl Record {
             MISSED => Record::Missed {
                 device: DeviceId(from.try_get_u16_le()?),
                 object: ObjectId(from.try_get_u64_le()?),
-                extents: (0..from.try_get_u32_le()?)
-                    .map(|_| Ok(BlockRange::new(from.try_get_u64_le()?, from.try_get_u64_le()?)))
-                    .collect::<Result<_, Nonsense>>()?,
+                extents: take_extents(from)?,
             },
-            CREATED => Record::Created(take_object(from)?),
+            ABSENT => Record::Absent { object: ObjectId(from.try_get_u64_le()?), extents: take_extents(from)? },
+            CREATED => Record::Created { object: take_object(from)?, absent: 0 },
+            CREATED_ABSENT => Record::Created { object: take_object(from)?, absent: from.try_get_u64_le()? },
             OBJECT => Record::Object(take_object(from)?),
             REMOVED => Record::Removed(ObjectId(from.try_get_u64_le()?)),
             REORDERED => Record::Reordered { object: ObjectId(from.try_get_u64_le()?), ordering: take_ordering(from)? },
@@ -498,6 +516,22 @@ fn take_devices(from: &mut &[u8]) -> Result<Vec<DeviceId>, Nonsense> {
         return Err(Nonsense);
     }
     (0..count).map(|_| Ok(DeviceId(from.try_get_u16_le()?))).collect()
+}
+
+fn put_extents(to: &mut Vec<u8>, extents: &[BlockRange]) {
+    to.put_u32_le(extents.len() as u32);
+    for extent in extents {
+        to.put_u64_le(extent.start);
+        to.put_u64_le(extent.count);
+    }
+}
+
+fn take_extents(from: &mut &[u8]) -> Result<Vec<BlockRange>, Nonsense> {
+    let extent = |from: &mut &[u8]| {
+        let extent = BlockRange::new(from.try_get_u64_le()?, from.try_get_u64_le()?);
+        extent.start.checked_add(extent.count).map(|_| extent).ok_or(Nonsense)
+    };
+    (0..from.try_get_u32_le()?).map(|_| extent(from)).collect()
 }
 
 fn put_generations(to: &mut Vec<u8>, generations: &BTreeSet<Generation>) {
@@ -642,9 +676,11 @@ mod tests {
                 object: ObjectId(6),
                 extents: vec![BlockRange::new(3, 4), BlockRange::new(90, 1)],
             },
-            Record::Created(object.clone()),
+            Record::Created { object: object.clone(), absent: 0 },
+            Record::Created { object: object.clone(), absent: 50 },
             Record::Object(object),
             Record::Removed(ObjectId(6)),
+            Record::Absent { object: ObjectId(6), extents: vec![BlockRange::new(3, 4), BlockRange::new(90, 1)] },
         ]
     }
 
@@ -691,7 +727,7 @@ mod tests {
             let room = match record {
                 Record::Decided(decision) => decision.journal_len(),
                 Record::Membership { membership, .. } => membership_len(&membership),
-                Record::Missed { extents, .. } => missed_len(extents.len()),
+                Record::Missed { extents, .. } | Record::Absent { extents, .. } => missed_len(extents.len()),
                 Record::Object(object) => object.journal_len(),
                 _ => continue,
             };
@@ -702,7 +738,7 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_is_an_error_and_not_a_panic(
-            which in 0usize..14, at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(),
+            which in 0usize..16, at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(),
         ) {
             let mut description = Vec::new();
             records()[which].encode(&mut description);

@@ -1,6 +1,6 @@
 //! A store in service: what it knows, what it has in flight, and who hears of what.
 
-use crate::block::{CHUNK_BLOCKS, STRIDE, places_of};
+use crate::block::{CHUNK_BLOCKS, STRIDE, chunks, places_of};
 use crate::checkpoint::Checkpoint;
 use crate::counters::Counters;
 use crate::journal::{Flight, Journal};
@@ -178,14 +178,14 @@ impl Serving {
         }
     }
 
-    pub fn create_object(&mut self, ticket: u64, description: ObjectDescription) {
+    pub fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64) {
         let there = self.state.objects.get(description.object).map(|record| record.description);
         let result = match there {
             Some(there) if there == description => Ok(()),
             Some(_) => Err(Failure::ObjectExists),
             None => self.state.objects.place(description).map(|record| {
-                self.journal.note(&Record::Created(record.clone()));
-                assert!(self.state.create(record), "its place was free");
+                self.journal.note(&Record::Created { object: record.clone(), absent });
+                assert!(self.state.create(record, absent), "its place was free");
             }),
         };
         self.tell_when_durable(ticket, result);
@@ -248,6 +248,30 @@ impl Serving {
         let next = extents.get(limits::EXTENTS_MAX).map(|extent| extent.start).or(end);
         extents.truncate(limits::EXTENTS_MAX);
         (extents, next)
+    }
+
+    /// See [`Storage::absent`](crate::Storage::absent).
+    pub fn absent(&self, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>) {
+        some_of(self.state.absent.of(object, from))
+    }
+
+    /// See [`Storage::allocated`](crate::Storage::allocated).
+    pub fn allocated(&self, object: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>) {
+        let Some(record) = self.state.objects.get(object) else { return (Vec::new(), None) };
+        let range = range.intersection(BlockRange::new(0, record.description.blocks));
+        let mut chunks = chunks(range).map(|(chunk, _)| chunk).peekable();
+        // Neighbours together.
+        let runs = std::iter::from_fn(|| {
+            let holds = |chunk: &u32| self.state.chunk(object, *chunk).blocks != 0;
+            let first = chunks.find(holds)?;
+            let mut end = first + 1;
+            while chunks.next_if(|chunk| *chunk == end && holds(chunk)).is_some() {
+                end += 1;
+            }
+            let (first, end) = (u64::from(first) * CHUNK_BLOCKS, u64::from(end) * CHUNK_BLOCKS);
+            Some(BlockRange::between(first, end).intersection(range))
+        });
+        some_of(runs)
     }
 
     pub fn flush(&mut self, ticket: u64) {
@@ -393,6 +417,7 @@ impl Serving {
         let held = self.state.map.mapped() + self.slots.free();
         assert!(held <= self.slots.frontier(), "a slot is mapped or free, not both");
         assert!(self.slots.frontier() <= self.slots.total());
+        assert!(self.state.is_whole_if_in(), "what is in has nothing absent");
     }
 
     /// Asserts that every slot is accounted for, once. Takes as long as the device is large: for tests.
@@ -414,4 +439,10 @@ impl Serving {
         self.next_id += 1;
         self.next_id
     }
+}
+
+/// As many as an answer may name, and where to ask on.
+fn some_of(mut extents: impl Iterator<Item = BlockRange>) -> (Vec<BlockRange>, Option<u64>) {
+    let some = extents.by_ref().take(limits::EXTENTS_MAX).collect();
+    (some, extents.next().map(|extent| extent.start))
 }

@@ -6,6 +6,7 @@
 //! no harm, since every change since is replayed over it, in order; but in between, things may look odd (a block without
 //! a slot), so only the end result is checked.
 
+use crate::absent::Absent;
 use crate::block::{Attribution, CHUNK_BLOCKS, WHOLE_CHUNK, chunks};
 use crate::map::{ChunkMap, ENTRIES_PER_PAGE, Entry};
 use crate::missed::Missed;
@@ -13,7 +14,9 @@ use crate::objects::Objects;
 use crate::record::{Body, Decision, IntentRecord, ObjectRecord, Part, Record, membership_len};
 use crate::superblock::Geometry;
 use crate::{Recovered, RecoveredCommit, RecoveredIntent};
-use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, ObjectId, TransactionId};
+use braid_base::{
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, Generation, Membership, ObjectId, Standing, TransactionId,
+};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -23,6 +26,8 @@ const SPARE_MAX: u32 = 1024;
 
 /// Extents that others have missed may take this part of the journal in a snapshot.
 const MISSED_SHARE: u64 = 32;
+/// Extents that are absent may take this part.
+const ABSENT_SHARE: u64 = 64;
 
 /// A committed block that is not at home yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +59,8 @@ pub(crate) struct State {
     pub membership: Option<Membership>,
     /// What others have missed.
     pub missed: Missed,
+    /// What is not here yet of objects that others hold.
+    pub absent: Absent,
     own: DeviceId,
     /// The first epoch of this device's presence, if it has ever been out: the others have decided without it what was written
     /// before.
@@ -64,9 +71,14 @@ pub(crate) struct State {
     decision_bytes: u64,
 }
 
+/// Of so many slots, those that objects can't have.
+pub(crate) fn spare_slots(slots: u32) -> u32 {
+    (slots / 16).clamp(SPARE_MIN, SPARE_MAX)
+}
+
 impl State {
     pub fn new(geometry: &Geometry, own: DeviceId) -> State {
-        let spare = (geometry.slots / 16).clamp(SPARE_MIN, SPARE_MAX);
+        let spare = spare_slots(geometry.slots);
         State {
             objects: Objects::new(geometry.slots, u64::from(geometry.slots.saturating_sub(spare))),
             map: ChunkMap::new(geometry.map_pages),
@@ -76,6 +88,7 @@ impl State {
             stamps_reserved: Clock(0),
             membership: None,
             missed: Missed::new(geometry.journal_length / MISSED_SHARE),
+            absent: Absent::new(geometry.journal_length / ABSENT_SHARE),
             own,
             returned: Epoch(0),
             claims: BTreeMap::new(),
@@ -171,9 +184,10 @@ impl State {
         any
     }
 
-    /// Takes in a new object, all holes.
-    pub fn create(&mut self, record: ObjectRecord) -> bool {
+    /// Takes in a new object: so many blocks absent, then holes.
+    pub fn create(&mut self, record: ObjectRecord, absent: u64) -> bool {
         let extents = record.extents.clone();
+        let (object, blocks) = (record.description.object, record.description.blocks);
         if !self.objects.insert(record) {
             return false;
         }
@@ -185,6 +199,7 @@ impl State {
             let pages = ENTRIES_PER_PAGE as u32;
             (extent.start / pages..=(extent.start + extent.count - 1) / pages).for_each(|page| self.map.touch(page));
         }
+        self.absent.insert(object, BlockRange::new(0, absent.min(blocks)));
         true
     }
 
@@ -197,6 +212,7 @@ impl State {
         }
         let Some(record) = self.objects.remove(object) else { return false };
         self.missed.drop_of_object(object);
+        self.absent.drop_of_object(object);
         for index in record.extents.iter().flat_map(|extent| extent.start..extent.start + extent.count) {
             released.extend(self.map.get(index as usize).slot);
             self.map.set(index as usize, Entry::default());
@@ -301,6 +317,7 @@ impl State {
             }
         }
         for part in &intent.pieces {
+            self.absent.remove(intent.object, part.range);
             match &part.body {
                 Body::Hole => self.make_hole(intent.object, part.range, released),
                 Body::Slots(first) => self.swing(intent.object, part.range, *first, released),
@@ -422,8 +439,8 @@ impl State {
     /// Bytes that a snapshot of all this takes in the journal; a little more than the truth.
     pub fn snapshot_len(&self) -> u64 {
         let membership = self.membership.as_ref().map_or(0, membership_len);
-        let missed = self.missed.journal_room();
-        256 + self.objects.journal_len() + membership + missed + self.intent_bytes + self.decision_bytes
+        let extents = self.missed.journal_room() + self.absent.journal_room();
+        256 + self.objects.journal_len() + membership + extents + self.intent_bytes + self.decision_bytes
     }
 
     /// Bytes that the undecided intents take in a snapshot.
@@ -471,8 +488,11 @@ impl State {
             Record::Missed { device, object, extents } => {
                 extents.into_iter().for_each(|extent| self.missed.insert(device, object, extent));
             }
-            Record::Created(record) => {
-                self.create(record);
+            Record::Absent { object, extents } => {
+                extents.into_iter().for_each(|extent| self.absent.insert(object, extent));
+            }
+            Record::Created { object, absent } => {
+                self.create(object, absent);
             }
             // Taken in before replay, so that the map could be loaded; and a membership of a later snapshot comes too early: what was
             // decided before it may follow.
@@ -486,6 +506,12 @@ impl State {
         }
     }
 
+    /// True unless this device is in, and yet lacks something.
+    pub fn is_whole_if_in(&self) -> bool {
+        let own = self.membership.as_ref().and_then(|membership| membership.member(self.own));
+        self.absent.blocks() == 0 || own.is_none_or(|own| own.standing != Standing::In)
+    }
+
     /// True if, after replay, everything that holds anything has a slot.
     pub fn is_sound(&self) -> bool {
         let extents = self.objects.iter().flat_map(|object| &object.extents);
@@ -496,8 +522,8 @@ impl State {
         })
     }
 
-    /// What the device is told after recovery.
-    pub fn recovered(&self) -> Recovered {
+    /// What the device is told after recovery from this disk.
+    pub fn recovered(&self, disk: DiskId) -> Recovered {
         let ranges = |pieces: &[Part]| {
             let mut ranges: Vec<BlockRange> = Vec::new();
             for part in pieces {
@@ -526,6 +552,7 @@ impl State {
             object: decision.object,
         };
         Recovered {
+            disk,
             intents: self.intents.values().map(intent).collect(),
             commits: self.decisions.iter().map(commit).collect(),
             stamps_reserved: self.stamps_reserved,

@@ -26,6 +26,8 @@ pub trait Storage {
     fn objects(&self) -> Vec<ObjectDescription>;
     /// Reads the committed content of the blocks of `extents`. Event: `Read`.
     fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
+    /// Reads what is left of the content: of blocks that are damaged, that they are. Event: `Read`.
+    fn salvage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
     /// Reads who wrote the blocks last, and as part of what. Event: `Read`, with headers and holes.
     fn linkage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
     /// Which blocks hold anything.
@@ -43,8 +45,8 @@ pub trait Storage {
     fn forget(&mut self, transaction: TransactionId);
     /// No commit of `host` below `sequence` need be remembered any longer.
     fn settle(&mut self, host: Generation, sequence: u64);
-    /// Makes an object, all holes. Event: `Done`.
-    fn create_object(&mut self, ticket: u64, description: ObjectDescription, out: &mut Effects);
+    /// Makes an object: so many blocks absent until they are written, as others hold what belongs there; then holes. Event: `Done`.
+    fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects);
     /// Records another ordering for an object that exists. Event: `Done`.
     fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering, out: &mut Effects);
     /// Removes an object and what is undecided about it. Event: `Done`.
@@ -60,6 +62,11 @@ pub trait Storage {
     /// `from` on, ascending and apart, at most [`limits::EXTENTS_MAX`](braid_base::limits::EXTENTS_MAX) extents; and where to ask on
     /// if these were not all. It may be more than was written, never less.
     fn missed(&self, device: DeviceId, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>);
+    /// Which blocks of an object are absent: from block `from` on, ascending and apart, at most
+    /// [`limits::EXTENTS_MAX`](braid_base::limits::EXTENTS_MAX) extents; and where to ask on if these were not all.
+    fn absent(&self, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>);
+    /// Which of these blocks of an object may hold something, in whole chunks; told like what is absent.
+    fn allocated(&self, object: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>);
     /// Everything asked before is durable. Event: `Done`.
     fn flush(&mut self, ticket: u64, out: &mut Effects);
     /// Names and values of what it counted.

@@ -8,7 +8,7 @@ use crate::storage::Storage;
 use crate::superblock::{Geometry, PAGE, Superblock};
 use crate::{Intent, StoreConfig, StoreError, StoreEvent};
 use braid_base::{
-    AlignedBuffer, BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId,
+    AlignedBuffer, BlockRange, Clock, DeviceId, DiskId, Generation, Membership, Now, ObjectId, Time, TransactionId,
 };
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_wire::{ObjectDescription, Ordering, Piece};
@@ -38,14 +38,16 @@ enum Phase {
 
 impl Store {
     /// What to write, in any order, and then to sync, so that the device is an empty store. Its size decides the
-    /// journal's. `nonce` is drawn by the caller, and nobody who writes blocks may know it: see [`Superblock::nonce`].
-    pub fn format(config: &StoreConfig, nonce: u64) -> Result<Vec<(u64, Bytes)>, StoreError> {
-        Store::format_with(config, nonce, None)
+    /// journal's. `disk` and `nonce` are drawn by the caller, and nobody who writes blocks may know the latter: see
+    /// [`Superblock::nonce`].
+    pub fn format(config: &StoreConfig, disk: DiskId, nonce: u64) -> Result<Vec<(u64, Bytes)>, StoreError> {
+        Store::format_with(config, disk, nonce, None)
     }
 
     /// The same, with a journal of `journal` bytes.
     pub fn format_with(
         config: &StoreConfig,
+        disk: DiskId,
         nonce: u64,
         journal: Option<u64>,
     ) -> Result<Vec<(u64, Bytes)>, StoreError> {
@@ -58,6 +60,7 @@ impl Store {
             tail_offset: 0,
             tail_sequence: 1,
             nonce,
+            disk,
         };
         // The map needs no wiping: an object's pages are written before they are read. What an earlier store left in the
         // journal could be taken for ours.
@@ -137,7 +140,8 @@ impl Storage for Store {
             Phase::Recovering(recovery) => match recovery.on_disk_done(tag, result, out) {
                 Progress::Goes => {}
                 Progress::Ready(mut serving) => {
-                    self.events.push_back(StoreEvent::Ready(serving.state.recovered()));
+                    let recovered = serving.state.recovered(serving.superblock.disk);
+                    self.events.push_back(StoreEvent::Ready(recovered));
                     serving.advance(Some(now), out);
                     self.phase = Phase::Serving(serving);
                 }
@@ -178,6 +182,10 @@ impl Storage for Store {
         self.with(|serving| serving.read(ticket, object, extents, Of::Data, out));
     }
 
+    fn salvage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+        self.with(|serving| serving.read(ticket, object, extents, Of::Salvage, out));
+    }
+
     fn linkage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
         self.with(|serving| serving.read(ticket, object, extents, Of::Header, out));
     }
@@ -210,9 +218,9 @@ impl Storage for Store {
         self.with(|serving| serving.settle(host, sequence));
     }
 
-    fn create_object(&mut self, ticket: u64, description: ObjectDescription, out: &mut Effects) {
+    fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects) {
         self.with(|serving| {
-            serving.create_object(ticket, description);
+            serving.create_object(ticket, description, absent);
             serving.advance(None, out);
         });
     }
@@ -253,6 +261,14 @@ impl Storage for Store {
         self.serving().map_or((Vec::new(), None), |serving| serving.missed(device, object, from))
     }
 
+    fn absent(&self, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>) {
+        self.serving().map_or((Vec::new(), None), |serving| serving.absent(object, from))
+    }
+
+    fn allocated(&self, object: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>) {
+        self.serving().map_or((Vec::new(), None), |serving| serving.allocated(object, range))
+    }
+
     fn flush(&mut self, ticket: u64, out: &mut Effects) {
         self.with(|serving| {
             serving.flush(ticket);
@@ -269,6 +285,7 @@ impl Storage for Store {
                 ("intents_undecided", serving.state.intents.len() as u64),
                 ("commits_remembered", serving.state.decisions.len() as u64),
                 ("extents_missed", serving.state.missed.len() as u64),
+                ("blocks_absent", serving.state.absent.blocks()),
                 ("blocks_in_journal", serving.state.resident.len() as u64),
                 ("writes_waiting", serving.queue.len() as u64),
                 ("slots", u64::from(slots.total())),

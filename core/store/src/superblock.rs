@@ -1,15 +1,18 @@
 //! The superblock: whose device this is, where its parts lie, and where recovery begins. Two copies, written one after
 //! the other; what they free is used only when both are written, so either of them is good enough to start from.
 
-use crate::block::{SECTOR, SLOT_BYTES};
+use crate::block::{CHUNK_BLOCKS, SECTOR, SLOT_BYTES};
 use crate::map::ENTRIES_PER_PAGE;
+use crate::state::spare_slots;
 use crate::{StoreConfig, StoreError};
 use braid_base::checksum::crc32c;
-use braid_base::{AlignedBuffer, ArrayId, DeviceId};
+use braid_base::{AlignedBuffer, ArrayId, DeviceId, DiskId};
 use bytes::{Buf, BufMut, Bytes};
 
 /// The format that this release writes. A device of a newer one is refused, never guessed at.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
+/// The oldest one that it reads.
+const OLDEST: u32 = 2;
 /// Bytes of a copy of the superblock, of a map page, and what all parts are aligned to.
 pub(crate) const PAGE: usize = 4096;
 /// The least that a device can have.
@@ -61,6 +64,8 @@ pub struct Superblock {
     /// Drawn when the device was made, and told to nobody: part of every batch's seal, so that no content of a block can pass
     /// for a batch.
     pub nonce: u64,
+    /// Which disk this is: drawn when the device was made, too, but no secret. Zero if it was made before disks had names.
+    pub disk: DiskId,
 }
 
 impl Geometry {
@@ -84,6 +89,12 @@ impl Geometry {
             data_offset,
             slots: u32::try_from(slots).unwrap_or(u32::MAX - 1).min(u32::MAX - 1),
         })
+    }
+
+    /// Blocks that objects may have together on a new device of `size` bytes.
+    pub fn room(size: u64) -> Result<u64, StoreError> {
+        let slots = Geometry::new(size, None)?.slots;
+        Ok(u64::from(slots.saturating_sub(spare_slots(slots))) * CHUNK_BLOCKS)
     }
 
     /// Where a page of the chunk map is, in either copy.
@@ -132,7 +143,7 @@ impl Superblock {
         if found > FORMAT {
             return Err(StoreError::NewerFormat { found, known: FORMAT });
         }
-        if found < FORMAT {
+        if found < OLDEST {
             return Err(StoreError::OlderFormat { found, known: FORMAT });
         }
         let device = DeviceId(from.get_u16_le());
@@ -155,6 +166,7 @@ impl Superblock {
             tail_offset: from.get_u64_le(),
             tail_sequence: from.get_u64_le(),
             nonce: from.get_u64_le(),
+            disk: DiskId(from.get_u64_le()),
         };
         let in_journal = superblock.tail_offset < superblock.geometry.journal_length
             && superblock.tail_offset.is_multiple_of(SECTOR as u64);
@@ -184,6 +196,7 @@ impl Superblock {
         to.put_u64_le(self.tail_offset);
         to.put_u64_le(self.tail_sequence);
         to.put_u64_le(self.nonce);
+        to.put_u64_le(self.disk.0);
         let checksum = crc32c(&page[..CHECKSUM_AT]);
         page[CHECKSUM_AT..SECTOR].copy_from_slice(&checksum.to_le_bytes());
         page.freeze()
@@ -217,6 +230,7 @@ mod tests {
             tail_offset: 512,
             tail_sequence: 40,
             nonce: 5,
+            disk: DiskId(6),
         }
     }
 
@@ -237,7 +251,7 @@ mod tests {
         let seal = |nonce| crate::batch::seal_of(&Superblock { nonce, ..superblock(1) });
         assert_ne!(seal(5), seal(6), "else whoever writes blocks could forge a batch");
         let read = Superblock::read(&[superblock(1).encode(), superblock(1).encode()].concat());
-        assert_eq!(read.map(|superblock| superblock.nonce), Ok(5));
+        assert_eq!(read.map(|superblock| (superblock.nonce, superblock.disk)), Ok((5, DiskId(6))));
     }
 
     #[test]

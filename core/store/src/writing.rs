@@ -182,10 +182,14 @@ impl Serving {
         let mut needs = Needs { length: intent.journal_len(), length_inline: 0, ..Needs::default() };
         let mut homed = None;
         for part in &intent.pieces {
-            let Body::Inline(_) = part.body else { continue };
+            let brings_data = match part.body {
+                Body::Inline(_) => true,
+                Body::Lost => false,
+                Body::Hole | Body::Slots(_) => continue,
+            };
             for (chunk, mask) in chunks(part.range) {
                 let slot = self.state.chunk(intent.object, chunk).slot;
-                if mask == WHOLE_CHUNK {
+                if mask == WHOLE_CHUNK && brings_data {
                     needs.new += u32::from(slot.is_none());
                     needs.over += u32::from(slot.is_some());
                     // Its payload, for a part of its own.
@@ -260,7 +264,11 @@ impl Serving {
         for part in &intent.pieces {
             match &part.body {
                 Body::Inline(data) => self.split(part.range, data, in_slots, &mut entered, &mut writes),
-                _ => entered.pieces.push(part.clone()),
+                Body::Lost => {
+                    chunks(part.range).for_each(|(chunk, _)| self.find_home(chunk, &mut entered));
+                    entered.pieces.push(part.clone());
+                }
+                Body::Hole | Body::Slots(_) => entered.pieces.push(part.clone()),
             }
         }
         self.state.claim(&entered);
@@ -303,11 +311,7 @@ impl Serving {
         for (chunk, mask) in chunks(range) {
             let slot = self.state.chunk(entered.object, chunk).slot;
             if mask != WHOLE_CHUNK {
-                if slot.is_none() && entered.homes.last().is_none_or(|home| home.chunk != chunk) {
-                    let claimed = self.state.claimed_slot(entered.object, chunk);
-                    let slot = claimed.unwrap_or_else(|| self.slots.take());
-                    entered.homes.push(Home { chunk, slot });
-                }
+                self.find_home(chunk, entered);
                 continue;
             }
             if slot.is_some() && !in_slots {
@@ -338,6 +342,16 @@ impl Serving {
             }
         }
         flush(entered, inline, range.end());
+    }
+
+    /// Sets a slot aside for a chunk that has none, unless that was done.
+    fn find_home(&mut self, chunk: u32, entered: &mut IntentRecord) {
+        let slot = self.state.chunk(entered.object, chunk).slot;
+        if slot.is_none() && entered.homes.last().is_none_or(|home| home.chunk != chunk) {
+            let claimed = self.state.claimed_slot(entered.object, chunk);
+            let slot = claimed.unwrap_or_else(|| self.slots.take());
+            entered.homes.push(Home { chunk, slot });
+        }
     }
 
     pub fn on_data_written(&mut self, preparing: u64, done: Result<(), DiskError>) {
@@ -389,6 +403,7 @@ fn part_of(piece: Piece) -> Result<Part, Failure> {
     let Piece { range, content } = piece;
     let body = match content {
         Content::Hole => Body::Hole,
+        Content::Lost => Body::Lost,
         Content::Data(data) if data.len() as u64 == range.count.saturating_mul(BLOCK_BYTES as u64) => {
             Body::Inline(data)
         }

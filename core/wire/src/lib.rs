@@ -7,10 +7,12 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
+//! | 4 | disks have names, by which the monitor knows which one fills a slot; operators have devices failed, replaced and readmitted; objects can be made absent, and devices say what of them still is |
 //! | 3 | a monitor decides who is in: hosts are fenced through it and no more at each device, devices tell what others missed, objects say whether they are redundant; lock servers have no epochs |
 //! | 2 | requests name the ordering that they assume, answers say whether somebody was in the way, devices change orderings; lock servers: the locking orderings |
 //! | 1 | the first: timestamp ordering with implied atomicity over blocks |
 
+pub mod administration;
 mod codec;
 pub mod frame;
 #[doc(hidden)]
@@ -20,6 +22,7 @@ pub mod message;
 mod message_codec;
 pub mod monitoring;
 
+pub use administration::*;
 pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
 pub use locking::*;
 pub use message::*;

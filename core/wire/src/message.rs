@@ -157,6 +157,8 @@ pub enum Want {
     Allocation,
     /// Only who wrote the blocks last, and as part of what ([`Content::Header`]); of what was given back, a hole.
     Linkage,
+    /// The content as far as it is there; of blocks that are damaged, that they are ([`Content::Lost`]).
+    Salvage,
 }
 
 /// Whether a devwrite waits for its siblings.
@@ -223,6 +225,8 @@ pub enum Content {
     },
     /// These bytes: a block's worth for each block.
     Data(Bytes),
+    /// It was lost: in answer to a read that wants what is left; and in a write, of what nothing can restore.
+    Lost,
 }
 
 /// Requests that concern the device as a whole.
@@ -241,6 +245,8 @@ pub enum Task {
         redundant: bool,
         /// What becomes of hostwrites that are cut short.
         atomicity: Atomicity,
+        /// So many of its first blocks are absent until they are written, since others hold what belongs there; the rest are holes.
+        absent: u64,
     },
     /// Orders the object's requests otherwise from now on, unless transactions on it are under way. Again the same, it changes
     /// nothing.
@@ -270,6 +276,20 @@ pub enum Task {
     },
     /// What the device has done and holds.
     Inspect,
+    /// Which blocks of an object are absent. Answered by [`Managed::Extents`].
+    ListAbsent {
+        /// Of which object.
+        object: ObjectId,
+        /// From this block of it on.
+        from: u64,
+    },
+    /// Which blocks of an object may hold something, in whole chunks. Answered by [`Managed::Extents`].
+    ListAllocated {
+        /// Of which object.
+        object: ObjectId,
+        /// Among these of its blocks.
+        range: BlockRange,
+    },
 }
 
 /// How the requests to an object are kept apart.
@@ -626,6 +646,13 @@ pub enum Managed {
     Inspected(Inspection),
     /// Blocks of the volume, ascending, that were written while a device was out; some of them it may have nothing to do with.
     Missed {
+        /// Some of them.
+        extents: Vec<BlockRange>,
+        /// Ask again from this block on; none if these were the last.
+        next: Option<u64>,
+    },
+    /// Blocks of the object, ascending.
+    Extents {
         /// Some of them.
         extents: Vec<BlockRange>,
         /// Ask again from this block on; none if these were the last.

@@ -1,6 +1,7 @@
 //! The form of each message on the wire: its fields in the order of their declaration; an enum is a byte for the
 //! choice, then that choice's fields.
 
+use crate::administration::*;
 use crate::codec::{Reader, Wire, Writer};
 use crate::frame::WireError;
 use crate::locking::*;
@@ -8,8 +9,8 @@ use crate::message::*;
 use crate::monitoring::*;
 use braid_base::limits;
 use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, Membership, ObjectId, Stamp,
-    Standing, Time, TransactionId,
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, Membership, ObjectId,
+    Stamp, Standing, Time, TransactionId, VolumeId,
 };
 use std::collections::BTreeSet;
 
@@ -81,7 +82,7 @@ macro_rules! wire_list {
     )*};
 }
 
-wire_newtype!(DeviceId, Generation, ObjectId, Epoch, Clock, Time);
+wire_newtype!(DeviceId, DiskId, Generation, ObjectId, VolumeId, Epoch, Clock, Time);
 wire_struct!(Stamp { clock, host });
 wire_struct!(Linkage { first, last });
 wire_struct!(Orphan { transaction, stamp, participants });
@@ -96,6 +97,8 @@ wire_struct!(LockExtent { position, range, mode });
 wire_struct!(MonitorRequest { epoch, command });
 wire_struct!(MonitorAnswer { membership, away, reply });
 wire_struct!(Member { device, standing, since });
+wire_struct!(HealingProgress { done, left, lost });
+wire_struct!(Pace { bytes_per_second, paused });
 
 wire_list! {
     u64, limits::COMMITS_PER_REQUEST_MAX;
@@ -112,7 +115,7 @@ wire_list! {
 }
 
 wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer), 5 => MonitorRequest(request), 6 => MonitorAnswer(answer) });
-wire_enum!(Want { 1 => Data, 2 => Allocation, 3 => Linkage });
+wire_enum!(Want { 1 => Data, 2 => Allocation, 3 => Linkage, 4 => Salvage });
 wire_enum!(WriteMode { 1 => Intent, 2 => Immediate });
 wire_enum!(Outcome { 1 => Commit, 2 => Abort, 3 => Torn });
 wire_enum!(Atomicity { 1 => Implied, 2 => Consistent });
@@ -121,7 +124,13 @@ wire_enum!(Ordering { 1 => Timestamp, 2 => None, 3 => ServerLock, 4 => CallbackL
 wire_enum!(Step { 1 => Read, 2 => Prewrite, 3 => Write });
 wire_enum!(Vote { 1 => Prepared, 2 => Committed, 3 => NeverPrepared, 4 => TooFarAhead { clock } });
 wire_enum!(Rejection { 1 => Fenced, 2 => WrongEpoch { current }, 3 => TooManyHosts });
-wire_enum!(Managed { 1 => Done, 2 => Objects(objects), 3 => Inspected(inspection), 4 => Missed { extents, next } });
+wire_enum!(Managed {
+    1 => Done,
+    2 => Objects(objects),
+    3 => Inspected(inspection),
+    4 => Missed { extents, next },
+    5 => Extents { extents, next },
+});
 wire_enum!(Refusal {
     1 => TooLate { seen },
     2 => TooFarAhead { clock },
@@ -144,7 +153,7 @@ wire_enum!(Failure {
     11 => Absent,
 });
 wire_enum!(Task {
-    1 => CreateObject { object, blocks, ordering, redundant, atomicity },
+    1 => CreateObject { object, blocks, ordering, redundant, atomicity, absent },
     2 => RemoveObject { object },
     3 => ListObjects,
     4 => Flush,
@@ -152,6 +161,8 @@ wire_enum!(Task {
     6 => Inspect,
     7 => SetOrdering { object, ordering },
     8 => ListMissed { device, object, from },
+    9 => ListAbsent { object, from },
+    10 => ListAllocated { object, range },
 });
 wire_enum!(Command {
     1 => Heartbeat,
@@ -195,11 +206,39 @@ wire_enum!(LockReply {
     6 => Rejected { rejection },
 });
 wire_enum!(MonitorCommand {
-    1 => Renew { sent, silent },
+    1 => Renew { sent, silent, disk },
     2 => Fence { ticket, below, except, also },
     3 => CaughtUp { device, since },
+    4 => Healing { device, progress },
+    5 => Administer { ticket, request },
 });
-wire_enum!(MonitorReply { 1 => Lease { sent }, 2 => Fenced { ticket }, 3 => Changed });
+wire_enum!(MonitorReply {
+    1 => Lease { sent, pace },
+    2 => Fenced { ticket },
+    3 => Changed,
+    4 => Unwelcome(why),
+    5 => Administered { ticket, result },
+});
+wire_enum!(Administration {
+    1 => Fail { device },
+    2 => Readmit { device },
+    3 => Replace { device, disk, blocks, lose },
+    4 => AddSpare { disk, blocks },
+    5 => RemoveSpare { disk },
+    6 => Pace(pace),
+});
+wire_enum!(Objection {
+    1 => NoSuchDevice,
+    2 => NeedsOthers { others },
+    3 => NothingGained,
+    4 => DiskInUse { device },
+    5 => TooSmall { blocks, needed },
+    6 => WouldLose { volume },
+    7 => TooManySpares,
+    8 => NoSuchSpare,
+    9 => TooManyChanges,
+});
+wire_enum!(Unwelcome { 1 => OtherDisk { expected }, 2 => Used { epoch } });
 wire_enum!(Standing { 1 => In, 2 => Returning { helper }, 3 => Out });
 wire_enum!(LockRefusal { 1 => Timeout, 2 => Busy, 3 => Malformed });
 
@@ -299,6 +338,7 @@ impl Wire for Piece {
                 transaction.put(to);
                 linkage.put(to);
             }
+            Content::Lost => 5u8.put(to),
         }
     }
     /// Data must be a block's worth for each block.
@@ -309,6 +349,7 @@ impl Wire for Piece {
             2 => Content::Present,
             3 => Content::Data(from.take_payload()?),
             4 => Content::Header { transaction: Wire::take(from)?, linkage: Wire::take(from)? },
+            5 => Content::Lost,
             _ => return Err(WireError::BadValue { what: "content" }),
         };
         match &content {
@@ -336,6 +377,25 @@ impl Wire for Result<Managed, Failure> {
     fn take(from: &mut Reader) -> Result<Self, WireError> {
         match u8::take(from)? {
             1 => Ok(Ok(Wire::take(from)?)),
+            2 => Ok(Err(Wire::take(from)?)),
+            _ => Err(WireError::BadValue { what: "result" }),
+        }
+    }
+}
+
+impl Wire for Result<(), Objection> {
+    fn put(&self, to: &mut Writer) {
+        match self {
+            Ok(()) => 1u8.put(to),
+            Err(objection) => {
+                2u8.put(to);
+                objection.put(to);
+            }
+        }
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        match u8::take(from)? {
+            1 => Ok(Ok(())),
             2 => Ok(Err(Wire::take(from)?)),
             _ => Err(WireError::BadValue { what: "result" }),
         }

@@ -14,7 +14,8 @@
 //! A device serves until a lease's length after it *sent* what was answered, by its own clock. The monitor counts from when it
 //! answered, and longer; so a device that is taken out serves no more.
 
-use braid_base::{DeviceId, Epoch, Generation, Membership, Time};
+use crate::administration::{Administration, Objection, Pace, Unwelcome};
+use braid_base::{DeviceId, DiskId, Epoch, Generation, Membership, Time};
 
 /// To the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub enum MonitorCommand {
         /// Of a host: devices that do not answer it. Of a device: itself, if it is of no use, since it hears nothing of the monitor, or can't
         /// write what it is to be brought. It gets no lease then.
         silent: Vec<DeviceId>,
+        /// Of a device: the disk that it has.
+        disk: Option<DiskId>,
     },
     /// Hosts are to be kept out: answered by [`MonitorReply::Fenced`], once no device serves them any more.
     Fence {
@@ -54,6 +57,31 @@ pub enum MonitorCommand {
         /// The epoch in which it came back.
         since: Epoch,
     },
+    /// How far a helper is: said with its renewals.
+    Healing {
+        /// Which device it helps.
+        device: DeviceId,
+        /// How far that is.
+        progress: HealingProgress,
+    },
+    /// An operator wants something changed: answered by [`MonitorReply::Administered`].
+    Administer {
+        /// Names the request; the answer carries it.
+        ticket: u64,
+        /// What.
+        request: Administration,
+    },
+}
+
+/// How far a returning device is, in blocks of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct HealingProgress {
+    /// Blocks that this helper has brought it.
+    pub done: u64,
+    /// Blocks that it still lacks, as far as that is known.
+    pub left: u64,
+    /// Blocks that can't be restored: too much of their rows is lost.
+    pub lost: u64,
 }
 
 /// From the monitor.
@@ -74,6 +102,8 @@ pub enum MonitorReply {
     Lease {
         /// When the asker sent its request, by its own clock.
         sent: Time,
+        /// How fast hosts are to bring devices what these lack.
+        pace: Pace,
     },
     /// Hosts are kept out: no device serves them any more, and none ever will.
     Fenced {
@@ -82,4 +112,13 @@ pub enum MonitorReply {
     },
     /// Unasked: something has changed.
     Changed,
+    /// To a device: it gets no lease, and never will as it is.
+    Unwelcome(Unwelcome),
+    /// To an operator's request: it is durable, or refused.
+    Administered {
+        /// Which request.
+        ticket: u64,
+        /// Why not.
+        result: Result<(), Objection>,
+    },
 }

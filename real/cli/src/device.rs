@@ -4,7 +4,7 @@ use crate::daemon::{self, MonitorAt, Stage};
 use crate::failure::Failure;
 use crate::observed::ObservedDevice;
 use braid_base::limits::Settings;
-use braid_base::{ArrayId, BlockRange, DeviceId, NodeId, ObjectId};
+use braid_base::{ArrayId, BlockRange, DeviceId, DiskId, NodeId, ObjectId};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{DiskCommand, DiskResult, Effects};
 use braid_shell::{Address, Counters, Disk, DiskOpenError, DiskOptions, EngineChoice, Node, blocking, run_server};
@@ -37,7 +37,8 @@ pub struct Expected {
 pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<(), Failure> {
     // The store knows what is too small before there is a file.
     let (nonce, _) = Uuid::new_v4().as_u64_pair();
-    let parts = Store::format(config, nonce)?;
+    let (disk, _) = Uuid::new_v4().as_u64_pair();
+    let parts = Store::format(config, DiskId(disk), nonce)?;
     if path.exists() && !overwrite {
         return Err(Failure::failed("file-exists", format!("{} is there already", path.display()))
             .hint("name another file, or say --overwrite if its content may go"));

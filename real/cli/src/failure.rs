@@ -175,6 +175,7 @@ impl From<HostError> for Failure {
             }
             HostError::Unavailable { .. } => Failure::unreachable("volume-unavailable", message)
                 .hint("`braid status` shows which devices are out, and why; nothing is lost"),
+            HostError::Objection(_) => Failure::failed("objection", message),
             HostError::Fenced => Failure::failed("fenced", message),
             HostError::Rejected { .. } => Failure::failed("rejected", message),
             HostError::ClockApart { .. } => Failure::failed("clock-apart", message),

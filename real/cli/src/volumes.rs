@@ -362,6 +362,7 @@ async fn create_components(client: &HostClient, volume: &VolumeDescription) -> R
         ordering: volume.ordering,
         redundant: volume.layout.redundancy_units() > 0,
         atomicity: volume.atomicity,
+        absent: 0,
     })
     .await
 }

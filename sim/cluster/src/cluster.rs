@@ -10,8 +10,8 @@ use crate::standing::{Absences, Seen};
 use crate::surveyor::Surveyor;
 use crate::workload::Wish;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Generation, LockServerId, Membership, NodeId, Rng, Standing, Time,
-    VolumeId,
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, Generation, LockServerId, Membership, NodeId, Rng, Standing,
+    Time, VolumeId,
 };
 use braid_check::{Cells, Client, History, OperationId, Run, Tag, Verdict, check_stripe, reconstruct};
 use braid_device::{Device, DeviceConfig, Service};
@@ -20,7 +20,7 @@ use braid_layout::{Place, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_membership::{Monitor, MonitorConfig};
-use braid_store::{Store, StoreConfig};
+use braid_store::{Geometry, Store, StoreConfig};
 use braid_wire::{Atomicity, Ordering, Task};
 use braid_world::{Disk, DiskOptions, Happening, LocalClock, Trace, World};
 use std::collections::BTreeMap;
@@ -82,8 +82,13 @@ pub struct Cluster {
     answered: BTreeMap<OpId, HostOutcome>,
     next_generation: u32,
     next_op: u64,
+    next_disk: u64,
+    /// The disk that each device has.
+    disks: BTreeMap<DeviceId, DiskId>,
     next_tag: u64,
     rng: Rng,
+    /// A disk is being replaced, or may be yet: nothing may be damaged meanwhile.
+    pub(crate) replacing: bool,
     /// What the checks remember of who was in.
     pub(crate) seen: Seen,
     /// When devices were missed.
@@ -114,8 +119,11 @@ impl Cluster {
             answered: BTreeMap::new(),
             next_generation: 1,
             next_op: 1,
+            next_disk: 0,
+            disks: BTreeMap::new(),
             next_tag: 1,
             rng,
+            replacing: false,
             seen: Seen::default(),
             missed: Absences::default(),
         };
@@ -132,7 +140,7 @@ impl Cluster {
             let (object, blocks) = (VOLUME.object(), cluster.volume.component_blocks());
             let (ordering, redundant) = (cluster.options.ordering, layout.redundancy_units() > 0);
             let atomicity = cluster.options.atomicity;
-            let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity };
+            let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent: 0 };
             let asked = cluster.ask(first, HostRequest::Manage { device, task });
             cluster.finish(asked).expect("an empty device takes an object");
         }
@@ -206,6 +214,49 @@ impl Cluster {
     pub fn restart_device(&mut self, device: DeviceId) {
         let machine = self.new_device(device);
         self.world.start(NodeId::Device(device), machine);
+    }
+
+    /// Another disk, which is empty, is put into a device that is down.
+    pub fn swap_disk(&mut self, device: DeviceId, disk: DiskId) {
+        assert!(self.world.machine(NodeId::Device(device)).is_none(), "it is down");
+        let fresh = self.empty_disk(device, disk);
+        *self.world.disk_mut(NodeId::Device(device)).expect("devices have disks") = fresh;
+    }
+
+    /// The disk that a device has.
+    pub fn disk_of(&self, device: DeviceId) -> DiskId {
+        self.disks[&device]
+    }
+
+    /// Devices whose slots wait for another disk than the one that they have, as the monitor has on record.
+    pub fn awaited_disks(&self) -> Vec<(DeviceId, DiskId)> {
+        let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return Vec::new() };
+        let awaited = monitor.slots().filter_map(|slot| Some((slot.device, slot.awaits?)));
+        awaited.filter(|(device, disk)| self.disks.get(device) != Some(disk)).collect()
+    }
+
+    /// True if a disk is about to be replaced, or is being waited for.
+    pub(crate) fn is_any_disk_changing(&self) -> bool {
+        let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return false };
+        monitor.slots().any(|slot| slot.leaves_to.is_some() || slot.awaits.is_some())
+    }
+
+    /// True if a device is in, and has this disk.
+    pub(crate) fn is_whole_with(&self, device: DeviceId, disk: DiskId) -> bool {
+        let is_in =
+            |membership: &Membership| membership.member(device).is_some_and(|member| member.standing == Standing::In);
+        self.disks.get(&device) == Some(&disk) && self.membership().is_some_and(is_in)
+    }
+
+    /// A name that no disk has had.
+    pub fn new_disk(&mut self) -> DiskId {
+        self.next_disk += 1;
+        DiskId(self.next_disk)
+    }
+
+    /// Blocks that objects may have on a device's disk.
+    pub fn disk_blocks(&self) -> u64 {
+        Geometry::room(self.options.device_bytes).expect("devices are large enough")
     }
 
     /// Starts a lock server that is down, with what its disk holds.
@@ -611,16 +662,19 @@ impl Cluster {
     }
 
     fn add_device(&mut self, device: DeviceId) {
-        let disk = self.empty_disk(device);
+        let disk = self.new_disk();
+        let disk = self.empty_disk(device, disk);
         let machine = self.new_device(device);
         let clock = self.clock();
         self.world.add(NodeId::Device(device), machine, Some(disk), clock);
     }
 
-    /// A disk for a device, as it is before the device's first start.
-    pub fn empty_disk(&mut self, device: DeviceId) -> Disk {
+    /// A disk for a device, of this name, as it is before the device's first start.
+    pub fn empty_disk(&mut self, device: DeviceId, disk: DiskId) -> Disk {
+        self.disks.insert(device, disk);
         let config = self.store_config(device);
-        let fresh = Store::format_with(&config, 77, self.options.journal_bytes).expect("devices are large enough");
+        let fresh =
+            Store::format_with(&config, disk, 77, self.options.journal_bytes).expect("devices are large enough");
         let superblock = fresh.iter().find(|(offset, _)| *offset == 0).expect("a device begins with its superblock");
         let space = self.options.chunks.map(|chunks| damage::space_for(&superblock.1, chunks));
         let mut disk = Disk::new(DiskOptions { space, ..DiskOptions::default() }, self.rng.fork());

@@ -20,8 +20,35 @@ const STRIDE: u64 = BLOCK_BYTES as u64 + SECTOR;
 type Row = (u64, u64);
 
 impl Cluster {
-    /// Blocks at home, of rows in which nothing is damaged, while everybody is there: if one of them is, the others make up for it.
-    pub(crate) fn places_that_may_be_damaged(&self) -> Vec<Damageable> {
+    /// A block of the volume's component on a device rots, wherever it is at home. False if it is not.
+    pub fn rot(&mut self, device: DeviceId, block: u64) -> bool {
+        let (node, object) = (NodeId::Device(device), self.volume().id.object().0);
+        let homes = homes(self.world.disk(node).expect("devices have disks"), object);
+        let places: Vec<_> = homes.into_iter().filter(|(held, _)| *held == block).map(|(_, bytes)| bytes).collect();
+        let disk = self.world.disk_mut(node).expect("just seen");
+        for bytes in &places {
+            // Not in the header, some of which says nothing.
+            disk.rot(bytes.start..bytes.start + BLOCK_BYTES as u64);
+        }
+        !places.is_empty()
+    }
+
+    /// Devices whose disks the array can do without: while everybody is there, and nothing is damaged; one after the other.
+    pub(crate) fn devices_that_may_be_replaced(&self) -> Vec<NodeId> {
+        if self.replacing || !self.is_everybody_there() {
+            return Vec::new();
+        }
+        let object = self.volume().id.object().0;
+        let is_hurt = |device: &DeviceId| {
+            let disk = self.world.disk(NodeId::Device(*device)).expect("devices have disks");
+            homes(disk, object).into_iter().any(|(_, bytes)| disk.is_hurt(bytes))
+        };
+        let devices = self.devices();
+        if devices.iter().any(is_hurt) { Vec::new() } else { devices.into_iter().map(NodeId::Device).collect() }
+    }
+
+    /// True if all devices are in and serve, and volumes have redundancy.
+    fn is_everybody_there(&self) -> bool {
         let serves = |device: &DeviceId| match self.world.machine(NodeId::Device(*device)) {
             Some(Role::Device(machine)) => *machine.service() == Service::Serving,
             _ => false,
@@ -29,7 +56,13 @@ impl Cluster {
         // One that is not in takes up the redundancy; so may one of which nobody knows.
         let is_in = |membership: &Membership| membership.members.iter().all(|member| member.standing == Standing::In);
         let whole = self.membership().is_some_and(is_in) && self.devices().iter().all(serves);
-        if self.volume().layout.redundancy_units() == 0 || !whole {
+        self.volume().layout.redundancy_units() > 0 && whole
+    }
+
+    /// Blocks at home, of rows in which nothing is damaged, while everybody is there: if one of them is, the others make up for it.
+    pub(crate) fn places_that_may_be_damaged(&self) -> Vec<Damageable> {
+        // A disk that is being replaced takes up the redundancy, too.
+        if self.replacing || !self.is_everybody_there() {
             return Vec::new();
         }
         let rows = self.rows();

@@ -271,7 +271,7 @@ impl Options {
     /// clock), stamps of different hosts are not in the order of time.
     pub fn promise(&self) -> Promise {
         let has = |kinds: &[FaultKind]| kinds.iter().any(|kind| self.faults.has(*kind));
-        let restarts = has(&[FaultKind::DeviceCrash, FaultKind::Blackout, FaultKind::Flap]);
+        let restarts = has(&[FaultKind::DeviceCrash, FaultKind::Blackout, FaultKind::Flap, FaultKind::Replace]);
         let silence = has(&[FaultKind::Stall, FaultKind::SlowNode, FaultKind::Cut]) || self.faults.network.delay > 0;
         let locks_last = match self.ordering {
             Ordering::ServerLock | Ordering::CallbackLock => true,

@@ -7,8 +7,8 @@ use crate::report::{Failure, Report};
 use crate::role::Role;
 use crate::weather::Weather;
 use crate::workload::Workload;
-use braid_base::{NodeId, Rng, Time};
-use braid_machine::{HostError, HostOutcome};
+use braid_base::{DeviceId, DiskId, NodeId, Rng, Time};
+use braid_machine::{HostError, HostOutcome, OpId};
 use braid_wire::Failure as WireFailure;
 use braid_world::{CrashPoint, DiskCounts, Fault, Happening, LocalClock, Storm, Trace};
 use std::cell::{Cell, RefCell};
@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// The longest stall and the longest delay of a message, which end on their own after healing.
-const AFTERMATH: Duration = Duration::from_secs(16);
+pub(crate) const AFTERMATH: Duration = Duration::from_secs(16);
 
 /// What the stores count that says how they were tried; losses of power at a disk command take their counts along.
 const COUNTED: [&str; 4] = ["journal_batches", "chunks_written", "blocks_homed", "checkpoints"];
@@ -64,9 +64,22 @@ pub(crate) struct Run {
     next_token: u64,
     /// Of nodes that are to lose power at a disk command: for how long, and whether clocks start over.
     pub(crate) crash_plans: BTreeMap<NodeId, (Duration, bool)>,
+    /// A disk that is being replaced.
+    pub(crate) replacement: Option<Replacement>,
     issued: u64,
     pub(crate) storming: bool,
     report: Report,
+}
+
+/// A disk that an operator wants to have replaced.
+pub(crate) struct Replacement {
+    pub op: OpId,
+    pub device: DeviceId,
+    pub disk: DiskId,
+    /// How long the device is off then.
+    pub away: Duration,
+    /// When it was refused: a copy of the request may be late, and find a monitor that has forgotten.
+    pub refused: Option<Time>,
 }
 
 /// Something that is going to happen.
@@ -90,6 +103,7 @@ impl Run {
             agenda: BTreeMap::new(),
             next_token: 0,
             crash_plans: BTreeMap::new(),
+            replacement: None,
             issued: 0,
             storming: true,
             report: Report { runs: 1, ..Report::default() },
@@ -129,6 +143,7 @@ impl Run {
         }
         let pause = self.storm.pause();
         self.plan(pause, Agenda::Weather(Weather::Next));
+        self.look_after_disks();
     }
 
     /// Everything that was asked is answered in its time, and soon after nothing is left under way.
@@ -147,13 +162,18 @@ impl Run {
             .world
             .now()
             .after(AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max + 4 * settings.readmission_max);
+        let all_arrived = self.cluster.world.now().after(AFTERMATH);
         loop {
             let pause = self.cluster.world.now().after(Duration::from_millis(100));
             while let Some(happening) = self.cluster.world.next(pause) {
                 self.on_happening(happening)?;
             }
             self.replace_fenced();
+            self.change_disks();
             match self.cluster.check_nothing_is_left() {
+                // What an operator asked for may yet arrive, and begin.
+                Ok(()) if self.cluster.is_any_disk_changing() => {}
+                Ok(()) if self.replacement.is_some() && self.cluster.world.now() < all_arrived => {}
                 // What is asked next is asked of an array that is well.
                 Ok(()) if !self.cluster.world.is_any_stalled() => return Ok(()),
                 Ok(()) => {}
@@ -167,7 +187,10 @@ impl Run {
         self.cluster.check_moment()?;
         match happening {
             Happening::Reply { op, outcome, .. } => {
-                if let Some(asked) = self.cluster.on_reply(op, &outcome)? {
+                let is_operators = self.on_replacement(op, &outcome);
+                if let Some(asked) = self.cluster.on_reply(op, &outcome)?
+                    && !is_operators
+                {
                     self.count_answer(&outcome);
                     let took = self.cluster.world.now().since(asked.since);
                     self.report.slowest = self.report.slowest.max(took);

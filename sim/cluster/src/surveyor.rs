@@ -93,7 +93,9 @@ impl Surveyor {
             let bytes = match &piece.content {
                 Content::Data(bytes) => bytes[index * BLOCK_BYTES..][..BLOCK_BYTES].to_vec(),
                 Content::Hole => vec![0; BLOCK_BYTES],
-                Content::Present | Content::Header { .. } => panic!("{device} was asked for data, not for allocation"),
+                Content::Present | Content::Header { .. } | Content::Lost => {
+                    panic!("{device} was asked for data, not for allocation")
+                }
             };
             self.found.insert((device, block), bytes);
         }

@@ -1,9 +1,11 @@
 //! Faults, as they come over a run and go: each ends, at the latest when everything heals.
 
 use crate::cluster::{Cluster, HostSlot};
-use crate::storm::{Agenda, Run};
+use crate::storm::{AFTERMATH, Agenda, Replacement, Run};
 use braid_base::{NodeId, Time};
-use braid_world::{Damageable, Fault, Terrain};
+use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
+use braid_wire::Administration;
+use braid_world::{Damageable, Fault, FaultKind, Terrain};
 use std::time::Duration;
 
 /// Something about a fault that is going to happen.
@@ -24,7 +26,12 @@ pub(crate) enum Weather {
     Space(NodeId),
     /// Clocks are set right, and run as they should.
     SetClock(NodeId),
+    /// Disks that the array waits for are brought.
+    Disks,
 }
+
+/// How often an operator looks whether a disk can be changed.
+const DISKS_EVERY: Duration = Duration::from_millis(50);
 
 /// Who flaps: a host comes back as another node.
 #[derive(Clone, Copy)]
@@ -50,6 +57,10 @@ impl Terrain for Cluster {
     fn damageable(&self) -> Vec<Damageable> {
         self.places_that_may_be_damaged()
     }
+
+    fn replaceable(&self) -> Vec<NodeId> {
+        self.devices_that_may_be_replaced()
+    }
 }
 
 impl Run {
@@ -69,6 +80,10 @@ impl Run {
             Weather::Hurry(node) => self.cluster.world.slow_down(node, Duration::ZERO),
             Weather::Space(node) => self.cluster.world.disk_mut(node).expect("it has a disk").set_full(false),
             Weather::SetClock(node) => self.set_clock(node),
+            Weather::Disks => {
+                self.change_disks();
+                self.plan_weather(DISKS_EVERY, Weather::Disks);
+            }
         }
     }
 
@@ -127,6 +142,7 @@ impl Run {
             Fault::Unreadable(Damageable { node, bytes }) => {
                 world.disk_mut(node).expect("it has a disk").lose(bytes);
             }
+            Fault::Replace { node, away } => self.ask_for_replacement(node, away),
             Fault::Misdirected { meant, hit } => {
                 world.disk_mut(meant.node).expect("it has a disk").lead_astray(meant.bytes, hit);
             }
@@ -154,6 +170,53 @@ impl Run {
             if self.cluster.world.skew(node).abs() > skew_max || self.cluster.world.clock_rate(node).abs() > drift_max {
                 self.set_clock(node);
             }
+        }
+    }
+
+    /// An operator has a disk replaced, by way of any host.
+    fn ask_for_replacement(&mut self, node: NodeId, away: Duration) {
+        let NodeId::Device(device) = node else { unreachable!("only devices are replaced") };
+        let up = |slot: &HostSlot| self.cluster.world.machine(self.cluster.node(*slot)).is_some();
+        let Some(slot) = self.cluster.slots().find(up) else { return };
+        let (disk, blocks) = (self.cluster.new_disk(), self.cluster.disk_blocks());
+        let request = Administration::Replace { device, disk, blocks, lose: false };
+        let op = self.cluster.ask(slot, HostRequest::Administer { request });
+        self.cluster.replacing = true;
+        self.replacement = Some(Replacement { op, device, disk, away, refused: None });
+    }
+
+    /// It is answered: refused, it will not happen. Of anything else that went wrong, it may yet.
+    pub(crate) fn on_replacement(&mut self, op: OpId, outcome: &HostOutcome) -> bool {
+        let Some(replacement) = self.replacement.as_mut().filter(|replacement| replacement.op == op) else {
+            return false;
+        };
+        if let Err(HostError::Objection(_)) = outcome {
+            replacement.refused = Some(self.cluster.world.now());
+        }
+        true
+    }
+
+    /// Brings the disks that slots wait for, and sees whether what was replaced is whole.
+    pub(crate) fn change_disks(&mut self) {
+        for (device, disk) in self.cluster.awaited_disks() {
+            let node = NodeId::Device(device);
+            if self.cluster.world.machine(node).is_some() {
+                self.crash(node);
+            }
+            self.cluster.swap_disk(device, disk);
+            let away = self.replacement.as_ref().map_or(Duration::ZERO, |replacement| replacement.away);
+            if self.storming {
+                self.plan_weather(away, Weather::Return { node, reboot: false });
+            } else {
+                self.cluster.world.disk_mut(node).expect("it has a disk").heal();
+                self.restart(node);
+            }
+        }
+        let Some(Replacement { device, disk, refused, .. }) = &self.replacement else { return };
+        let late = |refused: Time| self.cluster.world.now().since(refused) > AFTERMATH;
+        let is_over = refused.is_some_and(late) && !self.cluster.is_any_disk_changing();
+        if is_over || self.cluster.is_whole_with(*device, *disk) {
+            (self.replacement, self.cluster.replacing) = (None, false);
         }
     }
 
@@ -188,6 +251,13 @@ impl Run {
         self.cluster.world.set_clock_rate(node, ppm);
         let by = skew - self.cluster.world.skew(node);
         self.cluster.world.step_clock(node, by);
+    }
+
+    /// Whoever may have disks replaced looks after them.
+    pub(crate) fn look_after_disks(&mut self) {
+        if self.cluster.options.faults.has(FaultKind::Replace) {
+            self.plan_weather(DISKS_EVERY, Weather::Disks);
+        }
     }
 
     fn plan_weather(&mut self, span: Duration, weather: Weather) {

@@ -101,6 +101,10 @@ impl Storage for ModelStorage {
     }
 
     /// Nothing is cut short in this model.
+    fn salvage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+        self.read(ticket, object, extents, out);
+    }
+
     fn linkage(&mut self, ticket: u64, _: ObjectId, _: &[BlockRange], _: &mut Effects) {
         self.events.push_back(StoreEvent::Read { ticket, result: Err(Failure::Malformed) });
     }
@@ -129,7 +133,7 @@ impl Storage for ModelStorage {
 
     fn settle(&mut self, _: Generation, _: u64) {}
 
-    fn create_object(&mut self, ticket: u64, _: ObjectDescription, _: &mut Effects) {
+    fn create_object(&mut self, ticket: u64, _: ObjectDescription, _: u64, _: &mut Effects) {
         self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
     }
 
@@ -160,6 +164,15 @@ impl Storage for ModelStorage {
     /// No device of this model is ever out.
     fn missed(&self, _: DeviceId, _: ObjectId, _: u64) -> (Vec<BlockRange>, Option<u64>) {
         (Vec::new(), None)
+    }
+
+    /// Nor has any another disk than before.
+    fn absent(&self, _: ObjectId, _: u64) -> (Vec<BlockRange>, Option<u64>) {
+        (Vec::new(), None)
+    }
+
+    fn allocated(&self, _: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>) {
+        (vec![range], None)
     }
 
     fn flush(&mut self, ticket: u64, _: &mut Effects) {

@@ -51,11 +51,13 @@ pub enum FaultKind {
     Unreadable,
     /// A write lands elsewhere, and is said to be done.
     Misdirected,
+    /// A device's disk is gone for good, and its operator puts an empty one in its place.
+    Replace,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 16] = [
+    pub const ALL: [FaultKind; 17] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -72,6 +74,7 @@ impl FaultKind {
         FaultKind::Rot,
         FaultKind::Unreadable,
         FaultKind::Misdirected,
+        FaultKind::Replace,
     ];
 
     /// As it is called on the command line.
@@ -93,6 +96,7 @@ impl FaultKind {
             FaultKind::Rot => "rot",
             FaultKind::Unreadable => "unreadable",
             FaultKind::Misdirected => "misdirected",
+            FaultKind::Replace => "replace",
         }
     }
 
@@ -101,6 +105,8 @@ impl FaultKind {
         match self {
             FaultKind::HostCrash | FaultKind::DeviceCrash | FaultKind::ServerCrash | FaultKind::Cut => 10,
             FaultKind::Blackout | FaultKind::ClockLeap => 2,
+            // One at a time, and never while anything is damaged.
+            FaultKind::Replace => 20,
             // Often there is nothing to damage.
             FaultKind::Rot | FaultKind::Unreadable | FaultKind::Misdirected => 20,
             _ => 5,
@@ -242,6 +248,13 @@ pub enum Fault {
         /// The first byte of where it goes.
         hit: u64,
     },
+    /// A device is to get an empty disk.
+    Replace {
+        /// Which.
+        node: NodeId,
+        /// How long it is off then.
+        away: Duration,
+    },
 }
 
 /// Between whom nothing passes.
@@ -292,6 +305,7 @@ impl Fault {
             Fault::Rot(_) => "rot",
             Fault::Unreadable(_) => "unreadable sector",
             Fault::Misdirected { .. } => "misdirected write",
+            Fault::Replace { .. } => "replaced disk",
         }
     }
 }

@@ -17,6 +17,9 @@ pub trait Terrain {
     /// All that may be damaged now, one at a time, so that the array can still do without it: who keeps data knows that. Two of
     /// one node may be damaged at once.
     fn damageable(&self) -> Vec<Damageable>;
+
+    /// The devices whose disks the array can do without now.
+    fn replaceable(&self) -> Vec<NodeId>;
 }
 
 /// How far a wall clock leaps: a minute, an hour, a year.
@@ -120,6 +123,7 @@ impl Storm {
                 Fault::SlowDisk { node: self.pick(&disks())?, times, span: self.span() }
             }
             FaultKind::FullDisk => Fault::FullDisk { node: self.pick(&of(Part::Device))?, span: self.span() },
+            FaultKind::Replace => Fault::Replace { node: self.pick(&terrain.replaceable())?, away: self.span() },
             FaultKind::Rot => Fault::Rot(self.pick(&terrain.damageable())?),
             FaultKind::Unreadable => Fault::Unreadable(self.pick(&terrain.damageable())?),
             FaultKind::Misdirected => {
@@ -238,6 +242,10 @@ mod tests {
                 |device, start| Damageable { node: NodeId::Device(DeviceId(device)), bytes: start..start + 4608 };
             vec![place(0, 0), place(0, 9216), place(1, 4608)]
         }
+
+        fn replaceable(&self) -> Vec<NodeId> {
+            vec![NodeId::Device(DeviceId(1))]
+        }
     }
 
     fn storm(weights: impl IntoIterator<Item = FaultKind>, seed: u64) -> Storm {
@@ -275,7 +283,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 25, "{names:?}");
+        assert_eq!(names.len(), 26, "{names:?}");
     }
 
     #[test]

@@ -2,15 +2,15 @@
 
 use braid_base::limits::Settings;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, ObjectId, Stamp,
-    Time, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, Generation, Membership, NodeId, Now, ObjectId,
+    Stamp, Time, TransactionId,
 };
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
 use braid_store::{Store, StoreConfig};
 use braid_wire::{
     Answer, Atomicity, Command, Content, Linkage, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest,
-    Ordering, Outcome, Piece, Reply, Request, Task, Want, WriteMode,
+    Ordering, Outcome, Pace, Piece, Reply, Request, Task, Want, WriteMode,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -70,7 +70,7 @@ impl Bench {
     pub fn started(has_monitor: bool) -> Bench {
         let config = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
         let mut disk = vec![0; SIZE as usize];
-        for (offset, bytes) in Store::format(&config, 77).expect("the size will do") {
+        for (offset, bytes) in Store::format(&config, DiskId(1), 77).expect("the size will do") {
             disk[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
         }
         let second = 1_000_000_000;
@@ -104,7 +104,7 @@ impl Bench {
             (ARRIVING, Ordering::Timestamp, Atomicity::Consistent),
             (LOCKED_ARRIVING, Ordering::DeviceLock, Atomicity::Consistent),
         ] {
-            let task = Task::CreateObject { object, blocks: BLOCKS, ordering, redundant: true, atomicity };
+            let task = Task::CreateObject { object, blocks: BLOCKS, ordering, redundant: true, atomicity, absent: 0 };
             self.say(Generation(99), Command::Manage { ticket: object.0, task });
             assert!(matches!(self.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
         }
@@ -120,7 +120,8 @@ impl Bench {
 
     /// The same, in answer to what was sent then.
     pub fn tell_late(&mut self, membership: Option<Membership>, sent: Time) {
-        let answer = MonitorAnswer { membership, away: Vec::new(), reply: MonitorReply::Lease { sent } };
+        let answer =
+            MonitorAnswer { membership, away: Vec::new(), reply: MonitorReply::Lease { sent, pace: Pace::default() } };
         self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     }
 
@@ -359,7 +360,7 @@ pub fn fills(reply: &Reply) -> Vec<u8> {
     let of = |piece: &Piece| match &piece.content {
         Content::Data(bytes) => bytes.iter().step_by(BLOCK_BYTES).copied().collect(),
         Content::Hole => vec![0; piece.range.count as usize],
-        Content::Present | Content::Header { .. } => panic!("only asked for allocation"),
+        Content::Present | Content::Header { .. } | Content::Lost => panic!("only asked for allocation"),
     };
     pieces.iter().flat_map(of).collect()
 }

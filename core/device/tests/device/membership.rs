@@ -377,6 +377,7 @@ fn after_an_absence_what_was_undecided_is_gone_but_for_what_nobody_else_could_de
         ordering: Ordering::Timestamp,
         redundant: false,
         atomicity: Atomicity::Implied,
+        absent: 0,
     };
     bench.say(A, Command::Manage { ticket: 50, task });
     assert!(matches!(bench.hear(A), Some(Reply::Managed { result: Ok(_), .. })));

@@ -113,6 +113,7 @@ fn a_chain_of_waiting_requests_as_long_as_the_queue_is_released_at_once() {
         ordering: Ordering::Timestamp,
         redundant: true,
         atomicity: Atomicity::Implied,
+        absent: 0,
     };
     bench.say(B, Command::Manage { ticket: 9, task });
     let links = 4000;
@@ -166,6 +167,7 @@ fn a_late_copy_of_a_task_is_dropped_once_the_task_is_settled() {
         ordering: Ordering::Timestamp,
         redundant: true,
         atomicity: Atomicity::Implied,
+        absent: 0,
     };
     bench.say(A, Command::Manage { ticket: 6, task });
     bench.say(A, remove);

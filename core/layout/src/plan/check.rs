@@ -1,32 +1,39 @@
 //! The plan that compares a stripe's redundancy with its data.
 
+use super::mend::StripeRows;
 use super::old::Old;
 use super::parity::{Source, push_old, xor};
-use super::stripe::Stripe;
+use super::stripe::{Stripe, at_row};
 use super::{Share, Shares};
 use crate::{Absence, Layout, Place, Unavailable};
 use braid_base::BlockRange;
 use braid_wire::Content;
 
-/// Reads every unit of a stripe.
+/// Reads every unit of a stripe, or some rows of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckPlan {
     layout: Layout,
-    stripe: u64,
+    rows: StripeRows,
     shares: Vec<Share>,
 }
 
 impl CheckPlan {
     /// A check of one stripe of the volume. Where one of its units can't be read there is nothing to compare.
     pub fn new(layout: &Layout, absence: &Absence, stripe: u64) -> Result<CheckPlan, Unavailable> {
-        let positions = Stripe { layout, absence, number: stripe }.away();
+        let rows = BlockRange::new(0, layout.unit_blocks());
+        CheckPlan::of_rows(layout, absence, StripeRows { stripe, rows })
+    }
+
+    /// A check of some rows.
+    pub fn of_rows(layout: &Layout, absence: &Absence, rows: StripeRows) -> Result<CheckPlan, Unavailable> {
+        let positions = Stripe { layout, absence, number: rows.stripe }.away();
         if !positions.is_empty() {
             return Err(Unavailable { positions });
         }
-        let mut plan = CheckPlan { layout: *layout, stripe, shares: Vec::new() };
+        let mut plan = CheckPlan { layout: *layout, rows, shares: Vec::new() };
         let mut shares = Shares::default();
         for place in plan.data().chain(plan.redundancy()) {
-            shares.read(place, layout.unit_blocks());
+            shares.read(at_row(place, rows.rows.start), rows.rows.count);
         }
         plan.shares = shares.0;
         Ok(plan)
@@ -39,7 +46,7 @@ impl CheckPlan {
 
     /// True if every redundancy unit is the XOR of the data units; so always, where there is none.
     pub fn matches(&self, old: &Old) -> bool {
-        let rows = BlockRange::new(0, self.layout.unit_blocks());
+        let rows = self.rows.rows;
         self.redundancy().all(|redundancy| {
             let mut sources: Vec<Source> = Vec::new();
             for place in self.data().chain([redundancy]) {
@@ -53,10 +60,10 @@ impl CheckPlan {
     }
 
     fn data(&self) -> impl Iterator<Item = Place> {
-        (0..self.layout.data_units()).map(|unit| self.layout.data_unit(self.stripe, unit))
+        (0..self.layout.data_units()).map(|unit| self.layout.data_unit(self.rows.stripe, unit))
     }
 
     fn redundancy(&self) -> impl Iterator<Item = Place> {
-        (0..self.layout.redundancy_units()).map(|unit| self.layout.redundancy_unit(self.stripe, unit))
+        (0..self.layout.redundancy_units()).map(|unit| self.layout.redundancy_unit(self.rows.stripe, unit))
     }
 }

@@ -31,7 +31,8 @@ impl Old {
     }
 
     /// True if all of these blocks of the device are there: their content, or for [`Want::Allocation`] at least whether
-    /// they have any, or for [`Want::Linkage`] who wrote them. A plan may be given only what covers the reads of all its shares.
+    /// they have any, or for [`Want::Linkage`] who wrote them, or for
+    /// [`Want::Salvage`] that they are lost. A plan may be given only what covers the reads of all its shares.
     pub fn covers(&self, position: usize, ranges: &[BlockRange], want: Want) -> bool {
         ranges.iter().all(|range| {
             let mut reached = range.start;
@@ -41,6 +42,7 @@ impl Old {
                     Content::Data(_) => want != Want::Linkage,
                     Content::Present => want == Want::Allocation,
                     Content::Header { .. } => want == Want::Linkage,
+                    Content::Lost => want == Want::Salvage,
                 };
                 if piece.range.start > reached || !fits {
                     return false;
@@ -80,7 +82,7 @@ fn is_sound(piece: &Piece) -> bool {
     let bytes = piece.range.count.checked_mul(BLOCK_BYTES as u64);
     let in_bounds = !piece.range.is_empty() && piece.range.start.checked_add(piece.range.count).is_some();
     match &piece.content {
-        Content::Hole | Content::Present | Content::Header { .. } => in_bounds,
+        Content::Hole | Content::Present | Content::Header { .. } | Content::Lost => in_bounds,
         Content::Data(data) => in_bounds && bytes == Some(data.len() as u64),
     }
 }

@@ -5,6 +5,7 @@ use crate::Place;
 use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 
 /// Blocks that hold data, and the data.
 pub(super) type Source = (BlockRange, Bytes);
@@ -54,17 +55,25 @@ fn add_up_runs<T>(
     pieces
 }
 
-/// Adds what was read of these rows of the unit that begins at `unit`; holes add nothing.
+/// Adds what was read of these rows of the unit that begins at `unit`; holes add nothing, and nor does what is
+/// lost.
 pub(super) fn push_old(sources: &mut Vec<Source>, old: &Old, unit: Place, rows: BlockRange) {
     let place = Place { block: unit.block + rows.start, ..unit };
     for piece in old.content(place, rows.count) {
         let range = BlockRange::new(rows.start + piece.range.start, piece.range.count);
         match piece.content {
             Content::Data(data) => sources.push((range, data)),
-            Content::Hole => {}
+            Content::Hole | Content::Lost => {}
             Content::Present | Content::Header { .. } => unreachable!("what covers a read has its content"),
         }
     }
+}
+
+/// Which of these rows of the unit that begins at `unit` were found to be lost.
+pub(super) fn push_lost(lost: &mut BTreeSet<u64>, old: &Old, unit: Place, rows: BlockRange) {
+    let place = Place { block: unit.block + rows.start, ..unit };
+    let gone = old.content(place, rows.count).filter(|piece| piece.content == Content::Lost);
+    lost.extend(gone.flat_map(|piece| BlockRange::new(rows.start + piece.range.start, piece.range.count).blocks()));
 }
 
 /// Like [`push_old`], of what was only asked whether it is there.

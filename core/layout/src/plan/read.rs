@@ -69,7 +69,9 @@ impl ReadPlan {
             match content {
                 Content::Data(data) => bytes.push(data.slice((from - start) as usize..(to - start) as usize)),
                 Content::Hole => push_zeros(&mut bytes, to - from),
-                Content::Present | Content::Header { .. } => unreachable!("what covers a read has its content"),
+                Content::Present | Content::Header { .. } | Content::Lost => {
+                    unreachable!("what covers a read has its content")
+                }
             }
         });
         bytes

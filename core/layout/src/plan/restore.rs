@@ -17,6 +17,7 @@ pub struct RestorePlan {
     absence: Absence,
     position: usize,
     blocks: BlockRange,
+    want: Want,
     shares: Vec<Share>,
 }
 
@@ -40,7 +41,24 @@ impl RestorePlan {
             shares.prewrite(at_row(stripe.place(unit), rows.start), rows.count);
         }
         let (shares, absence) = (shares.0, absence.clone());
-        Ok((!shares.is_empty()).then_some(RestorePlan { layout: *layout, absence, position, blocks, shares }))
+        Ok((!shares.is_empty()).then_some(RestorePlan {
+            layout: *layout,
+            absence,
+            position,
+            blocks,
+            want: Want::Data,
+            shares,
+        }))
+    }
+
+    /// The same, but that rows of which too much is lost are restored as lost: once it is known that it takes that.
+    pub fn salvaging(self) -> RestorePlan {
+        RestorePlan { want: Want::Salvage, ..self }
+    }
+
+    /// What its reads are to bring.
+    pub fn want(&self) -> Want {
+        self.want
     }
 
     /// What each device does. Only the one that is restored has pre-writes, and it has no reads.
@@ -57,7 +75,7 @@ impl RestorePlan {
     pub fn compute(&self, old: &Old) -> Vec<(usize, Vec<Piece>)> {
         let mut pieces = Pieces::of(&self.shares);
         for (stripe, unit, rows) in missed(&self.layout, &self.absence, self.position, self.blocks) {
-            for piece in stripe.worked_out(unit, rows, old, Want::Data) {
+            for piece in stripe.worked_out(unit, rows, old, self.want) {
                 pieces.push(stripe.place(unit), piece);
             }
         }

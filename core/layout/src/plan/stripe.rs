@@ -4,12 +4,13 @@
 //! all data units. So a data unit is the XOR of the others and of any redundancy unit, and a redundancy unit is the XOR
 //! of the data units, or the same as another redundancy unit.
 
-use super::old::Old;
-use super::parity::{any, push_old, push_present, xor};
+use super::old::{Old, clip};
+use super::parity::{any, push_lost, push_old, push_present, xor};
 use super::{Share, Shares};
 use crate::{Absence, Layout, Place, Unavailable};
 use braid_base::BlockRange;
-use braid_wire::{Piece, Want};
+use braid_wire::{Content, Piece, Want};
+use std::collections::BTreeSet;
 
 /// A stripe of a volume, as it stands with some devices away.
 #[derive(Clone, Copy)]
@@ -98,7 +99,7 @@ impl Stripe<'_> {
 
     /// What these rows of a unit hold by what its sources answered, as pieces that cover them in order; their blocks
     /// are rows. For [`Want::Allocation`] there is something wherever a source has something: the unit itself may have
-    /// a hole there.
+    /// a hole there. For [`Want::Salvage`] a row is lost in which a source is.
     pub fn worked_out(&self, unit: usize, rows: BlockRange, old: &Old, want: Want) -> Vec<Piece> {
         let places = self.sources(unit).expect("it was there when the plan was made").into_iter();
         let places = places.map(|source| self.place(source));
@@ -109,6 +110,14 @@ impl Stripe<'_> {
                 places.for_each(|place| push_old(&mut sources, old, place, rows));
                 xor(rows, sources)
             }
+            Want::Salvage => {
+                let (mut sources, mut lost) = (Vec::new(), BTreeSet::new());
+                places.for_each(|place| {
+                    push_old(&mut sources, old, place, rows);
+                    push_lost(&mut lost, old, place, rows);
+                });
+                without(xor(rows, sources), &lost)
+            }
             Want::Allocation => {
                 let mut sources = Vec::new();
                 places.for_each(|place| push_present(&mut sources, old, place, rows));
@@ -116,6 +125,19 @@ impl Stripe<'_> {
             }
         }
     }
+}
+
+/// These pieces, in which these rows are lost.
+fn without(pieces: Vec<Piece>, lost: &BTreeSet<u64>) -> Vec<Piece> {
+    if lost.is_empty() {
+        return pieces;
+    }
+    let row_by_row = pieces.iter().flat_map(|piece| piece.range.blocks().map(move |row| (piece, row)));
+    let cut = |(piece, row): (&Piece, u64)| {
+        let range = BlockRange::new(row, 1);
+        if lost.contains(&row) { Piece { range, content: Content::Lost } } else { clip(piece, range) }
+    };
+    row_by_row.map(cut).collect()
 }
 
 /// The place of a row of the unit that begins at `unit`.

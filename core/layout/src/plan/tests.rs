@@ -59,7 +59,9 @@ impl Array {
                         range.count += 1;
                     }
                     (_, Want::Linkage, Some(_)) => panic!("the model has no headers"),
-                    (_, Want::Data, Some(data)) => pieces.push(Piece { range, content: Content::Data(data.clone()) }),
+                    (_, Want::Data | Want::Salvage, Some(data)) => {
+                        pieces.push(Piece { range, content: Content::Data(data.clone()) })
+                    }
                 }
             }
             // Answers may come in any order.
@@ -90,7 +92,7 @@ impl Array {
                             self.devices[position].insert(block, data.slice(start..start + BLOCK_BYTES))
                         }
                         Content::Hole => self.devices[position].remove(&block),
-                        Content::Present | Content::Header { .. } => panic!("nobody can write that"),
+                        Content::Present | Content::Header { .. } | Content::Lost => panic!("nobody can write that"),
                     };
                 }
             }

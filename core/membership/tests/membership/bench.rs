@@ -2,14 +2,15 @@
 
 use braid_base::limits::Settings;
 use braid_base::{
-    ArrayId, Clock, DeviceId, Epoch, Generation, LockServerId, Membership, NodeId, Now, Standing, Time, VolumeId,
+    ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, LockServerId, Membership, NodeId, Now, Standing, Time,
+    VolumeId,
 };
 use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
 use braid_machine::{
     DiskCommand, DiskResult, DiskTag, Effect, Effects, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId,
 };
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering};
+use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering, Pace};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub struct Bench {
     pub silent: Vec<DeviceId>,
     /// Devices that say that they are of no use.
     pub unable: Vec<DeviceId>,
+    /// The disks of devices that have not their first ones, which are named like them.
+    pub disks: BTreeMap<DeviceId, DiskId>,
     outcome: Option<HostOutcome>,
 }
 
@@ -77,6 +80,7 @@ impl Bench {
         let mut bench = Bench::of(5);
         bench.adopt(volume(1, Scheme::Raid5 { data: 4 }, &[0, 1, 2, 3, 4]));
         bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[]));
+        bench.heard.clear();
         bench
     }
 
@@ -100,6 +104,7 @@ impl Bench {
             epochs: BTreeMap::new(),
             silent: Vec::new(),
             unable: Vec::new(),
+            disks: BTreeMap::new(),
             outcome: None,
         }
     }
@@ -202,7 +207,11 @@ impl Bench {
             NodeId::Device(device) => self.unable.iter().copied().filter(|unable| *unable == device).collect(),
             _ => Vec::new(),
         };
-        self.say_in(epoch, node, MonitorCommand::Renew { sent: self.now.time, silent });
+        let disk = match node {
+            NodeId::Device(device) => Some(self.disks.get(&device).copied().unwrap_or(DiskId(u64::from(device.0)))),
+            _ => None,
+        };
+        self.say_in(epoch, node, MonitorCommand::Renew { sent: self.now.time, silent, disk });
     }
 
     pub fn say(&mut self, node: NodeId, command: MonitorCommand) {
@@ -230,7 +239,8 @@ impl Bench {
 
     /// True if the device gets a lease now.
     pub fn gets_lease(&mut self, node: NodeId) -> bool {
-        self.answer_to(node).reply == MonitorReply::Lease { sent: self.now.time }
+        let pace = Pace::default();
+        self.answer_to(node).reply == MonitorReply::Lease { sent: self.now.time, pace }
     }
 
     pub fn membership(&self) -> &Membership {

@@ -5,6 +5,7 @@ mod fences;
 mod leaving;
 mod older_disks;
 mod returning;
+mod slots;
 mod starting;
 mod storm;
 mod strangers;

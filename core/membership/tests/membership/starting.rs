@@ -5,6 +5,7 @@ use braid_base::{ArrayId, DeviceId, Epoch, Generation, Standing, VolumeId};
 use braid_layout::Scheme;
 use braid_machine::{DiskError, DiskResult, DiskTag, Effects, HostError, HostRequest, Input, Machine};
 use braid_membership::{DISK_BYTES, MonitorConfig, MonitorError, MonitorService};
+use braid_wire::MonitorReply;
 
 /// Device 2 is out, as of epoch 2; then the monitor is off.
 fn one_out() -> Bench {
@@ -31,7 +32,17 @@ fn the_first_membership_is_durable_before_anybody_is_answered() {
     }
     assert!(bench.run_command());
     assert_eq!(bench.monitor.service(), MonitorService::Serving);
-    assert_eq!(bench.answer_to(device(1)).membership.as_ref(), Some(bench.membership()));
+    // So is which disk it has.
+    bench.renew_in(Epoch(0), device(1));
+    let first = bench.hear(device(1)).expect("it is answered");
+    assert_eq!((first.membership, first.reply), (None, MonitorReply::Changed));
+    for _ in 0..2 {
+        assert_eq!(bench.hear(device(1)), None);
+        assert!(bench.run_command());
+    }
+    let told = bench.hear(device(1)).expect("it is told");
+    assert_eq!((told.membership.as_ref(), told.reply), (Some(bench.membership()), MonitorReply::Changed));
+    assert!(bench.gets_lease(device(1)));
     assert_eq!((bench.epoch(), bench.membership().members.len()), (1, 3));
 }
 

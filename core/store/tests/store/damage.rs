@@ -1,9 +1,9 @@
 //! Rot, foreign devices, broken disks: noticed, named, and never answered with old data or zeros.
 
 use crate::protocol::{Bench, OBJECT, config, data, intent, pattern, patterns};
-use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId};
+use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId};
 use braid_machine::DiskError;
-use braid_store::{Storage, Store, StoreConfig, StoreError, StoreEvent};
+use braid_store::{Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::Failure;
 
 /// An object whose blocks 16 to 31 are in a slot, and whose block 40 went home in a checkpoint.
@@ -296,11 +296,11 @@ fn a_disk_that_is_not_ours_or_does_not_read_is_said_to_be_so() {
 fn a_device_can_be_made_anew_over_an_old_one() {
     let mut bench = at_home();
     for (offset, bytes) in
-        Store::format_with(&config(), 77, Some(crate::protocol::JOURNAL)).expect("it is large enough")
+        Store::format_with(&config(), DiskId(1), 77, Some(crate::protocol::JOURNAL)).expect("it is large enough")
     {
         bench.disk.put(offset, &bytes);
     }
     let (bench, recovered) = Bench::start(bench.disk, 1).expect("it is new");
-    assert_eq!(recovered, Default::default());
+    assert_eq!(recovered, Recovered { disk: DiskId(1), ..Recovered::default() });
     assert_eq!(bench.store.object(OBJECT), None);
 }

@@ -4,7 +4,7 @@ use crate::crashes::steps;
 use crate::disk::TestDisk;
 use crate::protocol::{Bench, OBJECT, SIZE, config, data, hole, intent, patterns, transaction};
 use crate::run::Run;
-use braid_base::BLOCK_BYTES;
+use braid_base::{BLOCK_BYTES, DiskId};
 use braid_store::{Storage, Store, StoreEvent};
 use braid_wire::{Atomicity, Failure, ObjectDescription, Ordering};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ const JOURNAL: u64 = 1 << 20;
 
 /// A store of one object on a disk with space for so many slots.
 fn with_space(slots: u64) -> Bench {
-    let writes = Store::format_with(&config(), 77, Some(JOURNAL)).expect("it is large enough");
+    let writes = Store::format_with(&config(), DiskId(1), 77, Some(JOURNAL)).expect("it is large enough");
     let mut disk = TestDisk::formatted(writes);
     let data_offset = braid_store::Superblock::read(&disk.get(0, 8192)).expect("just made").geometry.data_offset;
     disk.space = data_offset + slots * 73_728;
@@ -25,7 +25,7 @@ fn with_space(slots: u64) -> Bench {
         redundant: true,
         atomicity: Atomicity::Implied,
     };
-    bench.store.create_object(1, description, &mut bench.out);
+    bench.store.create_object(1, description, 0, &mut bench.out);
     bench.settle();
     bench.events.clear();
     bench
@@ -107,7 +107,7 @@ fn objects_can_not_promise_more_than_there_is() {
         atomicity: Atomicity::Implied,
     };
     let create = |bench: &mut Bench, description| {
-        bench.store.create_object(1, description, &mut bench.out);
+        bench.store.create_object(1, description, 0, &mut bench.out);
         bench.settle();
         match bench.events.pop_front() {
             Some(StoreEvent::Done { result, .. }) => result,

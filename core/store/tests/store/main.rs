@@ -1,5 +1,6 @@
 //! The store against a disk that forgets what was not synced, and against a naive model.
 
+mod absent;
 mod crashes;
 mod damage;
 mod disk;

@@ -2,7 +2,7 @@
 
 use crate::disk::TestDisk;
 use crate::protocol::{Bench, JOURNAL, OBJECT, config, data, intent, pattern, transaction};
-use braid_base::{BlockRange, DeviceId, Epoch, Member, Membership, ObjectId, Standing, limits};
+use braid_base::{BlockRange, DeviceId, DiskId, Epoch, Member, Membership, ObjectId, Standing, limits};
 use braid_store::{Intent, Storage, Store, StoreEvent};
 use braid_wire::{Atomicity, Failure, Linkage, ObjectDescription, Ordering};
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ impl Bench {
                 redundant,
                 atomicity: Atomicity::Implied,
             };
-            bench.store.create_object(1, description, &mut bench.out);
+            bench.store.create_object(1, description, 0, &mut bench.out);
         }
         bench.settle();
         bench.events.clear();
@@ -175,7 +175,8 @@ fn what_was_missed_outlives_checkpoints_and_restarts_until_the_object_goes() {
 
 #[test]
 fn a_long_answer_comes_in_parts() {
-    let disk = TestDisk::formatted(Store::format_with(&config(), 77, Some(4 << 20)).expect("it is large enough"));
+    let disk =
+        TestDisk::formatted(Store::format_with(&config(), DiskId(1), 77, Some(4 << 20)).expect("it is large enough"));
     let mut bench = Bench::start(disk, 1).expect("it was just made").0.with_members();
     bench.adopt(membership(2, &[(OTHER, Standing::Out, 2)]));
     let count = limits::EXTENTS_MAX as u64 + 60;

@@ -2,8 +2,8 @@
 
 use crate::disk::TestDisk;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Membership, Now, ObjectId, Rng,
-    Stamp, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Membership, Now,
+    ObjectId, Rng, Stamp, TransactionId,
 };
 use braid_machine::{Effect, Effects};
 use braid_store::{Intent, Recovered, RecoveredCommit, Storage, Store, StoreConfig, StoreError, StoreEvent};
@@ -63,9 +63,11 @@ pub struct Bench {
 impl Bench {
     /// An empty store, started.
     pub fn new(seed: u64) -> Bench {
-        let disk = TestDisk::formatted(Store::format_with(&config(), 77, Some(JOURNAL)).expect("it is large enough"));
+        let disk = TestDisk::formatted(
+            Store::format_with(&config(), DiskId(1), 77, Some(JOURNAL)).expect("it is large enough"),
+        );
         let (bench, recovered) = Bench::start(disk, seed).expect("it was just made");
-        assert_eq!(recovered, Recovered::default());
+        assert_eq!(recovered, Recovered { disk: DiskId(1), ..Recovered::default() });
         bench
     }
 
@@ -99,7 +101,7 @@ impl Bench {
             redundant: true,
             atomicity: Atomicity::Implied,
         };
-        bench.store.create_object(1, description, &mut bench.out);
+        bench.store.create_object(1, description, 0, &mut bench.out);
         bench.settle();
         assert_eq!(bench.events.pop_front(), Some(StoreEvent::Done { ticket: 1, result: Ok(()) }));
         bench
@@ -208,7 +210,7 @@ pub fn join(pieces: &[Piece]) -> Vec<u8> {
     let bytes = |piece: &Piece| match &piece.content {
         Content::Data(data) => data.clone(),
         Content::Hole => Bytes::from(vec![0; piece.range.count as usize * BLOCK_BYTES]),
-        Content::Present | Content::Header { .. } => panic!("a read brings bytes"),
+        Content::Present | Content::Header { .. } | Content::Lost => panic!("a read brings bytes"),
     };
     pieces.iter().flat_map(bytes).collect()
 }
@@ -522,7 +524,7 @@ fn a_removed_objects_content_is_gone_when_it_is_made_again() {
     bench.settle();
     assert_eq!(bench.store.free_blocks(), room + 112);
     assert_eq!(bench.counter("slots_mapped"), 0);
-    bench.store.create_object(3, description, &mut bench.out);
+    bench.store.create_object(3, description, 0, &mut bench.out);
     bench.settle();
     bench.events.clear();
     assert_eq!(bench.read(0, 100), Ok(vec![0; 100 * BLOCK_BYTES]));

@@ -4,7 +4,7 @@
 use crate::disk::TestDisk;
 use crate::missing::{DEVICES, Missing, OWN, Written};
 use crate::protocol::{Bench, config, pattern};
-use braid_base::{BLOCK_BYTES, BlockRange, Clock, Generation, ObjectId, Rng, Stamp, TransactionId};
+use braid_base::{BLOCK_BYTES, BlockRange, Clock, DiskId, Generation, ObjectId, Rng, Stamp, TransactionId};
 use braid_store::{Intent, Recovered, Storage, Store, StoreEvent};
 use braid_wire::{Atomicity, Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,9 +69,11 @@ pub struct Run {
 
 impl Run {
     pub fn new(seed: u64, journal: u64) -> Run {
-        let disk = TestDisk::formatted(Store::format_with(&config(), 77, Some(journal)).expect("it is large enough"));
+        let disk = TestDisk::formatted(
+            Store::format_with(&config(), DiskId(1), 77, Some(journal)).expect("it is large enough"),
+        );
         let (bench, recovered) = Bench::start(disk, seed).expect("it was just made");
-        assert_eq!(recovered, Recovered::default());
+        assert_eq!(recovered, Recovered { disk: DiskId(1), ..Recovered::default() });
         Run {
             bench,
             rng: Rng::new(seed ^ 0x5eed),
@@ -130,7 +132,7 @@ impl Run {
             atomicity: Atomicity::Implied,
         };
         self.creating.insert(ticket, description);
-        self.bench.store.create_object(ticket, description, &mut self.bench.out);
+        self.bench.store.create_object(ticket, description, 0, &mut self.bench.out);
     }
 
     fn some_object(&mut self) -> Option<(ObjectId, u64)> {
@@ -619,7 +621,7 @@ fn values_of(piece: &Piece) -> Vec<Option<u64>> {
     match &piece.content {
         Content::Hole => vec![None; piece.range.count as usize],
         Content::Data(data) => data.chunks(BLOCK_BYTES).map(|block| Some(value_of(block))).collect(),
-        Content::Present | Content::Header { .. } => panic!("a read brings bytes"),
+        Content::Present | Content::Header { .. } | Content::Lost => panic!("a read brings bytes"),
     }
 }
 

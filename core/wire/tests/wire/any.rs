@@ -1,8 +1,8 @@
 //! Any message at all: a strategy for each type of the vocabulary.
 
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, LockServerId, Member, Membership,
-    NodeId, ObjectId, Stamp, Standing, Time, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, LockServerId, Member,
+    Membership, NodeId, ObjectId, Stamp, Standing, Time, TransactionId, VolumeId,
 };
 use braid_wire::*;
 use bytes::Bytes;
@@ -65,7 +65,13 @@ fn lock_answer() -> impl Strategy<Value = Message> {
 
 fn monitor_request() -> impl Strategy<Value = Message> {
     let command = prop_oneof![
-        (time(), vec(device(), 0..5)).prop_map(|(sent, silent)| MonitorCommand::Renew { sent, silent }),
+        (time(), vec(device(), 0..5), prop::option::of(disk()))
+            .prop_map(|(sent, silent, disk)| MonitorCommand::Renew { sent, silent, disk }),
+        (device(), number(), number(), number()).prop_map(|(device, done, left, lost)| MonitorCommand::Healing {
+            device,
+            progress: HealingProgress { done, left, lost }
+        }),
+        (number(), administration()).prop_map(|(ticket, request)| MonitorCommand::Administer { ticket, request }),
         (number(), generation(), vec(generation(), 0..5), vec(generation(), 0..5))
             .prop_map(|(ticket, below, except, also)| MonitorCommand::Fence { ticket, below, except, also }),
         (device(), epoch()).prop_map(|(device, since)| MonitorCommand::CaughtUp { device, since }),
@@ -75,12 +81,56 @@ fn monitor_request() -> impl Strategy<Value = Message> {
 
 fn monitor_answer() -> impl Strategy<Value = Message> {
     let reply = prop_oneof![
-        time().prop_map(|sent| MonitorReply::Lease { sent }),
+        (time(), pace()).prop_map(|(sent, pace)| MonitorReply::Lease { sent, pace }),
+        disk().prop_map(|expected| MonitorReply::Unwelcome(Unwelcome::OtherDisk { expected })),
+        epoch().prop_map(|epoch| MonitorReply::Unwelcome(Unwelcome::Used { epoch })),
+        (number(), prop::option::of(objection())).prop_map(|(ticket, objection)| MonitorReply::Administered {
+            ticket,
+            result: objection.map_or(Ok(()), Err)
+        }),
         number().prop_map(|ticket| MonitorReply::Fenced { ticket }),
         Just(MonitorReply::Changed),
     ];
     (prop::option::of(membership()), vec(device(), 0..5), reply)
         .prop_map(|(membership, away, reply)| Message::MonitorAnswer(MonitorAnswer { membership, away, reply }))
+}
+
+fn disk() -> impl Strategy<Value = DiskId> {
+    any::<u64>().prop_map(DiskId)
+}
+
+fn pace() -> impl Strategy<Value = Pace> {
+    (number(), any::<bool>()).prop_map(|(bytes_per_second, paused)| Pace { bytes_per_second, paused })
+}
+
+fn administration() -> impl Strategy<Value = Administration> {
+    prop_oneof![
+        device().prop_map(|device| Administration::Fail { device }),
+        device().prop_map(|device| Administration::Readmit { device }),
+        (device(), disk(), number(), any::<bool>()).prop_map(|(device, disk, blocks, lose)| Administration::Replace {
+            device,
+            disk,
+            blocks,
+            lose
+        }),
+        (disk(), number()).prop_map(|(disk, blocks)| Administration::AddSpare { disk, blocks }),
+        disk().prop_map(|disk| Administration::RemoveSpare { disk }),
+        pace().prop_map(Administration::Pace),
+    ]
+}
+
+fn objection() -> impl Strategy<Value = Objection> {
+    prop_oneof![
+        Just(Objection::NoSuchDevice),
+        vec(device(), 0..5).prop_map(|others| Objection::NeedsOthers { others }),
+        Just(Objection::NothingGained),
+        device().prop_map(|device| Objection::DiskInUse { device }),
+        (number(), number()).prop_map(|(blocks, needed)| Objection::TooSmall { blocks, needed }),
+        number().prop_map(|volume| Objection::WouldLose { volume: VolumeId(volume) }),
+        Just(Objection::TooManySpares),
+        Just(Objection::NoSuchSpare),
+        Just(Objection::TooManyChanges),
+    ]
 }
 
 /// Any that a monitor may make: each device once, present since some epoch up to this one.
@@ -106,7 +156,7 @@ fn command() -> impl Strategy<Value = Command> {
         object(),
         ordering(),
         ranges(),
-        prop::sample::select(vec![Want::Data, Want::Allocation, Want::Linkage]),
+        prop::sample::select(vec![Want::Data, Want::Allocation, Want::Linkage, Want::Salvage]),
     )
         .prop_map(|(transaction, stamp, object, ordering, extents, want)| Command::Read {
             transaction,
@@ -155,10 +205,12 @@ fn command() -> impl Strategy<Value = Command> {
 
 fn task() -> impl Strategy<Value = Task> {
     prop_oneof![
-        description().prop_map(|description| {
+        (description(), number()).prop_map(|(description, absent)| {
             let ObjectDescription { object, blocks, ordering, redundant, atomicity } = description;
-            Task::CreateObject { object, blocks, ordering, redundant, atomicity }
+            Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent }
         }),
+        (object(), number()).prop_map(|(object, from)| Task::ListAbsent { object, from }),
+        (object(), range()).prop_map(|(object, range)| Task::ListAllocated { object, range }),
         (object(), ordering()).prop_map(|(object, ordering)| Task::SetOrdering { object, ordering }),
         object().prop_map(|object| Task::RemoveObject { object }),
         Just(Task::ListObjects),
@@ -218,6 +270,7 @@ fn managed() -> impl Strategy<Value = Managed> {
         // At most 256 bytes, whatever the letters.
         vec(("\\PC{0,64}", number()), 0..5).prop_map(|counters| Managed::Inspected(Inspection { counters })),
         (ranges(), prop::option::of(number())).prop_map(|(extents, next)| Managed::Missed { extents, next }),
+        (ranges(), prop::option::of(number())).prop_map(|(extents, next)| Managed::Extents { extents, next }),
     ]
 }
 
@@ -277,6 +330,7 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     let piece = prop_oneof![
         range().prop_map(|range| Piece { range, content: Content::Hole }),
         range().prop_map(|range| Piece { range, content: Content::Present }),
+        range().prop_map(|range| Piece { range, content: Content::Lost }),
         (range(), transaction(), linkage()).prop_map(|(range, transaction, linkage)| Piece {
             range,
             content: Content::Header { transaction, linkage },

@@ -122,7 +122,7 @@ fn small_byte() -> impl Strategy<Value = u8> {
 #[test]
 fn another_version_or_an_unknown_feature_is_refused_with_advice() {
     let frame = goldens()[0].frame();
-    for (at, byte, version, features) in [(4, 4, 4, 0), (5, 2, 0x203, 0), (6, 2, 3, 2), (7, 2, 3, 0x200)] {
+    for (at, byte, version, features) in [(4, 5, 5, 0), (5, 2, 0x204, 0), (6, 2, 4, 2), (7, 2, 4, 0x200)] {
         let mut bytes = frame.to_vec();
         bytes[at] = byte;
         let error = Frame::decode(reseal(bytes)).expect_err("a frame of another release");

@@ -2,8 +2,8 @@
 //! understood by the next, or the version rises.
 
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, LockServerId, Member, Membership,
-    NodeId, ObjectId, Stamp, Standing, Time, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, LockServerId, Member,
+    Membership, NodeId, ObjectId, Stamp, Standing, Time, TransactionId, VolumeId,
 };
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
@@ -171,8 +171,14 @@ pub fn goldens() -> Vec<Golden> {
                 ordering: Ordering::Timestamp,
                 redundant: true,
                 atomicity: Atomicity::Implied,
+                absent: 16,
             },
-            &format!("01 {OBJECT} 0001000000000000 01 01 01"),
+            &format!("01 {OBJECT} 0001000000000000 01 01 01 1000000000000000"),
+        ),
+        task(Task::ListAbsent { object, from: 16 }, &format!("09 {OBJECT} 1000000000000000")),
+        task(
+            Task::ListAllocated { object, range: BlockRange::new(4, 2) },
+            &format!("0a {OBJECT} 0400000000000000 0200000000000000"),
         ),
         task(Task::RemoveObject { object }, &format!("02 {OBJECT}")),
         task(Task::ListObjects, "03"),
@@ -236,6 +242,18 @@ pub fn goldens() -> Vec<Golden> {
             &format!("01 04 {RANGES} 01 1000000000000000"),
         ),
         managed(Ok(Managed::Missed { extents: vec![], next: None }), "01 04 00000000 00"),
+        managed(
+            Ok(Managed::Extents { extents: vec![BlockRange::new(4, 2)], next: Some(16) }),
+            &format!("01 05 {RANGES} 01 1000000000000000"),
+        ),
+        answer(
+            Reply::Data {
+                transaction,
+                waited: false,
+                pieces: vec![Piece { range: BlockRange::new(4, 2), content: Content::Lost }],
+            },
+            &format!("02 {TRANSACTION} 00 01000000 0400000000000000 0200000000000000 05"),
+        ),
         managed(Err(Failure::NoSpace), "02 04"),
         answer(Reply::Rejected { rejection: Rejection::Fenced }, "0c 01"),
         answer(Reply::Rejected { rejection: Rejection::WrongEpoch { current: Epoch(4) } }, "0c 02 04000000"),
@@ -301,10 +319,18 @@ fn monitoring() -> Vec<Golden> {
     let membership = Some(Membership { epoch: Epoch(9), members, fence });
     let changed = MonitorAnswer { membership, away: vec![], reply: MonitorReply::Changed };
     let changed_hex = format!("06 01 09000000 {members_hex} {fence_hex} 00000000 03");
-    vec![
+    let mut all = vec![
         monitor_request(
-            MonitorCommand::Renew { sent, silent: vec![DeviceId(2), DeviceId(0x0103)] },
-            &format!("01 {sent_hex} 02000000 0200 0301"),
+            MonitorCommand::Renew { sent, silent: vec![DeviceId(2), DeviceId(0x0103)], disk: None },
+            &format!("01 {sent_hex} 02000000 0200 0301 00"),
+        ),
+        monitor_request(
+            MonitorCommand::Renew { sent, silent: vec![], disk: Some(DiskId(9)) },
+            &format!("01 {sent_hex} 00000000 01 0900000000000000"),
+        ),
+        monitor_request(
+            MonitorCommand::Healing { device: DeviceId(2), progress: HealingProgress { done: 4, left: 5, lost: 6 } },
+            "04 0200 0400000000000000 0500000000000000 0600000000000000",
         ),
         monitor_request(
             MonitorCommand::Fence {
@@ -316,10 +342,43 @@ fn monitoring() -> Vec<Golden> {
             &format!("02 {TICKET} 05000000 01000000 03000000 01000000 08000000"),
         ),
         monitor_request(MonitorCommand::CaughtUp { device: DeviceId(2), since: Epoch(9) }, "03 0200 09000000"),
-        monitor_answer(MonitorReply::Lease { sent }, &format!("01 {sent_hex}")),
+        monitor_answer(
+            MonitorReply::Lease { sent, pace: Pace { bytes_per_second: 5, paused: true } },
+            &format!("01 {sent_hex} 0500000000000000 01"),
+        ),
+        monitor_answer(MonitorReply::Unwelcome(Unwelcome::OtherDisk { expected: DiskId(9) }), "04 01 0900000000000000"),
+        monitor_answer(MonitorReply::Unwelcome(Unwelcome::Used { epoch: Epoch(4) }), "04 02 04000000"),
+        monitor_answer(MonitorReply::Administered { ticket: 6, result: Ok(()) }, &format!("05 {TICKET} 01")),
         monitor_answer(MonitorReply::Fenced { ticket: 6 }, &format!("02 {TICKET}")),
         Golden { message: Message::MonitorAnswer(changed), description: changed_hex },
-    ]
+    ];
+    let (device, disk, blocks) = (DeviceId(2), DiskId(9), 16);
+    for (request, hex) in [
+        (Administration::Fail { device }, "01 0200"),
+        (Administration::Readmit { device }, "02 0200"),
+        (Administration::Replace { device, disk, blocks, lose: true }, "03 0200 0900000000000000 1000000000000000 01"),
+        (Administration::AddSpare { disk, blocks }, "04 0900000000000000 1000000000000000"),
+        (Administration::RemoveSpare { disk }, "05 0900000000000000"),
+        (Administration::Pace(Pace { bytes_per_second: 5, paused: false }), "06 0500000000000000 00"),
+    ] {
+        let command = MonitorCommand::Administer { ticket: 6, request };
+        all.push(monitor_request(command, &format!("05 {TICKET} {hex}")));
+    }
+    for (objection, hex) in [
+        (Objection::NoSuchDevice, "01"),
+        (Objection::NeedsOthers { others: vec![DeviceId(2)] }, "02 01000000 0200"),
+        (Objection::NothingGained, "03"),
+        (Objection::DiskInUse { device }, "04 0200"),
+        (Objection::TooSmall { blocks: 4, needed: 5 }, "05 0400000000000000 0500000000000000"),
+        (Objection::WouldLose { volume: VolumeId(3) }, "06 0300000000000000"),
+        (Objection::TooManySpares, "07"),
+        (Objection::NoSuchSpare, "08"),
+        (Objection::TooManyChanges, "09"),
+    ] {
+        let reply = MonitorReply::Administered { ticket: 6, result: Err(objection) };
+        all.push(monitor_answer(reply, &format!("05 {TICKET} 02 {hex}")));
+    }
+    all
 }
 
 fn monitor_request(command: MonitorCommand, hex: &str) -> Golden {

@@ -17,7 +17,7 @@ const OBJECT: ObjectId = ObjectId(1);
 /// A message whose list is as long as one likes, by what the list is called, with its bound.
 type Stretch = (&'static str, usize, fn(usize) -> Message);
 
-const LISTS: [Stretch; 26] = [
+const LISTS: [Stretch; 27] = [
     ("over", COMMITS_PER_REQUEST_MAX, |n| {
         Message::Request(Request {
             host: Generation(7),
@@ -72,7 +72,7 @@ const LISTS: [Stretch; 26] = [
         monitor_request(MonitorCommand::Fence { ticket, below, except: vec![], also: vec![Generation(1); n] })
     }),
     ("silent devices", PARTICIPANTS_MAX, |n| {
-        monitor_request(MonitorCommand::Renew { sent: Time(1), silent: vec![DeviceId(1); n] })
+        monitor_request(MonitorCommand::Renew { sent: Time(1), silent: vec![DeviceId(1); n], disk: None })
     }),
     ("devices that are away", PARTICIPANTS_MAX, |n| {
         let (membership, reply) = (None, MonitorReply::Changed);
@@ -83,6 +83,9 @@ const LISTS: [Stretch; 26] = [
     ("hosts kept out", FENCED_MAX, |n| changed(membership(1, 0, n))),
     ("extents that were missed", EXTENTS_MAX, |n| {
         managed(Managed::Missed { extents: vec![BlockRange::new(1, 1); n], next: None })
+    }),
+    ("extents that are absent", EXTENTS_MAX, |n| {
+        managed(Managed::Extents { extents: vec![BlockRange::new(1, 1); n], next: None })
     }),
     ("orphans", ORPHANS_PER_ANSWER_MAX, |n| {
         let orphan =

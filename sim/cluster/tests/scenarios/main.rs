@@ -6,6 +6,7 @@ mod degraded;
 mod device_locks;
 mod epochs;
 mod failures;
+mod healing;
 mod lock_servers;
 mod monitor;
 mod older_disks;

@@ -130,7 +130,7 @@ pub(super) fn answer(devices: &Blocks, absence: &Absence, shares: &[Share], want
         let content = |block| match (want, devices[share.position].get(&block)) {
             (_, None) => Content::Hole,
             (Want::Allocation, Some(_)) => Content::Present,
-            (Want::Data, Some(data)) => Content::Data(data.clone()),
+            (Want::Data | Want::Salvage, Some(data)) => Content::Data(data.clone()),
             (Want::Linkage, Some(_)) => panic!("the model has no headers"),
         };
         let blocks = share.reads.iter().flat_map(|range| range.blocks());
@@ -157,7 +157,7 @@ pub(super) fn apply(devices: &mut Blocks, shares: &[Share], written: Vec<(usize,
                         put(devices, Place { position, block }, &data[start..start + BLOCK_BYTES]);
                     }
                     Content::Hole => drop(devices[position].remove(&block)),
-                    Content::Present | Content::Header { .. } => panic!("nobody can write that"),
+                    Content::Present | Content::Header { .. } | Content::Lost => panic!("nobody can write that"),
                 }
             }
         }

@@ -1,0 +1,250 @@
+//! The last stage of helping a returning device: what it lacks altogether, since another disk fills its slot (`docs/healing.md`).
+//!
+//! ```text
+//!   for each volume:   Asking ─► Sizing ─────────────► Bringing ─┐
+//!                        ▲       which chunks of a     restore   │
+//!                        │       region hold anything            │
+//!                        └──────── from the region's end on ◄────┘
+//!                      nothing absent from the first block on: the next volume
+//! ```
+//!
+//! The device says what is absent; so whoever helps goes on where another left off, and nothing is taken for brought that is not durable
+//! there. What the others say of their chunks only decides how large transactions are.
+
+use braid_base::{BLOCK_BYTES, BlockRange, Time, VolumeId};
+use braid_layout::{StripeRows, VolumeDescription};
+use braid_wire::Pace;
+use std::time::Duration;
+
+/// Blocks of the device that are looked at together.
+const REGION_BLOCKS: u64 = 1 << 16;
+/// Blocks of the device in one transaction, where there is something; and where there is nothing.
+const BLOCKS_AT_ONCE: u64 = 256;
+const HOLES_AT_ONCE: u64 = 1024;
+/// What may be brought at once after a rest, at any pace: a quarter of a second's worth.
+const BURST: Duration = Duration::from_millis(250);
+
+/// How far one volume is.
+#[derive(Debug)]
+pub(crate) struct Rebuilding {
+    pub volume: VolumeId,
+    pub step: Step,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The device says what is absent from this block on.
+    Asking { from: u64 },
+    /// The others say where there is anything.
+    Sizing(Region),
+    /// Restores are under way; then on from here.
+    Bringing { end: u64 },
+}
+
+/// Some blocks of the device.
+#[derive(Debug, Default)]
+pub(crate) struct Region {
+    /// What is absent of them, ascending.
+    absent: Vec<BlockRange>,
+    /// What of them may hold something.
+    allocated: Vec<BlockRange>,
+}
+
+/// Some stripes, and how many blocks of the device that brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Portion {
+    /// Blocks of the volume: whole stripes.
+    pub blocks: BlockRange,
+    pub weight: u64,
+    /// Whether anything is likely to be moved.
+    pub moves: bool,
+}
+
+impl Portion {
+    /// What counts against the pace.
+    pub fn bytes(&self) -> u64 {
+        if self.moves { self.weight * BLOCK_BYTES as u64 } else { 0 }
+    }
+}
+
+impl Region {
+    /// How many blocks are absent.
+    pub fn blocks(&self) -> u64 {
+        self.absent.iter().map(|extent| extent.count).sum()
+    }
+
+    /// The first blocks of what is absent.
+    pub fn first_of(absent: &[BlockRange]) -> Region {
+        let start = absent.first().map_or(0, |extent| extent.start);
+        let within = BlockRange::new(start, REGION_BLOCKS);
+        let parts = absent.iter().map(|extent| extent.intersection(within)).filter(|part| !part.is_empty());
+        Region { absent: parts.collect(), allocated: Vec::new() }
+    }
+
+    /// All blocks from the first to the last that is absent.
+    pub fn range(&self) -> BlockRange {
+        let first = self.absent.first().map_or(0, |extent| extent.start);
+        BlockRange::between(first, self.absent.last().map_or(first, |extent| extent.end()))
+    }
+
+    /// The same on the other devices of the rows, whose units may lie one further or nearer there.
+    pub fn range_beside(&self, volume: &VolumeDescription) -> BlockRange {
+        let (range, unit) = (self.range(), volume.layout.unit_blocks());
+        let end = range.end().saturating_add(unit).min(volume.component_blocks());
+        BlockRange::between(range.start.saturating_sub(unit), end)
+    }
+
+    /// Another device may hold something in these of its blocks.
+    pub fn add_allocated(&mut self, volume: &VolumeDescription, extents: &[BlockRange]) {
+        let unit = volume.layout.unit_blocks();
+        let near = |extent: &BlockRange| {
+            BlockRange::between(extent.start.saturating_sub(unit), extent.end().saturating_add(unit))
+        };
+        self.allocated.extend(extents.iter().map(near));
+    }
+
+    /// Cut into what is restored at once.
+    pub fn portions(mut self, volume: &VolumeDescription, position: usize) -> Vec<Portion> {
+        self.allocated.sort_unstable();
+        let mut portions: Vec<Portion> = Vec::new();
+        for extent in &self.absent {
+            let mut at = extent.start;
+            while at < extent.end() {
+                let next = self.allocated.iter().find(|run| run.end() > at);
+                let moves = next.is_some_and(|run| run.start <= at);
+                let end = match next {
+                    Some(_) if moves => at + BLOCKS_AT_ONCE,
+                    Some(run) => run.start.min(at + HOLES_AT_ONCE),
+                    None => at + HOLES_AT_ONCE,
+                };
+                let end = end.min(extent.end());
+                let blocks = stripes_of(volume, position, BlockRange::between(at, end));
+                match portions.last_mut() {
+                    // Two parts of one unit.
+                    Some(last) if last.blocks.end() >= blocks.end() => {}
+                    _ => portions.push(Portion { blocks, weight: end - at, moves }),
+                }
+                at = end;
+            }
+        }
+        portions
+    }
+}
+
+/// The blocks of the volume in all stripes that have units in these blocks of the component at a position.
+fn stripes_of(volume: &VolumeDescription, position: usize, blocks: BlockRange) -> BlockRange {
+    let rows = StripeRows::of_component(&volume.layout, position, blocks);
+    let stripes = rows.into_iter().map(|rows| rows.stripe).filter(|stripe| *stripe < volume.stripes());
+    let (first, last) = stripes.fold((u64::MAX, 0), |(first, last), stripe| (first.min(stripe), last.max(stripe)));
+    if first > last {
+        return BlockRange::new(0, 0);
+    }
+    let stripe = volume.layout.stripe_blocks();
+    BlockRange::between(first * stripe, (last + 1) * stripe)
+}
+
+/// Keeps to a pace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bucket {
+    /// When all that was let through will have been within the pace.
+    free_at: Time,
+}
+
+impl Bucket {
+    /// Lets some bytes through, or says when to ask again.
+    pub fn take(&mut self, now: Time, pace: Pace, bytes: u64) -> Result<(), Time> {
+        if pace.paused {
+            return Err(now.after(BURST));
+        }
+        if pace.bytes_per_second == 0 {
+            return Ok(());
+        }
+        if self.free_at > now.after(BURST) {
+            let wait = self.free_at.since(now) - BURST;
+            return Err(now.after(wait.min(BURST)));
+        }
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(pace.bytes_per_second);
+        let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 4).min(u64::MAX / 4));
+        self.free_at = self.free_at.max(now).after(takes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::DeviceId;
+    use braid_layout::{Absence, Atomicity, Layout, RestorePlan};
+    use braid_wire::Ordering;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn volume(scheme: &str, devices: usize, unit: u64, stripes: u64) -> VolumeDescription {
+        let layout = Layout::new(scheme.parse().unwrap(), devices, unit).unwrap();
+        VolumeDescription {
+            id: VolumeId(1),
+            bytes: stripes * layout.stripe_blocks() * 4096,
+            layout,
+            devices: (0..devices as u16).map(DeviceId).collect(),
+            ordering: Ordering::Timestamp,
+            atomicity: Atomicity::Implied,
+        }
+    }
+
+    proptest! {
+        /// Whatever is absent is restored, whatever others say that they hold; and no transaction is too large.
+        #[test]
+        fn portions_restore_all_that_is_absent(
+            which in 0usize..5, position in 0usize..4, stripes in 1u64..700,
+            gaps in prop::collection::vec((1u64..400, 1u64..900), 1..6),
+            allocated in prop::collection::vec((0u64..3000, 1u64..500), 0..5),
+        ) {
+            let (scheme, devices, unit) =
+                [("raid5:3+1", 4, 4), ("raid5:2+1", 4, 16), ("raid1:2", 5, 1), ("raid5:2+1", 6, 1), ("raid1:3", 4, 2)][which];
+            let volume = volume(scheme, devices, unit, stripes);
+            let used = BlockRange::new(0, volume.layout.used_blocks(position, volume.stripes()));
+            let mut at = 0;
+            let mut absent = Vec::new();
+            for (gap, count) in gaps {
+                absent.push(BlockRange::new(at + gap, count).intersection(used));
+                at += gap + count;
+            }
+            absent.retain(|extent| !extent.is_empty());
+            let mut region = Region::first_of(&absent);
+            for (start, count) in allocated {
+                region.add_allocated(&volume, &[BlockRange::new(start, count)]);
+            }
+            let wanted: BTreeSet<u64> = region.absent.iter().flat_map(|extent| extent.blocks()).collect();
+            let mut restored = BTreeSet::new();
+            for portion in region.portions(&volume, position) {
+                let plan = RestorePlan::new(&volume.layout, &Absence::none(), position, portion.blocks).unwrap();
+                let shares = plan.map_or(Vec::new(), |plan| plan.shares().to_vec());
+                let own = shares.iter().flat_map(|share| &share.prewrites).flat_map(|range| range.blocks());
+                let before = restored.len();
+                restored.extend(own);
+                prop_assert!((restored.len() - before) as u64 <= HOLES_AT_ONCE + 2 * unit);
+            }
+            prop_assert!(wanted.is_subset(&restored));
+        }
+    }
+
+    #[test]
+    fn a_bucket_lets_through_what_its_pace_says() {
+        let pace = Pace { bytes_per_second: 1_000_000, paused: false };
+        let (mut bucket, mut now, mut sent) = (Bucket::default(), Time(5_000_000_000), 0);
+        let end = now.after(Duration::from_secs(10));
+        while now < end {
+            match bucket.take(now, pace, 50_000) {
+                Ok(()) => sent += 50_000,
+                Err(later) => {
+                    assert!(later > now);
+                    now = later;
+                }
+            }
+        }
+        assert!((10_000_000..10_400_000).contains(&sent), "{sent}");
+        assert!(bucket.take(now, Pace { paused: true, ..pace }, 1).is_err());
+        assert_eq!(bucket.take(now, Pace::default(), u64::MAX), Ok(()));
+    }
+}

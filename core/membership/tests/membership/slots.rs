@@ -1,0 +1,220 @@
+//! Which disk fills a slot: it alone gets leases, another one takes its place as an operator says, and all of that outlives the monitor.
+
+use crate::bench::*;
+use braid_base::{DeviceId, DiskId, Epoch, Standing};
+use braid_layout::Scheme;
+use braid_membership::SlotShown;
+use braid_wire::{Administration, MonitorCommand, MonitorReply, Objection, Pace, Unwelcome};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const ALL: [u16; 5] = [0, 1, 2, 3, 4];
+const NEW: DiskId = DiskId(77);
+const HOST: u32 = 7;
+
+/// Five devices that have been heard for long enough.
+fn steady() -> Bench {
+    let mut bench = Bench::new();
+    bench.pass_with(SECOND * 2, &nodes(&ALL, &[HOST]));
+    bench
+}
+
+/// What an operator is answered; none as long as he is not.
+fn ask(bench: &mut Bench, request: Administration) -> Option<Result<(), Objection>> {
+    static TICKETS: AtomicU64 = AtomicU64::new(5);
+    ask_again(bench, TICKETS.fetch_add(1, Ordering::Relaxed), request)
+}
+
+fn ask_again(bench: &mut Bench, ticket: u64, request: Administration) -> Option<Result<(), Objection>> {
+    while bench.hear(host(HOST)).is_some() {}
+    bench.say(host(HOST), MonitorCommand::Administer { ticket, request });
+    let answers = std::iter::from_fn(|| bench.hear(host(HOST)));
+    let mut replies = answers.filter_map(|answer| match answer.reply {
+        MonitorReply::Administered { ticket: of, result } if of == ticket => Some(result),
+        _ => None,
+    });
+    replies.next()
+}
+
+fn replace(device: u16, disk: DiskId) -> Administration {
+    Administration::Replace { device: DeviceId(device), disk, blocks: 1_000, lose: false }
+}
+
+fn slot(bench: &Bench, device: u16) -> SlotShown {
+    bench.monitor.slots().find(|slot| slot.device == DeviceId(device)).expect("it is there")
+}
+
+/// Device 2 is out, and its slot waits for the new disk.
+fn awaiting() -> Bench {
+    let mut bench = steady();
+    assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Ok(())));
+    assert_eq!((slot(&bench, 2).disk, slot(&bench, 2).awaits), (Some(DiskId(2)), None));
+    bench.pass_with(LEASE + NOTICE * 2, &nodes(&ALL, &[HOST]));
+    assert_eq!((bench.standing(2), slot(&bench, 2).awaits), (Standing::Out, Some(NEW)));
+    bench
+}
+
+/// A disk is put into a device: it lives by no epoch.
+fn put(bench: &mut Bench, number: u16, disk: DiskId) {
+    bench.disks.insert(DeviceId(number), disk);
+    bench.epochs.remove(&device(number));
+}
+
+#[test]
+fn another_disk_gets_no_lease_and_hears_of_no_epoch() {
+    let mut bench = Bench::new();
+    put(&mut bench, 2, NEW);
+    let answer = bench.answer_to(device(2));
+    let why = Unwelcome::OtherDisk { expected: DiskId(2) };
+    assert_eq!((answer.membership, answer.reply), (None, MonitorReply::Unwelcome(why)));
+    assert_eq!(slot(&bench, 2).unwelcome, Some(why));
+    // However far it has come: that is another array's affair, or another time's.
+    bench.epochs.insert(device(2), Epoch(900));
+    assert_eq!(bench.answer_to(device(2)).reply, MonitorReply::Unwelcome(why));
+    bench.epochs.remove(&device(2));
+    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[]));
+    assert_eq!(bench.standing(2), Standing::Out);
+    while let Some(answer) = bench.hear(device(2)) {
+        assert_eq!(answer.membership, None);
+    }
+    bench.disks.remove(&DeviceId(2));
+    bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
+    assert!(matches!(bench.standing(2), Standing::Returning { .. }), "its own is there again");
+}
+
+#[test]
+fn the_old_disk_serves_until_it_is_out_and_never_again() {
+    let mut bench = steady();
+    assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Ok(())));
+    // Nobody can do without it while another one is missing.
+    let mut bench_without = steady();
+    bench_without.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3], &[HOST]));
+    assert_eq!(
+        ask(&mut bench_without, replace(2, NEW)),
+        Some(Err(Objection::NeedsOthers { others: vec![DeviceId(4)] }))
+    );
+    assert!(bench.gets_lease(device(2)), "as long as it may");
+    bench.pass_with(LEASE + NOTICE * 2, &nodes(&ALL, &[HOST]));
+    assert_eq!(bench.standing(2), Standing::Out);
+    bench.pass_with(SECOND * 10, &nodes(&[0, 1, 3, 4], &[HOST]));
+    let why = Unwelcome::OtherDisk { expected: NEW };
+    assert_eq!(bench.answer_to(device(2)).reply, MonitorReply::Unwelcome(why));
+}
+
+#[test]
+fn a_new_disk_returns_and_lives_by_no_epoch_before_that() {
+    let mut bench = awaiting();
+    put(&mut bench, 2, NEW);
+    bench.pass_with(SECOND / 2, &nodes(&ALL, &[HOST]));
+    assert_eq!(bench.epochs.get(&device(2)), None, "it has heard of none");
+    bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
+    assert!(matches!(bench.standing(2), Standing::Returning { .. }));
+    assert_eq!((slot(&bench, 2).disk, slot(&bench, 2).awaits), (Some(NEW), None));
+    assert_eq!(bench.epochs[&device(2)], bench.membership().epoch);
+    assert!(bench.gets_lease(device(2)));
+}
+
+#[test]
+fn a_disk_with_a_past_is_refused_as_used() {
+    let mut bench = awaiting();
+    put(&mut bench, 2, NEW);
+    bench.epochs.insert(device(2), Epoch(1));
+    let why = Unwelcome::Used { epoch: Epoch(1) };
+    assert_eq!(bench.answer_to(device(2)).reply, MonitorReply::Unwelcome(why));
+    bench.pass(SECOND * 5);
+    assert_eq!(bench.standing(2), Standing::Out);
+}
+
+#[test]
+fn what_was_heard_of_the_old_disk_does_not_let_the_new_one_in() {
+    let mut bench = Bench::new();
+    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[HOST]));
+    assert_eq!(bench.standing(2), Standing::Out);
+    // The old one is heard again, and in that moment another is to take its place.
+    bench.pass_with(SECOND, &nodes(&[0, 1, 3, 4], &[HOST]));
+    bench.renew(device(2));
+    assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Ok(())));
+    bench.pass_with(SECOND * 3, &nodes(&[0, 1, 3, 4], &[HOST]));
+    assert_eq!((bench.standing(2), slot(&bench, 2).awaits), (Standing::Out, Some(NEW)));
+}
+
+#[test]
+fn it_is_all_there_after_a_restart() {
+    let mut bench = awaiting();
+    let pace = Pace { bytes_per_second: 5_000, paused: true };
+    assert_eq!(ask(&mut bench, Administration::Pace(pace)), Some(Ok(())));
+    assert_eq!(ask(&mut bench, Administration::AddSpare { disk: DiskId(90), blocks: 600 }), Some(Ok(())));
+    bench.restart(config(5));
+    bench.adopt(volume(1, Scheme::Raid5 { data: 4 }, &ALL));
+    assert_eq!(slot(&bench, 2).awaits, Some(NEW));
+    bench.pass_with(SECOND * 3, &nodes(&[0, 1, 3, 4], &[HOST]));
+    let answer = bench.answer_to(host(HOST)).reply;
+    assert_eq!(answer, MonitorReply::Lease { sent: bench.now.time, pace });
+    put(&mut bench, 1, DiskId(55));
+    assert!(matches!(bench.answer_to(device(1)).reply, MonitorReply::Unwelcome(Unwelcome::OtherDisk { .. })));
+    let add = |disk| Administration::AddSpare { disk, blocks: 5 };
+    assert_eq!(ask(&mut bench, add(NEW)), Some(Err(Objection::DiskInUse { device: DeviceId(2) })));
+    assert_eq!(ask(&mut bench, Administration::RemoveSpare { disk: DiskId(90) }), Some(Ok(())));
+}
+
+#[test]
+fn an_operator_is_answered_when_it_is_durable() {
+    let mut bench = steady();
+    bench.stalled = true;
+    let request = Administration::Fail { device: DeviceId(3) };
+    assert_eq!(ask_again(&mut bench, 5, request), None);
+    bench.say(host(HOST), MonitorCommand::Administer { ticket: 5, request });
+    let answered = |bench: &mut Bench| {
+        let answers = std::iter::from_fn(|| bench.hear(host(HOST)));
+        answers.filter(|answer| matches!(answer.reply, MonitorReply::Administered { .. })).count()
+    };
+    assert!(bench.run_command());
+    assert_eq!(answered(&mut bench), 0, "one copy is not enough");
+    assert!(bench.run_command());
+    assert_eq!(answered(&mut bench), 1, "it was the same request");
+    bench.stalled = false;
+    assert_eq!(ask(&mut bench, request), Some(Ok(())), "it is done already");
+    bench.pass_with(LEASE + NOTICE * 2, &nodes(&ALL, &[HOST]));
+    assert_eq!((bench.standing(3), slot(&bench, 3).held), (Standing::Out, true));
+    bench.pass_with(SECOND * 5, &nodes(&ALL, &[HOST]));
+    assert_eq!(bench.standing(3), Standing::Out);
+    assert_eq!(ask(&mut bench, Administration::Readmit { device: DeviceId(3) }), Some(Ok(())));
+    bench.pass_with(SECOND * 2, &nodes(&ALL, &[HOST]));
+    assert!(matches!(bench.standing(3), Standing::Returning { .. }));
+}
+
+#[test]
+fn volumes_without_redundancy_lose_nothing_unasked() {
+    let mut bench = steady();
+    bench.adopt(volume(2, Scheme::Raid0 { data: 2 }, &[1, 2]));
+    let would_lose = Objection::WouldLose { volume: braid_base::VolumeId(2) };
+    assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Err(would_lose)));
+    // 256 blocks over four, and over two.
+    let small = Administration::Replace { device: DeviceId(2), disk: NEW, blocks: 64 + 127, lose: true };
+    assert_eq!(ask(&mut bench, small), Some(Err(Objection::TooSmall { blocks: 191, needed: 192 })));
+    let fits = Administration::Replace { device: DeviceId(2), disk: NEW, blocks: 192, lose: true };
+    assert_eq!(ask(&mut bench, fits), Some(Ok(())));
+    // One that holds nothing else goes as well.
+    let mut bench = Bench::of(2);
+    bench.adopt(volume(2, Scheme::Raid0 { data: 2 }, &[0, 1]));
+    bench.pass_with(SECOND * 3, &nodes(&[0, 1], &[HOST]));
+    assert_eq!(ask(&mut bench, Administration::Fail { device: DeviceId(0) }), Some(Err(Objection::NothingGained)));
+    let lose = Administration::Replace { device: DeviceId(0), disk: NEW, blocks: 500, lose: true };
+    assert_eq!(ask(&mut bench, lose), Some(Ok(())));
+    bench.pass_with(LEASE + NOTICE * 2, &nodes(&[0, 1], &[HOST]));
+    assert_eq!((bench.standing(0), slot(&bench, 0).awaits), (Standing::Out, Some(NEW)));
+}
+
+#[test]
+fn what_was_refused_does_not_happen_later() {
+    let mut bench = steady();
+    bench.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3], &[HOST]));
+    let refused = Some(Err(Objection::NeedsOthers { others: vec![DeviceId(4)] }));
+    assert_eq!(ask_again(&mut bench, 5, replace(2, NEW)), refused);
+    bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
+    // A late copy of the same request; and then another one.
+    assert_eq!(ask_again(&mut bench, 5, replace(2, NEW)), None);
+    bench.pass_with(LEASE * 2, &nodes(&ALL, &[HOST]));
+    assert_eq!((bench.standing(2), slot(&bench, 2).leaves_to), (Standing::In, None));
+    bench.say(host(HOST), MonitorCommand::Administer { ticket: 6, request: replace(2, NEW) });
+    assert_eq!(slot(&bench, 2).leaves_to, Some(NEW));
+}

@@ -1,0 +1,114 @@
+//! Runs of blocks, as few as can be: for what others have missed, and for what is absent here.
+
+use crate::record::missed_len;
+use braid_base::BlockRange;
+use std::collections::BTreeMap;
+
+/// Runs of blocks, no two of which touch: the first block, and the one behind the last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extents {
+    runs: BTreeMap<u64, u64>,
+}
+
+impl Extents {
+    /// How many runs.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// What they take in a snapshot.
+    pub fn journal_len(&self) -> u64 {
+        missed_len(self.len())
+    }
+
+    /// Takes in some blocks.
+    pub fn insert(&mut self, blocks: BlockRange) {
+        let (mut start, mut end) = (blocks.start, blocks.end());
+        while let Some((first, behind)) = self.runs.range(..=end).next_back().map(|(first, behind)| (*first, *behind)) {
+            if behind < start {
+                break;
+            }
+            self.runs.remove(&first);
+            (start, end) = (start.min(first), end.max(behind));
+        }
+        self.runs.insert(start, end);
+    }
+
+    /// Joins the closest neighbours, until `count` runs are left.
+    pub fn coarsen(&mut self, count: usize) {
+        let excess = self.len().saturating_sub(count.max(1));
+        let pairs = self.runs.iter().zip(self.runs.keys().skip(1));
+        let mut gaps: Vec<(u64, u64)> = pairs.map(|((_, behind), next)| (next - behind, *next)).collect();
+        if excess == 0 || gaps.is_empty() {
+            return;
+        }
+        gaps.select_nth_unstable(excess - 1);
+        for (gap, next) in &gaps[..excess] {
+            self.insert(BlockRange::new(next - gap, *gap));
+        }
+    }
+
+    /// All of them from a block on, ascending.
+    pub fn from(&self, from: u64) -> impl Iterator<Item = BlockRange> {
+        let before = self.runs.range(..from).next_back().filter(|(_, behind)| **behind > from);
+        let cut = before.map(|(_, behind)| BlockRange::between(from, *behind));
+        let rest = self.runs.range(from..).map(|(first, behind)| BlockRange::between(*first, *behind));
+        cut.into_iter().chain(rest)
+    }
+
+    /// Takes out some blocks.
+    pub fn remove(&mut self, blocks: BlockRange) {
+        if blocks.is_empty() {
+            return;
+        }
+        let (start, end) = (blocks.start, blocks.end());
+        while let Some((first, behind)) = self.runs.range(..end).next_back().map(|(first, behind)| (*first, *behind)) {
+            if behind <= start {
+                break;
+            }
+            self.runs.remove(&first);
+            if behind > end {
+                self.runs.insert(end, behind);
+            }
+            if first < start {
+                self.runs.insert(first, start);
+            }
+        }
+    }
+
+    /// How many blocks they are.
+    pub fn blocks(&self) -> u64 {
+        self.runs.iter().map(|(first, behind)| behind - first).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn what_is_taken_out_is_out_and_the_rest_stays(
+            steps in prop::collection::vec((any::<bool>(), 0u64..300, 1u64..40), 0..60),
+        ) {
+            let (mut extents, mut naive) = (Extents::default(), BTreeSet::new());
+            for (takes_in, start, count) in steps {
+                let blocks = BlockRange::new(start, count);
+                if takes_in {
+                    extents.insert(blocks);
+                    naive.extend(blocks.blocks());
+                } else {
+                    extents.remove(blocks);
+                    naive.retain(|block| !blocks.blocks().contains(block));
+                }
+                let runs: Vec<_> = extents.from(0).collect();
+                let left: Vec<u64> = runs.iter().flat_map(|run| run.blocks()).collect();
+                prop_assert_eq!(left, naive.iter().copied().collect::<Vec<_>>());
+                prop_assert_eq!(extents.blocks(), naive.len() as u64);
+                prop_assert!(runs.iter().all(|run| !run.is_empty()));
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Objects that are made on this device while others hold what belongs there: what is not here yet, and what can't be brought.
+
+use crate::disk::TestDisk;
+use crate::protocol::{Bench, OBJECT, config, data, hole, intent, pattern, patterns, transaction};
+use braid_base::{BlockRange, DiskId, Rng};
+use braid_store::{Storage, Store, StoreEvent};
+use braid_wire::{Atomicity, Content, Failure, ObjectDescription, Ordering, Piece};
+use std::collections::BTreeSet;
+
+const BLOCKS: u64 = 400;
+
+fn with_absent(journal: u64, seed: u64) -> Bench {
+    let writes = Store::format_with(&config(), DiskId(1), 77, Some(journal)).expect("it is large enough");
+    let (mut bench, _) = Bench::start(TestDisk::formatted(writes), seed).expect("it was just made");
+    let description = ObjectDescription {
+        object: OBJECT,
+        blocks: BLOCKS,
+        ordering: Ordering::Timestamp,
+        redundant: true,
+        atomicity: Atomicity::Implied,
+    };
+    bench.store.create_object(1, description, u64::MAX, &mut bench.out);
+    bench.settle();
+    assert_eq!(bench.events.pop_front(), Some(StoreEvent::Done { ticket: 1, result: Ok(()) }));
+    bench
+}
+
+fn lost(start: u64, count: u64) -> Piece {
+    Piece { range: BlockRange::new(start, count), content: Content::Lost }
+}
+
+fn absent(bench: &Bench) -> BTreeSet<u64> {
+    let (extents, next) = bench.store.absent(OBJECT, 0);
+    assert_eq!(next, None);
+    extents.iter().flat_map(|extent| extent.blocks()).collect()
+}
+
+fn salvage(bench: &mut Bench, start: u64, count: u64) -> Vec<Piece> {
+    bench.store.salvage(5, OBJECT, &[BlockRange::new(start, count)], &mut bench.out);
+    bench.run();
+    match bench.events.pop_front() {
+        Some(StoreEvent::Read { ticket: 5, result: Ok(pieces) }) => pieces,
+        event => panic!("asked for what is left, heard {event:?}"),
+    }
+}
+
+#[test]
+fn what_is_absent_is_not_read_and_what_is_written_is_there() {
+    let mut bench = with_absent(1 << 20, 1);
+    assert_eq!(bench.store.absent(OBJECT, 7), (vec![BlockRange::new(7, BLOCKS - 7)], None));
+    assert_eq!(bench.read(3, 1), Err(Failure::Absent));
+    bench.write(1, vec![data(3, 2, 50), hole(9, 1), data(32, 16, 70)]);
+    assert_eq!(bench.read(3, 2), Ok(patterns([50, 51])));
+    assert_eq!(bench.read(9, 1), Ok(vec![0; 4096]));
+    assert_eq!(bench.read(32, 16), Ok(patterns(70..86)));
+    for start in [2, 4, 8, 9, 31, 47] {
+        assert_eq!(bench.read(start, 2), Err(Failure::Absent), "{start}");
+    }
+    // What is undecided, or was given up, is not there.
+    assert_eq!(bench.prepare(intent(2, vec![data(100, 1, 90)])), Ok(()));
+    assert_eq!(bench.read(100, 1), Err(Failure::Absent));
+    bench.abort(2);
+    assert_eq!(bench.read(100, 1), Err(Failure::Absent));
+    assert_eq!(bench.counter("blocks_absent"), BLOCKS - 19);
+}
+
+#[test]
+fn where_there_may_be_something_is_told_by_chunks() {
+    let mut bench = with_absent(1 << 20, 1);
+    bench.write(1, vec![data(17, 1, 50), data(32, 16, 70), data(80, 1, 90), hole(96, 16)]);
+    let told = |start, count| bench.store.allocated(OBJECT, BlockRange::new(start, count)).0;
+    assert_eq!(told(0, BLOCKS), [BlockRange::new(16, 32), BlockRange::new(80, 16)]);
+    assert_eq!(told(20, 65), [BlockRange::new(20, 28), BlockRange::new(80, 5)]);
+    assert_eq!(told(300, 10_000), []);
+}
+
+#[test]
+fn what_is_written_as_lost_is_lost_until_it_is_written_again() {
+    let mut bench = with_absent(1 << 20, 1);
+    bench.write(1, vec![data(3, 1, 50), lost(4, 1), data(5, 1, 60), lost(16, 16), lost(40, 2)]);
+    for _ in 0..2 {
+        assert_eq!(bench.read(3, 3), Err(Failure::Lost { block: 4 }));
+        assert_eq!(bench.read(5, 1), Ok(pattern(60)));
+        assert_eq!(bench.read(20, 1), Err(Failure::Lost { block: 20 }));
+        assert_eq!(bench.read(41, 1), Err(Failure::Lost { block: 41 }));
+        assert_eq!(bench.read(42, 1), Err(Failure::Absent));
+        // What is left can be read all the same.
+        let left = salvage(&mut bench, 3, 3);
+        let expected = [data(3, 1, 50), lost(4, 1), data(5, 1, 60)];
+        assert_eq!(left, expected);
+        // It goes home as that, and is found as that.
+        for sequence in 100..160 {
+            bench.write(sequence, vec![data(60, 3, sequence)]);
+        }
+        bench = bench.restart().expect("nothing is damaged").0;
+    }
+    bench.write(2, vec![data(4, 1, 55), data(16, 16, 80)]);
+    assert_eq!(bench.read(3, 3), Ok(patterns([50, 55, 60])));
+    assert_eq!(bench.read(16, 16), Ok(patterns(80..96)));
+}
+
+#[test]
+fn a_block_that_rotted_is_salvaged_as_lost_and_its_neighbours_are_read() {
+    let mut bench = with_absent(1 << 20, 1);
+    bench.write(1, vec![data(32, 16, 70)]);
+    let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
+    let home = bench.disk.find(&pattern(75)[..512]).into_iter().find(|at| *at >= geometry.data_offset);
+    bench.disk.rot(home.expect("a whole chunk goes home at once") + 100);
+    assert_eq!(bench.read(32, 16), Err(Failure::Lost { block: 37 }));
+    let left = salvage(&mut bench, 36, 3);
+    assert_eq!(left, [data(36, 1, 74), lost(37, 1), data(38, 1, 76)]);
+}
+
+/// Writes, checkpoints and losses of power at any moment: what was committed is there, and nothing that nobody brought is.
+#[test]
+fn no_loss_of_power_makes_anything_absent_again_or_brings_what_nobody_wrote() {
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let mut bench = with_absent(if seed % 2 == 0 { 512 << 10 } else { 1 << 20 }, seed);
+        // Surely here; and perhaps.
+        let (mut here, mut perhaps) = (BTreeSet::new(), BTreeSet::new());
+        for sequence in 1..200 {
+            let (start, count) = (rng.below(BLOCKS - 40), rng.between(1, 12));
+            let (start, count) = if rng.chance(1, 4) { (start / 16 * 16, 32) } else { (start, count) };
+            let piece = if rng.chance(1, 5) { hole(start, count) } else { data(start, count, sequence * 1000) };
+            let blocks: Vec<u64> = piece.range.blocks().collect();
+            assert_eq!(bench.prepare(intent(sequence, vec![piece])), Ok(()));
+            match rng.below(4) {
+                0 => bench.abort(sequence),
+                1 => {
+                    // Perhaps durable.
+                    bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
+                    perhaps.extend(blocks);
+                    for _ in 0..rng.below(4) {
+                        bench.end_one();
+                    }
+                    let (again, recovered) = bench.restart().expect("nothing is damaged");
+                    bench = again;
+                    for intent in recovered.intents {
+                        bench.abort(intent.transaction.sequence);
+                    }
+                }
+                _ => {
+                    bench.commit(sequence);
+                    here.extend(blocks);
+                }
+            }
+            bench.events.clear();
+            let absent = absent(&bench);
+            assert!(absent.is_disjoint(&here), "seed {seed}, write {sequence}: it was here");
+            let brought: BTreeSet<u64> = here.union(&perhaps).copied().collect();
+            assert!((0..BLOCKS).all(|block| brought.contains(&block) || absent.contains(&block)), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn an_object_that_is_removed_and_made_again_is_absent_only_if_that_is_said() {
+    let mut bench = with_absent(1 << 20, 1);
+    bench.write(1, vec![data(3, 1, 50)]);
+    let description = *bench.store.object(OBJECT).expect("it is there");
+    for absent in [0, BLOCKS, 30] {
+        bench.store.remove_object(2, OBJECT, &mut bench.out);
+        bench.store.create_object(3, description, absent, &mut bench.out);
+        bench.settle();
+        bench.events.clear();
+        for _ in 0..2 {
+            assert_eq!(bench.counter("blocks_absent"), absent);
+            bench = bench.restart().expect("nothing is damaged").0;
+        }
+    }
+}

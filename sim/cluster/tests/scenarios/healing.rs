@@ -1,0 +1,443 @@
+//! A disk is gone for good, and another takes its slot: all goes on, nothing is lost, and in the end the other one has everything.
+
+use crate::story::*;
+use braid_base::{DeviceId, DiskId, NodeId, Standing};
+use braid_cluster::{Cluster, HostSlot, Options, Role};
+use braid_machine::{Found, HostError, HostOutcome, HostRequest, HostSuccess, ScrubReport};
+use braid_wire::{
+    Administration, Command, HealingProgress, Message, Objection, Ordering, Pace, Task, Unwelcome, WriteMode,
+};
+use braid_world::{FaultKind, Verdict};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> HostOutcome {
+    let asked = array.ask(host, HostRequest::Administer { request });
+    array.finish(asked)
+}
+
+fn replace(array: &mut Cluster, host: HostSlot, number: u16, disk: DiskId) -> HostOutcome {
+    let (device, blocks) = (DeviceId(number), array.disk_blocks());
+    administer(array, host, Administration::Replace { device, disk, blocks, lose: false })
+}
+
+/// The disk of a device is gone, and another one is there in its place, with a store on it.
+fn swap(array: &mut Cluster, number: u16, disk: DiskId) {
+    if array.world.machine(device(number)).is_some() {
+        array.crash(device(number));
+    }
+    array.swap_disk(DeviceId(number), disk);
+    array.restart_device(DeviceId(number));
+}
+
+/// A device gets a new disk, as an operator would have it: he says so, then he swaps them. And the array knows it.
+fn renew(array: &mut Cluster, host: HostSlot, number: u16) {
+    let disk = array.new_disk();
+    assert_eq!(replace(array, host, number, disk), DONE);
+    swap(array, number, disk);
+    let returns = |array: &Cluster| matches!(standing(array, number), Some(Standing::Returning { .. }));
+    wait_until(array, "it is returning", returns);
+}
+
+fn unwelcome(array: &Cluster, number: u16) -> Option<Unwelcome> {
+    match array.world.machine(device(number)) {
+        Some(Role::Device(machine)) => machine.unwelcome(),
+        _ => None,
+    }
+}
+
+fn healing(array: &Cluster, host: HostSlot) -> Option<HealingProgress> {
+    match array.world.machine(array.node(host)) {
+        Some(Role::Host(host)) => host.healing().map(|(_, progress)| progress),
+        _ => None,
+    }
+}
+
+const LAYOUTS: [(&str, usize, u64); 5] =
+    [("raid5:4+1", 5, 1), ("raid5:2+1", 4, 4), ("raid1:2", 2, 16), ("raid1:3", 4, 2), ("raid5:2+1", 6, 32)];
+
+#[test]
+fn a_device_with_a_new_disk_has_everything_in_the_end() {
+    for ordering in KEPT_APART {
+        for (layout, devices, unit) in LAYOUTS {
+            let lock_servers = ordering.needs_lock_server().into();
+            let options = Options { ordering, lock_servers, ..Options::calm(layout, devices, unit, 7) };
+            let (mut array, a, b) = array_of(options);
+            let stripe = array.volume().layout.stripe_blocks() * BLOCK;
+            // Some stripes are never written.
+            for number in [0, 1, 3, 5] {
+                write(&mut array, a, number * stripe, stripe);
+            }
+            write(&mut array, b, 5 * stripe + BLOCK, BLOCK);
+            // While it is on its way out, and while it is being rebuilt.
+            let early = array.write(a, BLOCK, BLOCK);
+            renew(&mut array, b, devices as u16 - 1);
+            assert_eq!(array.finish(early), DONE);
+            write(&mut array, b, 3 * stripe, stripe);
+            write(&mut array, a, 4 * stripe, BLOCK);
+            wait_in(&mut array, devices as u16 - 1);
+            all_is_well(array);
+        }
+    }
+}
+
+#[test]
+fn a_device_whose_disk_died_is_replaced_after_it_was_taken_out() {
+    let (mut array, a, _) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    lose(&mut array, 2);
+    write(&mut array, a, 0, 4 * BLOCK);
+    renew(&mut array, a, 2);
+    wait_in(&mut array, 2);
+    all_is_well(array);
+}
+
+#[test]
+fn another_disk_than_the_slots_is_refused_and_the_right_one_is_not() {
+    let (mut array, a, _) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    let stranger = array.new_disk();
+    swap(&mut array, 2, stranger);
+    wait_until(&mut array, "it is refused", |array| unwelcome(array, 2).is_some());
+    assert!(matches!(unwelcome(&array, 2), Some(Unwelcome::OtherDisk { .. })));
+    wait_until(&mut array, "it is out", |array| standing(array, 2) == Some(Standing::Out));
+    array.run_for(A_WHILE);
+    assert_eq!(standing(&array, 2), Some(Standing::Out), "nobody has said that it may take that place");
+    // Now somebody does.
+    assert_eq!(replace(&mut array, a, 2, stranger), DONE);
+    wait_in(&mut array, 2);
+    assert_eq!(unwelcome(&array, 2), None);
+    all_is_well(array);
+}
+
+#[test]
+fn a_disk_with_a_past_takes_nobodys_place() {
+    let (mut array, a, _) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    let first = DiskId(3);
+    renew(&mut array, a, 2);
+    wait_in(&mut array, 2);
+    // The disk that was taken out is put back: its operator says that it is a new one.
+    lose(&mut array, 2);
+    assert_eq!(replace(&mut array, a, 2, first), DONE);
+    // What is there has lived, and has another name besides.
+    array.restart_device(DeviceId(2));
+    array.run_for(A_WHILE);
+    assert_eq!(standing(&array, 2), Some(Standing::Out));
+    assert_eq!(unwelcome(&array, 2), Some(Unwelcome::OtherDisk { expected: first }));
+    // He thinks better of it.
+    assert_eq!(administer(&mut array, a, Administration::Readmit { device: DeviceId(2) }), DONE);
+    wait_in(&mut array, 2);
+    all_is_well(array);
+}
+
+#[test]
+fn what_can_not_be_is_refused_in_words() {
+    let (mut array, a, _) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    let objection = |outcome: HostOutcome| match outcome {
+        Err(HostError::Objection(objection)) => objection,
+        other => panic!("it was not refused: {other:?}"),
+    };
+    let (disk, blocks) = (array.new_disk(), array.disk_blocks());
+    let of = |device, disk, blocks| Administration::Replace { device: DeviceId(device), disk, blocks, lose: false };
+    assert_eq!(objection(administer(&mut array, a, of(9, disk, blocks))), Objection::NoSuchDevice);
+    // Disks are numbered from 1, in the order of the devices.
+    let in_use = Objection::DiskInUse { device: DeviceId(3) };
+    assert_eq!(objection(administer(&mut array, a, of(2, DiskId(4), blocks))), in_use);
+    let small = Objection::TooSmall { blocks: 15, needed: 16 };
+    assert_eq!(objection(administer(&mut array, a, of(2, disk, 15))), small);
+    let spare = |disk| Administration::AddSpare { disk, blocks };
+    assert_eq!(objection(administer(&mut array, a, spare(DiskId(1)))), Objection::DiskInUse { device: DeviceId(0) });
+    let none = Administration::RemoveSpare { disk };
+    assert_eq!(objection(administer(&mut array, a, none)), Objection::NoSuchSpare);
+    lose(&mut array, 0);
+    let others = Objection::NeedsOthers { others: vec![DeviceId(0)] };
+    assert_eq!(objection(administer(&mut array, a, of(2, disk, blocks))), others);
+    assert_eq!(objection(administer(&mut array, a, Administration::Fail { device: DeviceId(2) })), others);
+    welcome(&mut array, 0);
+    wait_in(&mut array, 0);
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_that_an_operator_fails_stays_out_until_he_readmits_it() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    assert_eq!(administer(&mut array, a, Administration::Fail { device: DeviceId(1) }), DONE);
+    wait_until(&mut array, "it is out", |array| standing(array, 1) == Some(Standing::Out));
+    write(&mut array, b, 0, 8 * BLOCK);
+    array.crash(NodeId::Monitor);
+    array.restart_monitor();
+    array.run_for(A_WHILE);
+    assert_eq!(standing(&array, 1), Some(Standing::Out));
+    assert_eq!(administer(&mut array, b, Administration::Readmit { device: DeviceId(1) }), DONE);
+    wait_in(&mut array, 1);
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_goes_on_serving_until_the_array_can_do_without_it() {
+    let (mut array, a, _) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    let disk = array.new_disk();
+    array.crash(device(4));
+    assert_eq!(replace(&mut array, a, 2, disk), DONE, "nobody has missed the other one yet");
+    array.run_for(A_WHILE);
+    // One of the two is out, and not both; which one is a matter of milliseconds.
+    let out = [2, 4].map(|number| standing(&array, number) == Some(Standing::Out));
+    assert!(out[0] != out[1], "{out:?}");
+    array.restart_device(DeviceId(4));
+    wait_in(&mut array, 4);
+    wait_until(&mut array, "it is out", |array| standing(array, 2) == Some(Standing::Out));
+    swap(&mut array, 2, disk);
+    wait_in(&mut array, 2);
+    all_is_well(array);
+}
+
+/// Counts the blocks that restores bring to a device.
+fn count_restored(array: &mut Cluster, number: u16) -> Rc<Cell<u64>> {
+    let restored = Rc::new(Cell::new(0));
+    let count = restored.clone();
+    array.world.network.set_rule(move |_, to, message| {
+        if let Message::Request(request) = message
+            && let Command::Write { participants, mode: WriteMode::Intent, .. } = &request.command
+            && participants[..] == [DeviceId(number)]
+            && to == device(number)
+        {
+            count.set(count.get() + blocks_written(message).len() as u64);
+        }
+        Verdict::Pass
+    });
+    restored
+}
+
+/// A volume that takes a while to rebuild.
+fn large() -> (Cluster, HostSlot, HostSlot) {
+    let (mut array, a, b) = array_of(Options::calm("raid5:2+1", 3, 16, 60));
+    fill(&mut array, a);
+    (array, a, b)
+}
+
+#[test]
+fn a_rebuild_goes_on_where_it_was_whoever_dies() {
+    let (mut array, a, b) = large();
+    let blocks = array.volume().component_blocks();
+    let pace = Pace { bytes_per_second: 1 << 20, paused: false };
+    assert_eq!(administer(&mut array, a, Administration::Pace(pace)), DONE);
+    let restored = count_restored(&mut array, 1);
+    renew(&mut array, b, 1);
+    let half = |restored: &Cell<u64>, part: u64| restored.get() >= blocks * part / 4;
+    while !half(&restored, 1) {
+        array.run_for(Duration::from_millis(5));
+    }
+    // The helper; the device; the monitor; and the device for so long that it is taken out.
+    array.crash(array.node(a));
+    while !half(&restored, 2) {
+        array.run_for(Duration::from_millis(5));
+    }
+    restart(&mut array, 1);
+    array.crash(NodeId::Monitor);
+    array.restart_monitor();
+    while !half(&restored, 3) {
+        array.run_for(Duration::from_millis(5));
+    }
+    lose(&mut array, 1);
+    write(&mut array, b, 0, BLOCK);
+    array.restart_device(DeviceId(1));
+    wait_in(&mut array, 1);
+    let total = restored.get();
+    assert!(total < blocks * 5 / 4 + 256, "{total} of {blocks} were brought");
+    array.world.network.heal();
+    all_is_well(array);
+}
+
+#[test]
+fn a_rebuild_keeps_to_its_pace_and_stands_still_when_told_to() {
+    let (mut array, a, b) = large();
+    let bytes = array.volume().component_blocks() * BLOCK;
+    let pace = |bytes_per_second, paused| Administration::Pace(Pace { bytes_per_second, paused });
+    assert_eq!(administer(&mut array, b, pace(bytes / 8, false)), DONE);
+    renew(&mut array, b, 0);
+    let begun = array.world.now();
+    array.run_for(Duration::from_secs(3));
+    let at = |array: &Cluster| healing(array, a).expect("it is being helped").done;
+    let done = at(&array) * BLOCK * 8 / bytes;
+    assert!((2..=4).contains(&done), "{done}");
+    assert_eq!(administer(&mut array, b, pace(bytes / 8, true)), DONE);
+    array.run_for(Duration::from_secs(1));
+    let before = at(&array);
+    array.run_for(A_WHILE);
+    assert_eq!(at(&array), before);
+    assert_eq!(administer(&mut array, b, pace(0, false)), DONE);
+    wait_in(&mut array, 0);
+    assert!(array.world.now().since(begun) < Duration::from_secs(21));
+    all_is_well(array);
+}
+
+#[test]
+fn what_nobody_ever_wrote_takes_no_time() {
+    // 60,000 blocks on each device.
+    let options = Options { device_bytes: 512 << 20, ..Options::calm("raid5:2+1", 3, 16, 3_750) };
+    let (mut array, a, b) = array_of(options);
+    let stripe = array.volume().layout.stripe_blocks() * BLOCK;
+    for number in [0, 17, 3_000, 3_749] {
+        write(&mut array, a, number * stripe, stripe);
+    }
+    let restored = count_restored(&mut array, 2);
+    let pace = Administration::Pace(Pace { bytes_per_second: 1 << 20, paused: false });
+    assert_eq!(administer(&mut array, b, pace), DONE);
+    renew(&mut array, b, 2);
+    let begun = array.world.now();
+    wait_in(&mut array, 2);
+    let took = array.world.now().since(begun);
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    assert!(restored.get() >= 60_000, "all of it is known to be there");
+    for number in [0, 17, 18, 3_000, 3_749] {
+        let outcome = array.ask(a, HostRequest::Check { volume: array.volume().id, stripe: number });
+        let outcome = array.finish(outcome);
+        assert_eq!(outcome, Ok(HostSuccess::Checked { matches: true }));
+    }
+}
+
+#[test]
+fn a_spare_takes_the_slot_of_a_device_that_stays_out() {
+    let mut options = Options::calm("raid5:4+1", 5, 1, 3);
+    options.settings.spare_after = Duration::from_secs(30);
+    let (mut array, a, _) = array_of(options);
+    fill(&mut array, a);
+    let (small, fits) = (array.new_disk(), array.new_disk());
+    for (disk, blocks) in [(small, 15), (fits, 1_000)] {
+        assert_eq!(administer(&mut array, a, Administration::AddSpare { disk, blocks }), DONE);
+    }
+    lose(&mut array, 3);
+    write(&mut array, a, 0, 8 * BLOCK);
+    let awaits = |array: &Cluster| match array.world.machine(NodeId::Monitor) {
+        Some(Role::Monitor(monitor)) => {
+            monitor.slots().find(|slot| slot.device == DeviceId(3)).and_then(|slot| slot.awaits)
+        }
+        _ => None,
+    };
+    array.run_for(Duration::from_secs(20));
+    assert_eq!(awaits(&array), None, "it may still come back");
+    wait_until(&mut array, "a spare takes its place", |array| awaits(array).is_some());
+    assert_eq!(awaits(&array), Some(fits));
+    swap(&mut array, 3, fits);
+    wait_in(&mut array, 3);
+    assert_eq!(awaits(&array), None);
+    all_is_well(array);
+}
+
+#[test]
+fn a_new_disk_is_not_read_before_it_is_whole() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    // Nobody can ask what is absent.
+    array.world.network.set_rule(move |_, _, message| {
+        let Message::Request(request) = message else { return Verdict::Pass };
+        match &request.command {
+            Command::Manage { task: Task::ListAbsent { .. }, .. } => Verdict::Drop,
+            _ => Verdict::Pass,
+        }
+    });
+    renew(&mut array, b, 4);
+    for number in 0..3 {
+        let stripe = number * 4 * BLOCK;
+        content(&mut array, a, stripe, 4 * BLOCK);
+        write(&mut array, b, stripe, BLOCK);
+    }
+    assert!(matches!(standing(&array, 4), Some(Standing::Returning { .. })));
+    array.world.network.heal();
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+/// The rows of units of 16 blocks go home at once, so that they can rot.
+fn at_home() -> (Cluster, HostSlot, HostSlot) {
+    let mut options = Options::calm("raid5:2+1", 3, 16, 4);
+    // What is lost may be said to be.
+    options.faults.weights.insert(FaultKind::Rot, 1);
+    let (mut array, a, b) = array_of(options);
+    fill(&mut array, a);
+    (array, a, b)
+}
+
+fn scrub(array: &mut Cluster, host: HostSlot, repair: bool) -> ScrubReport {
+    let volume = array.volume().id;
+    let asked = array.ask(host, HostRequest::Scrub { volume, repair, recompute: false });
+    match array.finish(asked) {
+        Ok(HostSuccess::Scrubbed(report)) => report,
+        other => panic!("a scrub ends otherwise: {other:?}"),
+    }
+}
+
+#[test]
+fn a_scrub_finds_what_has_rotted_and_mends_it() {
+    let (mut array, a, b) = at_home();
+    let rows = array.volume().stripes() * 16;
+    assert_eq!(scrub(&mut array, b, true), ScrubReport { rows, ..ScrubReport::default() });
+    // Data, and parity: stripe 0 has its parity on device 2, stripe 1 on device 1.
+    for (number, block) in [(0, 3), (1, 3 + 1), (2, 7), (1, 20), (1, 21), (0, 60)] {
+        assert!(array.rot(DeviceId(number), block), "{block} of {number}");
+    }
+    let found = scrub(&mut array, a, false);
+    assert_eq!((found.lost, found.repaired, found.rows), (6, 0, rows - 6), "{found:?}");
+    let mended = scrub(&mut array, a, true);
+    assert_eq!((mended.lost, mended.repaired, mended.rows), (6, 6, rows), "{mended:?}");
+    assert_eq!(mended.findings, []);
+    assert_eq!(scrub(&mut array, b, true), ScrubReport { rows, ..ScrubReport::default() });
+    all_is_well(array);
+}
+
+#[test]
+fn what_is_lost_twice_in_a_row_is_named_and_the_rest_is_mended() {
+    let (mut array, a, b) = at_home();
+    let rows = array.volume().stripes() * 16;
+    // Both data units of row 5 of stripe 0, and one each elsewhere.
+    for (number, block) in [(0, 5), (1, 5), (0, 9), (2, 2)] {
+        assert!(array.rot(DeviceId(number), block));
+    }
+    let report = scrub(&mut array, a, true);
+    assert_eq!((report.repaired, report.unrepairable, report.rows), (2, 1, rows - 1), "{report:?}");
+    let mut lost: Vec<_> = report.findings.iter().map(|finding| (finding.found, finding.offset / BLOCK)).collect();
+    lost.sort_by_key(|(_, block)| *block);
+    assert_eq!(lost, [(Found::Lost, 5), (Found::Lost, 16 + 5)]);
+    // It is said where, and a write of all the row mends it.
+    let read = array.read(b, 5 * BLOCK, BLOCK);
+    assert!(matches!(array.finish(read), Err(HostError::Device { .. })));
+    write(&mut array, b, 0, 32 * BLOCK);
+    assert_eq!(scrub(&mut array, b, true), ScrubReport { rows, ..ScrubReport::default() });
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
+    let (mut array, a, b) = at_home();
+    let volume = array.volume().id;
+    // Rows 5 and 8 of stripe 0 are lost on another device when device 0 gets a new disk.
+    assert!(array.rot(DeviceId(1), 5) && array.rot(DeviceId(2), 8));
+    let lost = |array: &Cluster| match array.world.machine(array.node(a)) {
+        Some(Role::Host(host)) => host.not_restored().collect::<Vec<_>>(),
+        _ => panic!("the host is up"),
+    };
+    let named = Rc::new(Cell::new(0));
+    renew(&mut array, b, 0);
+    wait_until(&mut array, "it is in", |array| {
+        named.set(named.get().max(lost(array).len()));
+        standing(array, 0) == Some(Standing::In)
+    });
+    assert_eq!(named.get(), 2);
+    for block in [5, 8] {
+        let read = array.read(b, block * BLOCK, BLOCK);
+        assert!(matches!(array.finish(read), Err(HostError::Device { .. })), "{block}: it is lost, and said to be");
+    }
+    content(&mut array, b, 6 * BLOCK, 2 * BLOCK);
+    // The other blocks of these rows are what they were, where they are not lost themselves.
+    content(&mut array, b, (16 + 8) * BLOCK, BLOCK);
+    let report = scrub(&mut array, b, true);
+    assert_eq!((report.unrepairable, report.repaired), (2, 0), "{report:?}");
+    write(&mut array, a, 0, 32 * BLOCK);
+    assert_eq!(array.volume().id, volume);
+    all_is_well(array);
+}
