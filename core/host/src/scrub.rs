@@ -16,6 +16,7 @@ use braid_layout::{StripeRows, VolumeDescription};
 use braid_machine::{Effects, Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, OpId, ScrubReport};
 use braid_wire::Failure;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 /// Stripes that are looked at at a time.
 const PARALLEL: usize = 4;
@@ -39,6 +40,7 @@ struct Scrub {
     repair: bool,
     recompute: bool,
     next_stripe: u64,
+    /// The one behind the last.
     stripes: u64,
     /// What comes before the next stripe.
     errands: VecDeque<Errand>,
@@ -55,7 +57,7 @@ enum Errand {
 }
 
 impl Host {
-    /// What is being scrubbed, how many stripes have been begun, and how many there are.
+    /// What is being scrubbed, the first stripe that has not been begun, and where that ends.
     pub fn scrubbing(&self) -> impl Iterator<Item = (VolumeId, u64, u64)> + '_ {
         self.scrubs.under_way.values().map(|scrub| (scrub.volume, scrub.next_stripe, scrub.stripes))
     }
@@ -65,8 +67,8 @@ impl Host {
         now: Now,
         op: OpId,
         volume: VolumeId,
-        repair: bool,
-        recompute: bool,
+        stripes: Range<u64>,
+        (repair, recompute): (bool, bool),
         out: &mut Effects,
     ) {
         let Some(known) = self.volumes.get(&volume) else {
@@ -75,8 +77,8 @@ impl Host {
         if self.scrubs.under_way.len() >= SCRUBS_MAX {
             return out.reply(op, Err(HostError::Busy));
         }
-        let (stripes, errands, report) = (known.stripes(), VecDeque::new(), ScrubReport::default());
-        let (next_stripe, bucket) = (0, Bucket::default());
+        let (errands, report, bucket) = (VecDeque::new(), ScrubReport::default(), Bucket::default());
+        let (next_stripe, stripes) = (stripes.start, stripes.end.min(known.stripes()));
         let scrub = Scrub { volume, repair, recompute, next_stripe, stripes, errands, out: 0, bucket, report };
         self.scrubs.under_way.insert(op, scrub);
         self.scrub_on(now, out);

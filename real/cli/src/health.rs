@@ -181,7 +181,7 @@ pub fn is_there(pid: u32) -> bool {
 mod tests {
     use super::*;
     use braid_base::VolumeId;
-    use braid_control::MonitorReport;
+    use braid_control::{MonitorReport, PaceReport};
     use braid_layout::{Atomicity, Layout, Scheme};
     use braid_wire::Ordering;
 
@@ -200,17 +200,15 @@ mod tests {
         let device = |(id, standing): &(u16, DeviceStanding)| DeviceReport {
             id: *id,
             standing: *standing,
-            since: 1,
-            helper: None,
-            heard_millis: None,
-            lives_by: None,
-            outdated: None,
+            ..DeviceReport::default()
         };
         let report = MonitorReport {
             address: String::new(),
             revision: 1,
             epoch: 2,
             devices: standings.iter().map(device).collect(),
+            spares: Vec::new(),
+            pace: PaceReport::default(),
             counters: BTreeMap::new(),
         };
         MonitorEntry { pid: 1, age: Some(Duration::ZERO), report }

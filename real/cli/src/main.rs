@@ -8,6 +8,7 @@
 //! | `lockd` | one lock server: its state, its lease, serving it |
 //! | `monitord` | the monitor: its state, the volumes that it must know, serving it |
 //! | `daemon` | what devices, lock servers and the monitor have in common |
+//! | `chronicle` | what the monitor's reports tell one after the other: events, rates, since when |
 //! | `health` | how devices and volumes are, from what the monitor says and who answers |
 //! | `front` | an NBD server and its host |
 //! | `observed` | machines that can be looked at while they run |
@@ -20,6 +21,7 @@
 //! | `failure` | errors as people and programs see them |
 //! | `output` | what commands print |
 
+mod chronicle;
 mod commands;
 mod counts;
 mod creation;
