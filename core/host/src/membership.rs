@@ -364,7 +364,8 @@ impl Host {
     /// Makes links to devices that are new in the array. Those that are gone from it are forgotten, as soon as nothing here has to do with
     /// them any more.
     fn follow_members(&mut self) {
-        let members: BTreeSet<_> = self.membership().expect("just taken over").members.iter().map(|member| member.device).collect();
+        let members: BTreeSet<_> =
+            self.membership().expect("just taken over").members.iter().map(|member| member.device).collect();
         for device in &members {
             self.links.entry(*device).or_default();
         }

@@ -428,7 +428,9 @@ impl Machine for Monitor {
             return;
         }
         let durable = self.membership();
-        assert!(durable.epoch > Epoch(0) && durable.members.iter().map(|member| &member.device).eq(self.devices.keys()));
+        assert!(
+            durable.epoch > Epoch(0) && durable.members.iter().map(|member| &member.device).eq(self.devices.keys())
+        );
         for device in self.devices.keys() {
             assert!(self.slot(*device).lived_by <= durable.epoch, "{device} lives by what was told");
             let may_serve = self.devices[device].has_lease();

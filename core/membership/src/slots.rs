@@ -14,7 +14,7 @@ use crate::monitor::Monitor;
 use crate::record::Recorded;
 use braid_base::{DeviceId, DiskId, Epoch, Membership, NodeId, Now, Standing, Time, limits};
 use braid_machine::{Effects, Ignored};
-use braid_wire::{Administration, HealingProgress, MonitorAnswer, MonitorReply, Objection, Unwelcome};
+use braid_wire::{Administration, HealingProgress, MonitorAnswer, MonitorReply, Objection, Pace, Unwelcome};
 
 /// The most requests of operators that wait at a time. Others are dropped, and asked again.
 pub(crate) const REQUESTS_MAX: usize = 64;
@@ -121,6 +121,16 @@ impl Monitor {
             let (unwelcome, progress) = (known.unwelcome, known.progress);
             SlotShown { device: *device, disk, leaves_to, awaits, held, unwelcome, progress }
         })
+    }
+
+    /// Disks that stand by, and how many blocks objects may have on each.
+    pub fn spares(&self) -> impl Iterator<Item = (DiskId, u64)> + '_ {
+        self.record.durable().spares.iter().map(|(disk, blocks)| (*disk, *blocks))
+    }
+
+    /// How fast devices are brought what they lack.
+    pub fn pace(&self) -> Pace {
+        self.record.durable().pace
     }
 
     /// A device renews with this disk. True if it is the right one, and can be treated like any; else it is answered here.

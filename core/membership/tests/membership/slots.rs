@@ -273,7 +273,10 @@ fn a_device_that_is_awaited_or_on_its_way_back_is_removed_like_any() {
             bench.stalled = true;
             bench.say(host(HOST), MonitorCommand::CaughtUp { device: DeviceId(9), since });
         }
-        bench.say(host(HOST), MonitorCommand::Administer { ticket: 3, request: Administration::RemoveDevice { device: DeviceId(9) } });
+        bench.say(
+            host(HOST),
+            MonitorCommand::Administer { ticket: 3, request: Administration::RemoveDevice { device: DeviceId(9) } },
+        );
         while bench.run_command() {}
         bench.stalled = false;
         bench.pass_with(SECOND, &nodes(&ALL, &[HOST]));
