@@ -18,8 +18,8 @@ use crate::session::{HEARTBEAT, Session, blocking};
 use braid_base::units::format_size;
 use braid_base::{ArrayId, DeviceId, DiskId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceReport, DeviceState, DiskEntry, Moment,
-    MonitorReport, VolumeEntry, parse_disk,
+    ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceReport, DeviceStanding, DeviceState, DiskEntry,
+    Moment, MonitorReport, VolumeEntry, parse_disk,
 };
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostRequest};
@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 
 /// How long the monitor may take to act on what it was asked, where nothing has to be brought to a device first.
 pub const ACT_WAIT: Duration = Duration::from_secs(60);
+/// How long devices that are just back may take to be relied on.
+const STEADY_WAIT: Duration = Duration::from_secs(3);
 /// The wait before another look.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -48,6 +50,23 @@ pub struct NewDisk {
     pub default_size: u64,
     /// Whether a file or disk that is there may be written over.
     pub overwrite: bool,
+}
+
+/// The same as [`administer`], for what needs other devices: those that are in have to be so for a moment before they are relied on.
+pub async fn administer_soon(session: &Session, request: Administration) -> Result<(), HostError> {
+    let begun = Instant::now();
+    loop {
+        let asked = administer(session.client(), request).await;
+        let Err(HostError::Objection(Objection::NeedsOthers { others })) = &asked else { return asked };
+        let is_in = |device: &DeviceId| {
+            let report = report_of(session.folder(), device.0).ok().flatten();
+            report.is_some_and(|report| report.standing == DeviceStanding::In)
+        };
+        if begun.elapsed() > STEADY_WAIT || !others.iter().all(is_in) {
+            return asked;
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
 }
 
 /// Asks the monitor for something, by way of this host.
@@ -217,7 +236,7 @@ pub async fn replace(session: &Session, id: u16, disk: &DiskEntry, lose: bool) -
         Ok::<_, Failure>(())
     })?;
     let (device, name, blocks) = (DeviceId(id), disk.disk, room(disk.size)?);
-    let asked = administer(session.client(), Administration::Replace { device, disk: name, blocks, lose }).await;
+    let asked = administer_soon(session, Administration::Replace { device, disk: name, blocks, lose }).await;
     if asked.as_ref().is_err_and(is_refused) {
         folder.update(|description| {
             let others = description.device_mut(id).map(|device| &mut device.others);

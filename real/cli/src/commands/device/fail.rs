@@ -39,7 +39,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let id = arguments.device;
     with_session(common, "device fail", async |session| {
         slots::find(&session.folder().describe()?, id)?;
-        slots::administer(session.client(), Administration::Fail { device: DeviceId(id) }).await?;
+        slots::administer_soon(session, Administration::Fail { device: DeviceId(id) }).await?;
         let is_out =
             |device: Option<&DeviceReport>| device.is_some_and(|device| device.standing == DeviceStanding::Out);
         slots::await_report(session.folder(), id, Some(ACT_WAIT), is_out).await
