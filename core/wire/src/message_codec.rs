@@ -226,6 +226,8 @@ wire_enum!(Administration {
     4 => AddSpare { disk, blocks },
     5 => RemoveSpare { disk },
     6 => Pace(pace),
+    7 => AddDevice { device, disk },
+    8 => RemoveDevice { device },
 });
 wire_enum!(Objection {
     1 => NoSuchDevice,
@@ -237,6 +239,9 @@ wire_enum!(Objection {
     7 => TooManySpares,
     8 => NoSuchSpare,
     9 => TooManyChanges,
+    10 => DeviceExists { device },
+    11 => TooManyDevices,
+    12 => HoldsVolume { volume },
 });
 wire_enum!(Unwelcome { 1 => OtherDisk { expected }, 2 => Used { epoch } });
 wire_enum!(Standing { 1 => In, 2 => Returning { helper }, 3 => Out });

@@ -31,11 +31,14 @@ mod reserve;
 mod run;
 
 pub use description::{
-    ArrayDescription, Creation, DeviceEntry, VolumeEntry, VolumeState, lock_server_file, parse_array_id,
+    ArrayDescription, Creation, DeviceEntry, DeviceState, DiskEntry, VolumeEntry, VolumeState, lock_server_file,
+    parse_array_id, parse_disk,
 };
 pub use error::ControlError;
 pub use folder::{ArrayFolder, Supervision};
 pub use hosts::{Expired, Fence, Help, HostEntry, LeaseReport, LockService};
 pub use moment::Moment;
-pub use monitor::{DeviceReport, DeviceStanding, MonitorEntry, MonitorReport, monitor_file};
+pub use monitor::{
+    DeviceReport, DeviceStanding, HealingReport, MonitorEntry, MonitorReport, PaceReport, SpareReport, monitor_file,
+};
 pub use run::{Endpoint, RunningDaemon, RunningSet};

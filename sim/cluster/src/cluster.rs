@@ -669,7 +669,8 @@ impl Cluster {
         Err(Failed { check: "no-progress", details: format!("{otherwise}: no answer at all") })
     }
 
-    fn add_device(&mut self, device: DeviceId) {
+    /// Starts a device with an empty disk, which the array need not have yet.
+    pub fn add_device(&mut self, device: DeviceId) {
         let disk = self.new_disk();
         let disk = self.empty_disk(device, disk);
         let machine = self.new_device(device);

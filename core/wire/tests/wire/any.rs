@@ -120,6 +120,8 @@ fn administration() -> impl Strategy<Value = Administration> {
         (disk(), number()).prop_map(|(disk, blocks)| Administration::AddSpare { disk, blocks }),
         disk().prop_map(|disk| Administration::RemoveSpare { disk }),
         pace().prop_map(Administration::Pace),
+        (device(), disk()).prop_map(|(device, disk)| Administration::AddDevice { device, disk }),
+        device().prop_map(|device| Administration::RemoveDevice { device }),
     ]
 }
 
@@ -134,6 +136,9 @@ fn objection() -> impl Strategy<Value = Objection> {
         Just(Objection::TooManySpares),
         Just(Objection::NoSuchSpare),
         Just(Objection::TooManyChanges),
+        device().prop_map(|device| Objection::DeviceExists { device }),
+        Just(Objection::TooManyDevices),
+        number().prop_map(|volume| Objection::HoldsVolume { volume: VolumeId(volume) }),
     ]
 }
 

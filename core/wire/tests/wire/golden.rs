@@ -365,6 +365,8 @@ fn monitoring() -> Vec<Golden> {
         (Administration::AddSpare { disk, blocks }, "04 0900000000000000 1000000000000000"),
         (Administration::RemoveSpare { disk }, "05 0900000000000000"),
         (Administration::Pace(Pace { bytes_per_second: 5, share: 7, paused: false }), "06 0500000000000000 07 00"),
+        (Administration::AddDevice { device, disk }, "07 0200 0900000000000000"),
+        (Administration::RemoveDevice { device }, "08 0200"),
     ] {
         let command = MonitorCommand::Administer { ticket: 6, request };
         all.push(monitor_request(command, &format!("05 {TICKET} {hex}")));
@@ -379,6 +381,9 @@ fn monitoring() -> Vec<Golden> {
         (Objection::TooManySpares, "07"),
         (Objection::NoSuchSpare, "08"),
         (Objection::TooManyChanges, "09"),
+        (Objection::DeviceExists { device }, "0a 0200"),
+        (Objection::TooManyDevices, "0b"),
+        (Objection::HoldsVolume { volume: VolumeId(3) }, "0c 0300000000000000"),
     ] {
         let reply = MonitorReply::Administered { ticket: 6, result: Err(objection) };
         all.push(monitor_answer(reply, &format!("05 {TICKET} 02 {hex}")));
