@@ -45,6 +45,11 @@ impl Stripes {
         needed
     }
 
+    /// A volume that lies on `device`, too.
+    pub fn any_on(&self, device: DeviceId) -> Option<VolumeId> {
+        self.of(device).map(|(volume, _)| volume.id).next()
+    }
+
     /// A volume without redundancy that lies on `device`, too.
     pub fn unprotected_on(&self, device: DeviceId) -> Option<VolumeId> {
         let unprotected = |(volume, _): &(&VolumeDescription, usize)| volume.layout.redundancy_units() == 0;

@@ -47,7 +47,7 @@ impl Chronicle {
         }
         if let Some(last) = last.filter(|last| last.pace != report.pace) {
             let kind = EventKind::PaceChanged;
-            let words = format!("healing was {}, and is {}", pace_words(&last.pace), pace_words(&report.pace));
+            let words = format!("devices were healed {}; now {}", pace_words(&last.pace), pace_words(&report.pace));
             events.push(Event::now(kind, words).with("bytes_per_second", report.pace.bytes_per_second));
         }
         self.last = Some(report.clone());
@@ -100,9 +100,14 @@ impl Rate {
 
 /// A pace in words.
 pub fn pace_words(pace: &PaceReport) -> String {
-    let limit = match pace.bytes_per_second {
+    let share = match pace.share {
         0 => "as fast as users leave room for".to_string(),
-        rate => format!("at most {}/s", format_size(rate)),
+        100.. => "as fast as it goes, whatever users feel".to_string(),
+        share => format!("for {share} % of the time while users would feel it"),
+    };
+    let limit = match pace.bytes_per_second {
+        0 => share,
+        rate => format!("{share}, at most {}/s", format_size(rate)),
     };
     if pace.paused { format!("paused ({limit} when it goes on)") } else { limit }
 }
@@ -290,9 +295,15 @@ mod tests {
     fn a_change_of_pace_is_told() {
         let mut chronicle = Chronicle::after(Some(report(stands(In, 1))));
         let mut next = report(stands(In, 1));
-        next.pace = PaceReport { bytes_per_second: 1 << 20, paused: true };
+        next.pace = PaceReport { bytes_per_second: 1 << 20, share: 100, paused: true };
         let events = chronicle.take(&mut next, Instant::now());
         assert_eq!(events[0].kind, EventKind::PaceChanged);
-        assert!(events[0].words.contains("paused (at most 1 MiB/s when it goes on)"), "{}", events[0].words);
+        assert!(
+            events[0]
+                .words
+                .contains("paused (as fast as it goes, whatever users feel, at most 1 MiB/s when it goes on)"),
+            "{}",
+            events[0].words
+        );
     }
 }

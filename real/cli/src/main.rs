@@ -15,6 +15,7 @@
 //! | `observed` | machines that can be looked at while they run |
 //! | `session` | a host in this process: generation, lease, addresses of the devices |
 //! | `telltale` | what a host puts on the log of events |
+//! | `slots` | devices and spares that come, go, and get other disks |
 //! | `shelf` | the volumes that a host serves, and their being on hold |
 //! | `volumes` | volumes from their names to their components, and their exports |
 //! | `ordering` | changing a volume's ordering while hosts use it |
@@ -42,6 +43,7 @@ mod output;
 mod session;
 mod shelf;
 mod signals;
+mod slots;
 mod supervisor;
 mod telltale;
 mod volumes;

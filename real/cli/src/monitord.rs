@@ -29,18 +29,21 @@ pub struct MonitorDaemon {
     folder: ArrayFolder,
     array: ArrayId,
     devices: Vec<DeviceId>,
+    settings: Settings,
     disk: Disk,
 }
 
 impl MonitorDaemon {
-    /// Opens and locks its state, which is made if there is none yet.
-    pub fn open(folder: &ArrayFolder) -> Result<MonitorDaemon, Failure> {
+    /// Opens and locks its state, which is made if there is none yet. Spares take the slots of devices that have been out for `spare_after`.
+    pub fn open(folder: &ArrayFolder, spare_after: Option<Duration>) -> Result<MonitorDaemon, Failure> {
         let description = folder.describe()?;
         let in_use = Failure::failed("monitor-in-use", "the array's monitor runs already, in another process")
             .hint("`braid status` shows which");
         let disk = daemon::open_state(folder, &monitor_file(), DISK_BYTES, in_use)?;
         let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
-        Ok(MonitorDaemon { folder: folder.clone(), array: description.array, devices, disk })
+        let mut settings = Settings { heartbeat: HEARTBEAT, ..Settings::default() };
+        settings.spare_after = spare_after.unwrap_or(settings.spare_after);
+        Ok(MonitorDaemon { folder: folder.clone(), array: description.array, devices, settings, disk })
     }
 
     /// Serves at `listen` until `stop` ends. Calls `serving` with the address once it hears devices and hosts. `own_process` says
@@ -52,11 +55,10 @@ impl MonitorDaemon {
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
-        let MonitorDaemon { folder, array, devices, disk } = self;
+        let MonitorDaemon { folder, array, devices, settings, disk } = self;
         let listener = daemon::bind(listen, own_process).await?;
         let address = listener.address().clone();
         let path = disk.path().display().to_string();
-        let settings = Settings { heartbeat: HEARTBEAT, ..Settings::default() };
         let monitor = Monitor::new(MonitorConfig { array, devices, settings });
         let counters = Arc::new(Counters::default());
         let (machine, view, seen) = ObservedServer::new(monitor, counters.clone(), own_process);
@@ -223,7 +225,7 @@ impl Keeper {
                 epoch: membership.epoch.0,
                 devices: monitor.leases().filter_map(device).collect(),
                 spares: monitor.spares().map(spare).collect(),
-                pace: PaceReport { bytes_per_second: pace.bytes_per_second, paused: pace.paused },
+                pace: PaceReport { bytes_per_second: pace.bytes_per_second, share: pace.share, paused: pace.paused },
                 counters,
             }
         })

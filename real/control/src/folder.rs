@@ -209,7 +209,7 @@ pub(crate) const HOSTS: &str = "hosts";
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Creation, DeviceEntry, VolumeEntry, VolumeState};
+    use crate::{Creation, DeviceEntry, DeviceState, VolumeEntry, VolumeState};
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// A folder of a test's own, removed at its end.
@@ -248,8 +248,11 @@ pub(crate) mod tests {
             id,
             file: format!("device-{id}.braid").into(),
             size: 1 << 30,
+            disk: None,
             domain: format!("device-{id}"),
             address: None,
+            state: DeviceState::Ready,
+            others: Vec::new(),
         });
         let creation = Creation {
             devices: 2,

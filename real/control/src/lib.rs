@@ -35,7 +35,8 @@ mod run;
 mod scrubs;
 
 pub use description::{
-    ArrayDescription, Creation, DeviceEntry, VolumeEntry, VolumeState, lock_server_file, parse_array_id,
+    ArrayDescription, Creation, DeviceEntry, DeviceState, DiskEntry, VolumeEntry, VolumeState, lock_server_file,
+    parse_array_id, parse_disk,
 };
 pub use error::ControlError;
 pub use events::{Event, EventCursor, EventKind};

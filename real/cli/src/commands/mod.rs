@@ -24,6 +24,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio::task::LocalSet;
 
 /// A shared storage array without a controller.
@@ -184,6 +185,19 @@ fn size(text: &str) -> Result<u64, String> {
     braid_base::units::parse_size(text).map_err(|error| error.to_string())
 }
 
+/// Reads a span such as 90s, 5m or 1h; a number alone is seconds.
+fn span(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        other => return Err(format!("'{other}' is no unit of time: use s, m or h")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("'{text}' is no span: write 90s, 5m or 1h"))?;
+    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| "that is too long".to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,6 +229,14 @@ mod tests {
     fn a_usage_error_names_all_that_is_missing() {
         let error = parse(&words("braid volume create")).err().unwrap();
         assert_eq!(sentence(&error), "the following required arguments were not provided: --size <SIZE> <NAME>");
+    }
+
+    #[test]
+    fn spans_are_seconds_minutes_or_hours() {
+        assert_eq!(["7", "90s", "5m", "1h"].map(|text| span(text).unwrap().as_secs()), [7, 90, 300, 3_600]);
+        for wrong in ["", "m", "5d", "1.5h", "-3s", "99999999999999999h"] {
+            assert!(span(wrong).is_err(), "{wrong}");
+        }
     }
 
     fn words(line: &str) -> Vec<OsString> {

@@ -14,6 +14,7 @@
 //! | `mistakes` | what people get wrong, and what they are told |
 //! | `strangers` | garbage on ports, clients that vanish, devices that stand still |
 //! | `damage` | devices that are swapped, damaged, too new, or full |
+//! | `watching` | what is told of devices that go, come back and are rebuilt, and of scrubs: status, rebuild, events |
 
 mod bench;
 mod clients;
@@ -27,3 +28,4 @@ mod links;
 mod mistakes;
 mod orderings;
 mod strangers;
+mod watching;

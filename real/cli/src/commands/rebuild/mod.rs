@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// brought, how long it took, and what is lost, if anything is. Ending it does not end the rebuild. Status 4 if something is lost;
 /// 1 (nothing-to-rebuild) if there is nothing to follow.
 ///
-/// Examples: `braid rebuild`, `braid rebuild --rate 50MiB/s`, `braid rebuild pause`, `braid rebuild status --json`
+/// Examples: `braid rebuild`, `braid rebuild --rate 50MiB/s`, `braid rebuild --share 10%`, `braid rebuild pause`, `braid rebuild status --json`
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
@@ -36,6 +36,10 @@ pub struct Arguments {
     /// Don't follow, but have each device be brought this much at most, such as 50MiB/s; none: no limit
     #[arg(long, value_parser = super::rate, conflicts_with = "device")]
     rate: Option<u64>,
+    /// Don't follow, but have hosts heal for such a part of the time while users would feel it, such as 30%; 100%: give way to nobody;
+    /// usual: what is usual
+    #[arg(long, value_parser = share, conflicts_with = "device")]
+    share: Option<u8>,
 }
 
 #[derive(clap::Subcommand)]
@@ -54,7 +58,12 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(3);
 /// Does what was asked for.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let folder = common.folder();
-    match (arguments.command, arguments.rate) {
+    let limit = |pace: &mut PaceReport| {
+        pace.bytes_per_second = arguments.rate.unwrap_or(pace.bytes_per_second);
+        pace.share = arguments.share.unwrap_or(pace.share);
+    };
+    let limits = arguments.rate.is_some() || arguments.share.is_some();
+    match (arguments.command, limits) {
         (Some(Command::Status), _) => {
             let mut looker = Looker::new(folder, "rebuild status");
             let look = looker.look().await?;
@@ -64,8 +73,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         }
         (Some(Command::Pause), _) => set_pace(common, |pace| pace.paused = true).await,
         (Some(Command::Resume), _) => set_pace(common, |pace| pace.paused = false).await,
-        (None, Some(rate)) => set_pace(common, |pace| pace.bytes_per_second = rate).await,
-        (None, None) => {
+        (None, true) => set_pace(common, limit).await,
+        (None, false) => {
             require_up(&folder)?;
             follow::run(Looker::new(folder, "rebuild"), arguments.device, common.json).await
         }
@@ -101,14 +110,14 @@ async fn set_pace(common: &Common, change: impl FnOnce(&mut PaceReport)) -> Resu
     output::print(
         common.json,
         || json!({"schema": 1, "pace": pace, "before": before}),
-        || format!("devices are brought what they lack, and volumes scrubbed: {}\n", pace_words(&pace)),
+        || format!("devices are healed, and volumes scrubbed: {}\n", pace_words(&pace)),
     );
     Ok(ExitCode::SUCCESS)
 }
 
 fn wire(pace: PaceReport) -> Pace {
-    let PaceReport { bytes_per_second, paused } = pace;
-    Pace { bytes_per_second, paused }
+    let PaceReport { bytes_per_second, share, paused } = pace;
+    Pace { bytes_per_second, share, paused }
 }
 
 /// What there is to bring: each device that lacks something, and how it is.
@@ -138,7 +147,30 @@ fn text(look: &Look) -> String {
     text + &format!("pace: {}\n", pace_words(&look.pace()))
 }
 
+/// A share in per cent; zero is what is usual.
+fn share(text: &str) -> Result<u8, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match (text, number.parse()) {
+        ("usual", _) => Ok(0),
+        (_, Ok(share @ 1..=100)) => Ok(share),
+        _ => Err(format!("'{text}' is not a share: write 1% to 100%, or usual")),
+    }
+}
+
 fn device(text: &str) -> Result<DeviceId, String> {
     let number = text.strip_prefix('d').unwrap_or(text);
     number.parse().map(DeviceId).map_err(|_| format!("'{text}' is not the number of a device, such as 2"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_and_shares_are_read() {
+        assert_eq!((device("2"), device("d13")), (Ok(DeviceId(2)), Ok(DeviceId(13))));
+        assert!(device("x").is_err() && device("-1").is_err());
+        assert_eq!((share("30%"), share("100"), share("usual")), (Ok(30), Ok(100), Ok(0)));
+        assert!(share("0%").is_err() && share("101%").is_err() && share("half").is_err());
+    }
 }

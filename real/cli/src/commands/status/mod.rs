@@ -30,6 +30,7 @@ use view::View;
 ///
 /// Examples: `braid status --watch`, `braid status --json --watch --interval 5`
 #[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
 pub struct Arguments {
     /// Show what each device, lock server and host has counted since it started, and what that means for one operation
     #[arg(long, short)]
