@@ -199,8 +199,8 @@ impl Host {
             HostRequest::Fence { below, except } => {
                 return self.start_fence(now, op, *below, except.clone(), out);
             }
-            HostRequest::Scrub { volume, repair, recompute } => {
-                return self.start_scrub(now, op, *volume, *repair, *recompute, out);
+            HostRequest::Scrub { volume, stripes, repair, recompute } => {
+                return self.start_scrub(now, op, *volume, stripes.clone(), (*repair, *recompute), out);
             }
             HostRequest::Administer { request } => return self.start_administration(now, op, *request, out),
             HostRequest::Manage { device, task } => {
