@@ -358,6 +358,7 @@ async fn await_monitor(folder: &ArrayFolder, revision: u64) -> Result<(), Failur
 async fn create_components(client: &HostClient, volume: &VolumeDescription) -> Result<(), Failure> {
     on_all_devices(client, volume, |volume| Task::CreateObject {
         object: volume.id.object(),
+        first: 0,
         blocks: volume.component_blocks(),
         ordering: volume.ordering,
         redundant: volume.layout.redundancy_units() > 0,

@@ -140,7 +140,7 @@ impl Cluster {
             let (object, blocks) = (VOLUME.object(), cluster.volume.component_blocks());
             let (ordering, redundant) = (cluster.options.ordering, layout.redundancy_units() > 0);
             let atomicity = cluster.options.atomicity;
-            let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent: 0 };
+            let task = Task::CreateObject { object, first: 0, blocks, ordering, redundant, atomicity, absent: 0 };
             let asked = cluster.ask(first, HostRequest::Manage { device, task });
             cluster.finish(asked).expect("an empty device takes an object");
         }

@@ -153,6 +153,7 @@ impl System {
         {
             let object = ObjectDescription {
                 object: volume.id.object(),
+                first: 0,
                 blocks: volume.component_blocks(),
                 ordering,
                 redundant: true,
