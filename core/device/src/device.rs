@@ -360,7 +360,6 @@ impl Device {
             // Near the clock, so that restarts in a row don't carry the floor far ahead of it; and near the stamp, so that
             // a device's clock that is wrong once does not.
             let until = stamp.clock.ahead(ahead).min(now.clock.ahead(ahead).max(stamp.clock.ahead(ahead / 10)));
-            let until = if self.is_new_in_its_slot() { until.max(now.clock.ahead(ahead)) } else { until };
             let ticket = self.ticket(Ticket::Reserve);
             self.reservation.asked = Some(until);
             self.store.reserve_stamps(ticket, until, out);
@@ -376,7 +375,8 @@ impl Device {
     pub(crate) fn on_reserved(&mut self, now: Now, out: &mut Effects) {
         let until = self.reservation.asked.take().expect("one reservation at a time");
         if self.is_new_in_its_slot() {
-            // What the disk before it had accepted is not known here: nothing from before is taken any more.
+            // What the disk before it had accepted is not known here: nothing from before is taken any more. Here, too, a clock that
+            // is wrong once is not followed far.
             self.stamps.raise_floor(Stamp::last_of(now.clock.min(until)));
         }
         self.reservation.durable = self.reservation.durable.max(until);

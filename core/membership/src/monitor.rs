@@ -291,6 +291,7 @@ impl Monitor {
         if !self.devices.contains_key(&device) {
             return self.ignore(Ignored::NotForUs, out);
         }
+        self.devices.get_mut(&device).expect("just seen").unable = unable;
         // Another disk may have lived by any epoch.
         let is_another = self.slot(device).disk.is_some_and(|expected| expected != disk);
         if (is_another || epoch <= ours) && !self.admits(now, device, disk, epoch, out) {
@@ -305,7 +306,6 @@ impl Monitor {
         known.heard = Some(now.time);
         known.epoch = known.epoch.max(epoch);
         known.outdated = is_outdated.then_some(epoch);
-        known.unable = unable;
         let reply = if is_outdated {
             self.counters.outdated += 1;
             MonitorReply::Changed

@@ -323,6 +323,7 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         | HostRequest::Zero { volume, .. }
         | HostRequest::Allocation { volume, .. }
         | HostRequest::Check { volume, .. }
+        | HostRequest::CheckRows { volume, .. }
         | HostRequest::Reconstruct { volume, .. }
         | HostRequest::Restore { volume, .. }
         | HostRequest::CrossCheck { volume, .. }
@@ -331,6 +332,9 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         | HostRequest::DropVolume { .. }
         | HostRequest::Flush { .. }
         | HostRequest::Fence { .. }
+        // Long, and made of requests of the host's own.
+        | HostRequest::Scrub { .. }
+        | HostRequest::Administer { .. }
         | HostRequest::Manage { .. } => None,
     }
 }
