@@ -12,13 +12,16 @@
 //! It asks for nothing that a front end could not ask for; its requests are numbered apart from those of front ends.
 
 use crate::host::{Host, Timer};
-use crate::rebuild::{Bucket, Portion, Rebuilding, Region, Step};
+use crate::rebuild::{Bucket, Portion, Rebuilding, Region, Side, Step};
 use braid_base::{BlockRange, DeviceId, Epoch, Now, Standing, VolumeId, limits};
 use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_wire::{Failure, HealingProgress, Managed, ObjectDescription, Task};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 use std::time::Duration;
+
+type Volumes = BTreeMap<VolumeId, Rc<VolumeDescription>>;
 
 /// Front ends number their requests below this.
 const OWN_OPERATIONS: u64 = 1 << 63;
@@ -48,7 +51,7 @@ pub(crate) struct CatchUp {
     missed: BTreeMap<VolumeId, BTreeSet<(u64, u64)>>,
     /// The volume that is being rebuilt on it, and those of which nothing is absent.
     rebuilding: Option<Rebuilding>,
-    whole: BTreeSet<VolumeId>,
+    whole: BTreeSet<Side>,
     bucket: Bucket,
     progress: HealingProgress,
     /// Blocks that can't be restored.
@@ -74,11 +77,11 @@ enum Errand {
     /// Ask another device what was missed.
     List { volume: VolumeId, of: DeviceId, from: u64 },
     /// Ask the returning device what is absent.
-    Absent { volume: VolumeId, from: u64 },
+    Absent { side: Side, from: u64 },
     /// Ask another device where it holds anything.
-    Allocated { volume: VolumeId, of: DeviceId, range: BlockRange },
+    Allocated { side: Side, of: DeviceId, range: BlockRange },
     /// Restore blocks of the volume; where that can't be, say that they are lost.
-    Restore { volume: VolumeId, portion: Portion, salvage: bool },
+    Restore { side: Side, portion: Portion, salvage: bool },
 }
 
 impl Host {
@@ -182,15 +185,15 @@ impl Host {
                     let task = Task::ListMissed { device, object: volume.object(), from };
                     HostRequest::Manage { device: of, task }
                 }
-                Errand::Absent { volume, from } => {
-                    HostRequest::Manage { device, task: Task::ListAbsent { object: volume.object(), from } }
+                Errand::Absent { side, from } => {
+                    HostRequest::Manage { device, task: Task::ListAbsent { object: side.volume.object(), from } }
                 }
-                Errand::Allocated { volume, of, range } => {
-                    let task = Task::ListAllocated { object: volume.object(), range };
+                Errand::Allocated { side, of, range } => {
+                    let task = Task::ListAllocated { object: side.volume.object(), range };
                     HostRequest::Manage { device: of, task }
                 }
-                Errand::Restore { volume, portion, salvage } => {
-                    HostRequest::Restore { volume, device, blocks: portion.blocks, salvage }
+                Errand::Restore { side: Side { volume, target }, portion, salvage } => {
+                    HostRequest::Restore { volume, device, blocks: portion.blocks, salvage, target }
                 }
             };
             self.on_request(now, op, request, out);
@@ -214,10 +217,9 @@ impl Host {
                 }
             },
             Stage::Listing => {
-                let errands = helped.missed.iter().flat_map(|(volume, extents)| {
-                    self.volumes.get(volume).map(|volume| restores(volume, extents)).unwrap_or_default()
-                });
-                let errands = errands.collect();
+                let sides = self.sides_on(helped.device).into_iter();
+                let missed = sides.filter_map(|(side, volume)| Some((side, volume, helped.missed.get(&side.volume)?)));
+                let errands = missed.flat_map(|(side, volume, extents)| restores(side, &volume, extents)).collect();
                 self.go_to(Stage::Restoring, errands);
             }
             Stage::Restoring => self.go_to(Stage::Rebuilding, VecDeque::new()),
@@ -247,80 +249,81 @@ impl Host {
     /// for again, later.
     fn next_of_rebuild(&mut self) -> Option<VecDeque<Errand>> {
         let helped = self.catch_up.as_mut().expect("a device is being helped");
-        let known = helped.rebuilding.as_ref().is_some_and(|held| self.volumes.contains_key(&held.volume));
-        let Some(rebuilding) = helped.rebuilding.as_mut().filter(|_| known) else {
-            let lies_there = |volume: &&std::rc::Rc<VolumeDescription>| {
-                let redundant = volume.layout.redundancy_units() > 0;
-                redundant && volume.devices.contains(&helped.device) && !helped.whole.contains(&volume.id)
-            };
-            let volume = self.volumes.values().find(lies_there)?.id;
-            helped.rebuilding = Some(Rebuilding { volume, step: Step::Asking { from: 0 } });
-            return Some([Errand::Absent { volume, from: 0 }].into());
+        let sides = sides_on(&self.volumes, helped.device);
+        let known = |held: &Rebuilding| sides.iter().find(|(side, _)| *side == held.side);
+        let Some((side, volume)) = helped.rebuilding.as_ref().and_then(known) else {
+            let (side, volume) = sides.into_iter().find(|(side, _)| !helped.whole.contains(side))?;
+            let from = volume.layout.first_block();
+            helped.rebuilding = Some(Rebuilding { side, step: Step::Asking { from } });
+            return Some([Errand::Absent { side, from }].into());
         };
-        let volume = &self.volumes[&rebuilding.volume];
-        let id = volume.id;
-        match std::mem::replace(&mut rebuilding.step, Step::Asking { from: 0 }) {
+        let (side, start) = (*side, volume.layout.first_block());
+        let rebuilding = helped.rebuilding.as_mut().expect("just seen");
+        match std::mem::replace(&mut rebuilding.step, Step::Asking { from: start }) {
             // All that was absent is on its way, or there: is it?
-            Step::Asking { from: 0 } => Some([Errand::Absent { volume: id, from: 0 }].into()),
+            Step::Asking { from } if from == start => Some([Errand::Absent { side, from }].into()),
             Step::Asking { .. } => Some(VecDeque::new()),
             Step::Sizing(region) => {
                 let place = volume.devices.iter().position(|held| *held == helped.device).expect("it lies there");
                 let end = region.range().end();
                 let portions = region.portions(volume, place);
-                let restore = |portion| Errand::Restore { volume: id, portion, salvage: false };
+                let restore = |portion| Errand::Restore { side, portion, salvage: false };
                 let mut errands: VecDeque<_> = portions.into_iter().map(restore).collect();
                 rebuilding.step = Step::Bringing { end };
                 if errands.is_empty() {
                     rebuilding.step = Step::Asking { from: end };
-                    errands.push_back(Errand::Absent { volume: id, from: end });
+                    errands.push_back(Errand::Absent { side, from: end });
                 }
                 Some(errands)
             }
             Step::Bringing { end } => {
                 rebuilding.step = Step::Asking { from: end };
-                Some([Errand::Absent { volume: id, from: end }].into())
+                Some([Errand::Absent { side, from: end }].into())
             }
         }
     }
 
     /// The returning device has said what is absent of the volume that is being rebuilt.
-    fn on_absent(&mut self, volume: VolumeId, from: u64, extents: &[BlockRange]) {
+    fn on_absent(&mut self, side: Side, from: u64, extents: &[BlockRange]) {
         let membership = self.membership().expect("one has come");
         let there: Vec<_> = membership.devices(|standing| standing == Standing::In).collect();
         let helped = self.catch_up.as_mut().expect("a device is being helped");
-        let Some(held) = helped.rebuilding.as_mut().filter(|held| held.volume == volume) else { return };
-        let Some(volume) = self.volumes.get(&volume) else { return };
+        let Some(held) = helped.rebuilding.as_mut().filter(|held| held.side == side) else { return };
+        let Some(volume) = side_of(&self.volumes, side) else { return };
+        // What is absent of the other side has its own turn.
+        let extents = extents.iter().map(|extent| extent.intersection(volume.component()));
+        let extents: Vec<BlockRange> = extents.filter(|extent| !extent.is_empty()).collect();
         if extents.is_empty() {
-            if from == 0 {
-                helped.whole.insert(volume.id);
+            if from == volume.layout.first_block() {
+                helped.whole.insert(side);
                 helped.rebuilding = None;
             }
             return;
         }
-        let region = Region::first_of(extents);
+        let region = Region::first_of(&extents);
         helped.progress.left = extents.iter().map(|extent| extent.count).sum::<u64>().saturating_sub(region.blocks());
-        let range = region.range_beside(volume);
+        let range = region.range_beside(&volume);
         let others = volume.devices.iter().filter(|other| there.contains(other));
-        helped.errands.extend(others.map(|of| Errand::Allocated { volume: volume.id, of: *of, range }));
+        helped.errands.extend(others.map(|of| Errand::Allocated { side, of: *of, range }));
         held.step = Step::Sizing(region);
     }
 
     /// Some blocks can't be restored, since others of their rows are lost, too: they are cut down to the single ones that can't.
-    fn on_not_restorable(&mut self, volume: VolumeId, portion: Portion) {
+    fn on_not_restorable(&mut self, side: Side, portion: Portion) {
         let helped = self.catch_up.as_mut().expect("a device is being helped");
         let Portion { blocks, weight, moves } = portion;
         if blocks.count <= 1 {
             if helped.lost.len() < limits::LOST_RUNS_MAX {
-                helped.lost.insert((volume, blocks.start));
+                helped.lost.insert((side.volume, blocks.start));
             }
-            return helped.errands.push_front(Errand::Restore { volume, portion, salvage: true });
+            return helped.errands.push_front(Errand::Restore { side, portion, salvage: true });
         }
         let half = blocks.count / 2;
         let parts = [(blocks.start, half), (blocks.start + half, blocks.count - half)];
         for (start, count) in parts {
             let portion =
                 Portion { blocks: BlockRange::new(start, count), weight: weight * count / blocks.count, moves };
-            helped.errands.push_front(Errand::Restore { volume, portion, salvage: false });
+            helped.errands.push_front(Errand::Restore { side, portion, salvage: false });
         }
     }
 
@@ -340,39 +343,64 @@ impl Host {
         if others().any(|object| object.redundant && !is_known(object)) {
             return None;
         }
-        let is_left_over = |held: &&ObjectDescription| {
-            held.redundant && !is_known(held) && others().all(|other| other.object != held.object)
+        // Of a volume that was deleted, or has moved away, meanwhile.
+        let is_left_over = |held: &&ObjectDescription| match self.volumes.get(&VolumeId(held.object.0)) {
+            Some(volume) => held.redundant && volume.object_on(helped.device).is_none(),
+            None => held.redundant && others().all(|other| other.object != held.object),
         };
         let removed = own.iter().filter(is_left_over).map(|held| Task::RemoveObject { object: held.object });
         let mut errands: VecDeque<_> = removed.map(Errand::Object).collect();
         for volume in self.volumes.values() {
-            let Some(place) = volume.devices.iter().position(|held| *held == helped.device) else { continue };
-            let (layout, object, ordering) = (volume.layout, volume.id.object(), volume.ordering);
-            if layout.redundancy_units() == 0 {
+            let Some(range) = volume.object_on(helped.device).filter(|_| volume.layout.redundancy_units() > 0) else {
                 continue;
-            }
-            match own.iter().find(|held| held.object == object) {
-                None => {
-                    let (blocks, redundant, atomicity) = (volume.component_blocks(), true, volume.atomicity);
-                    // Others hold what belongs there: from before this disk came, or from while it was out.
-                    let absent = layout.used_blocks(place, volume.stripes());
-                    let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent };
-                    errands.push_back(Errand::Object(task));
-                }
-                Some(held) if held.ordering != ordering => {
-                    errands.push_back(Errand::Object(Task::SetOrdering { object, ordering }));
-                }
-                Some(_) => {}
-            }
-            // Whoever shares stripes with it knows what it has missed; all must have decided what is from before its return.
-            let asked = |other: &usize| {
-                let there = membership.member(volume.device_at(*other)).map(|member| member.standing);
-                *other != place && (there == Some(Standing::In) || layout.share_a_stripe(place, *other))
             };
-            let asked = (0..volume.devices.len()).filter(asked).map(|other| volume.device_at(other));
-            errands.extend(asked.map(|of| Errand::List { volume: volume.id, of, from: 0 }));
+            let (object, ordering) = (volume.id.object(), volume.ordering);
+            let held = own.iter().find(|held| held.object == object);
+            let mut has = held.map(ObjectDescription::range);
+            let mut asked = BTreeSet::new();
+            for (layout, devices) in volume.placements() {
+                let Some(place) = devices.iter().position(|held| *held == helped.device) else { continue };
+                // Of what it lacks, others hold what belongs there: from before this disk came, or from while it was out.
+                let component = BlockRange::new(layout.first_block(), layout.component_blocks(volume.blocks()));
+                let stripes = layout.stripes(volume.blocks());
+                let absent = layout.used_blocks(place, stripes);
+                match has {
+                    None => {
+                        let BlockRange { start: first, count: blocks } = component;
+                        let (redundant, atomicity) = (true, volume.atomicity);
+                        let task = Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent };
+                        errands.push_back(Errand::Object(task));
+                        has = Some(component);
+                    }
+                    Some(has) if !has.contains(component) => {
+                        let absent = BlockRange::new(component.start, absent);
+                        errands.push_back(Errand::Object(Task::ResizeObject { object, range, absent }));
+                    }
+                    Some(_) => {}
+                }
+                // Whoever shares stripes with it knows what it has missed; all must have decided what is from before its return.
+                let knows = |(other, device): &(usize, &DeviceId)| {
+                    let there = membership.member(**device).map(|member| member.standing);
+                    *other != place && (there == Some(Standing::In) || layout.share_a_stripe(place, *other))
+                };
+                asked.extend(devices.iter().enumerate().filter(knows).map(|(_, device)| *device));
+            }
+            if held.is_some_and(|held| held.ordering != ordering) {
+                errands.push_back(Errand::Object(Task::SetOrdering { object, ordering }));
+            }
+            if has.is_some_and(|has| has != range && has.contains(range)) {
+                // It was out when the volume had moved.
+                let absent = BlockRange::new(0, 0);
+                errands.push_back(Errand::Object(Task::ResizeObject { object, range, absent }));
+            }
+            errands.extend(asked.into_iter().map(|of| Errand::List { volume: volume.id, of, from: 0 }));
         }
         Some(errands)
+    }
+
+    /// What lies on a device, or is to: the sides of redundant volumes, each as a volume of its own.
+    fn sides_on(&self, device: DeviceId) -> Vec<(Side, Rc<VolumeDescription>)> {
+        sides_on(&self.volumes, device)
     }
 
     /// One of this host's own requests has ended.
@@ -390,40 +418,36 @@ impl Host {
                     helped.errands.push_back(Errand::List { volume, of, from });
                 }
             }
-            (Errand::Absent { volume, from }, Ok(HostSuccess::Managed(Managed::Extents { extents, .. }))) => {
-                self.on_absent(volume, from, &extents);
+            (Errand::Absent { side, from }, Ok(HostSuccess::Managed(Managed::Extents { extents, .. }))) => {
+                self.on_absent(side, from, &extents);
             }
-            (Errand::Allocated { volume, of, range }, Ok(HostSuccess::Managed(Managed::Extents { extents, next }))) => {
-                let held = helped.rebuilding.as_mut().filter(|held| held.volume == volume);
+            (Errand::Allocated { side, of, range }, Ok(HostSuccess::Managed(Managed::Extents { extents, next }))) => {
+                let held = helped.rebuilding.as_mut().filter(|held| held.side == side);
                 if let (Some(Rebuilding { step: Step::Sizing(region), .. }), Some(volume)) =
-                    (held, self.volumes.get(&volume))
+                    (held, side_of(&self.volumes, side))
                 {
-                    region.add_allocated(volume, &extents);
+                    region.add_allocated(&volume, &extents);
                 }
                 if let Some(from) = next {
                     let range = BlockRange::between(from, range.end());
-                    helped.errands.push_back(Errand::Allocated { volume, of, range });
+                    helped.errands.push_back(Errand::Allocated { side, of, range });
                 }
             }
             (Errand::Restore { portion, .. }, Ok(_)) => helped.progress.done += portion.weight,
             (Errand::Object(_), Ok(_)) => {}
-            // A volume that was deleted meanwhile lacks nothing.
+            // A volume that was deleted meanwhile, or has moved, lacks nothing.
+            (Errand::List { volume, .. }, Err(_)) if !self.volumes.contains_key(&volume) => {}
+            (Errand::Absent { side, .. } | Errand::Allocated { side, .. } | Errand::Restore { side, .. }, Err(_))
+                if side_of(&self.volumes, side).is_none() => {}
             (
-                Errand::List { volume, .. }
-                | Errand::Absent { volume, .. }
-                | Errand::Allocated { volume, .. }
-                | Errand::Restore { volume, .. },
-                Err(_),
-            ) if !self.volumes.contains_key(&volume) => {}
-            (
-                Errand::Restore { volume, portion, salvage: false },
+                Errand::Restore { side, portion, salvage: false },
                 Err(HostError::Device { failure: Failure::Lost { .. }, device }),
-            ) if device != helped.device => self.on_not_restorable(volume, portion),
+            ) if device != helped.device => self.on_not_restorable(side, portion),
             // Too many extents for one request.
-            (Errand::Restore { volume, portion, salvage: false }, Err(HostError::OutOfRange))
+            (Errand::Restore { side, portion, salvage: false }, Err(HostError::OutOfRange))
                 if portion.blocks.count > 1 =>
             {
-                self.on_not_restorable(volume, portion);
+                self.on_not_restorable(side, portion);
             }
             (errand, _) => {
                 helped.errands.push_back(errand);
@@ -456,8 +480,22 @@ impl CatchUp {
     }
 }
 
+/// A side of a volume, as a volume of its own.
+fn side_of(volumes: &Volumes, side: Side) -> Option<Rc<VolumeDescription>> {
+    let volume = volumes.get(&side.volume)?;
+    if side.target { volume.target().map(Rc::new) } else { Some(volume.clone()) }
+}
+
+/// See [`Host::sides_on`].
+fn sides_on(volumes: &Volumes, device: DeviceId) -> Vec<(Side, Rc<VolumeDescription>)> {
+    let redundant = volumes.values().filter(|volume| volume.layout.redundancy_units() > 0);
+    let sides = redundant.flat_map(|volume| [false, true].map(|target| Side { volume: volume.id, target }));
+    let known = sides.filter_map(|side| Some((side, side_of(volumes, side)?)));
+    known.filter(|(_, volume)| volume.devices.contains(&device)).collect()
+}
+
 /// Missed extents of a volume, each block once, cut into what one transaction restores.
-fn restores(volume: &VolumeDescription, extents: &BTreeSet<(u64, u64)>) -> Vec<Errand> {
+fn restores(side: Side, volume: &VolumeDescription, extents: &BTreeSet<(u64, u64)>) -> Vec<Errand> {
     let end = volume.stripes() * volume.layout.stripe_blocks();
     let mut errands = Vec::new();
     let mut reached = 0;
@@ -468,7 +506,7 @@ fn restores(volume: &VolumeDescription, extents: &BTreeSet<(u64, u64)>) -> Vec<E
             let count = BLOCKS_AT_ONCE.min(last - reached);
             let weight = count.div_ceil(volume.layout.data_units() as u64);
             let portion = Portion { blocks: BlockRange::new(reached, count), weight, moves: true };
-            errands.push(Errand::Restore { volume: volume.id, portion, salvage: false });
+            errands.push(Errand::Restore { side, portion, salvage: false });
             reached += count;
         }
     }

@@ -7,6 +7,7 @@ use crate::link::Link;
 use crate::manage::PendingTask;
 use crate::membership::Place;
 use crate::mend::Mends;
+use crate::migrate::Migrations;
 use crate::operation::Operation;
 use crate::resolve::Resolution;
 use crate::scrub::Scrubs;
@@ -73,6 +74,8 @@ pub struct Host {
     pub(crate) mends: Mends,
     /// What it goes through.
     pub(crate) scrubs: Scrubs,
+    /// What it copies.
+    pub(crate) migrations: Migrations,
     /// Its own requests that have ended.
     errands_done: Vec<(OpId, HostOutcome)>,
     pub(crate) timers: Timers<Timer>,
@@ -116,6 +119,8 @@ pub(crate) enum Timer {
     Help,
     /// Scrubs go on.
     Scrub,
+    /// Copying goes on.
+    Migrate,
 }
 
 impl Host {
@@ -135,6 +140,7 @@ impl Host {
             catch_up: None,
             mends: Mends::default(),
             scrubs: Scrubs::default(),
+            migrations: Migrations::default(),
             errands_done: Vec::new(),
             place: Place::new(config.membership.clone()),
             timers: Timers::default(),
@@ -196,6 +202,7 @@ impl Host {
             HostRequest::Scrub { volume, repair, recompute } => {
                 return self.start_scrub(now, op, *volume, *repair, *recompute, out);
             }
+            HostRequest::Migrate { volume, from } => return self.start_migration(now, op, *volume, *from, out),
             HostRequest::Administer { request } => return self.start_administration(now, op, *request, out),
             HostRequest::Manage { device, task } => {
                 return self.start_task(now, op, *device, task.clone(), out);
@@ -209,6 +216,7 @@ impl Host {
             | HostRequest::Check { volume, .. }
             | HostRequest::CheckRows { volume, .. }
             | HostRequest::Restore { volume, .. }
+            | HostRequest::Copy { volume, .. }
             | HostRequest::CrossCheck { volume, .. }
             | HostRequest::Recompute { volume, .. }
             | HostRequest::Reconstruct { volume, .. } => *volume,
@@ -216,9 +224,15 @@ impl Host {
         if self.fenced {
             return self.reply(op, Err(HostError::Fenced), out);
         }
-        let Some(volume) = self.volumes.get(&volume).cloned() else {
+        let Some(mut volume) = self.volumes.get(&volume).cloned() else {
             return self.reply(op, Err(HostError::NoSuchVolume), out);
         };
+        if let HostRequest::Restore { target: true, .. } = &request {
+            match volume.target() {
+                Some(target) => volume = Rc::new(target),
+                None => return self.reply(op, Err(HostError::NotMoving), out),
+            }
+        }
         if volume.ordering.needs_lock_server() && self.config.lock_servers.is_empty() {
             return self.reply(op, Err(HostError::NoLockServer), out);
         }
@@ -247,7 +261,7 @@ impl Host {
 
     fn adopt(&mut self, volume: VolumeDescription) -> HostOutcome {
         let known = |device: &DeviceId| self.links.contains_key(device);
-        if volume.check().is_err() || !volume.devices.iter().all(known) {
+        if volume.check().is_err() || !volume.holders().iter().all(known) {
             return Err(HostError::NoSuchVolume);
         }
         self.volumes.insert(volume.id, Rc::new(volume));
@@ -383,6 +397,7 @@ impl Host {
                 Timer::Administer(ticket) => self.on_administration_expired(now, ticket, out),
                 Timer::Help => self.help(now, out),
                 Timer::Scrub => self.scrub_on(now, out),
+                Timer::Migrate => self.migrate_on(now, out),
             }
         }
     }
@@ -444,7 +459,10 @@ impl Machine for Host {
         // One may bring about the next.
         while !self.errands_done.is_empty() {
             for (op, outcome) in std::mem::take(&mut self.errands_done) {
-                if !self.on_mend_answer(now, op, &outcome, out) && !self.on_scrub_answer(now, op, &outcome) {
+                let taken = self.on_mend_answer(now, op, &outcome, out)
+                    || self.on_scrub_answer(now, op, &outcome)
+                    || self.on_copy_answer(now, op, &outcome);
+                if !taken {
                     self.on_errand(now, op, outcome);
                 }
             }

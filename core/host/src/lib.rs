@@ -12,6 +12,7 @@
 //! | `catch_up` | bringing a returning device what it missed |
 //! | `rebuild` | and what it lacks altogether, at its pace |
 //! | `mend` | what was cut short where writes take effect on arrival |
+//! | `migrate` | copying a volume to where it moves to |
 //! | `scrub` | going through a volume, to find what has rotted |
 //! | [`link`] | one device: what is to ride on the next request to it, and what it may forget |
 //! | `resolve` | finding out, and making known, how a dead host's transactions ended |
@@ -38,6 +39,7 @@ pub mod link;
 mod manage;
 mod membership;
 mod mend;
+mod migrate;
 pub mod operation;
 mod rebuild;
 mod resolve;
@@ -46,3 +48,4 @@ mod transaction;
 
 pub use counters::HostCounters;
 pub use host::{Acquisition, Host, HostConfig};
+pub use migrate::MigrationProgress;

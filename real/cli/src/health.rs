@@ -193,6 +193,7 @@ mod tests {
             devices: (0..devices).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            moving: None,
         }
     }
 

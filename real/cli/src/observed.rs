@@ -374,6 +374,7 @@ mod tests {
             devices: vec![DeviceId(0)],
             ordering,
             atomicity: Atomicity::Implied,
+            moving: None,
         };
         let host = Host::new(HostConfig {
             generation: Generation(1),

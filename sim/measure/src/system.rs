@@ -437,6 +437,7 @@ fn volumes(parameters: &Parameters, ordering: Ordering) -> Vec<VolumeDescription
             parameters::Atomicity::Consistent => Atomicity::Consistent,
             parameters::Atomicity::Implied => Atomicity::Implied,
         },
+        moving: None,
     };
     (0..count).map(volume).collect()
 }
