@@ -202,7 +202,13 @@ impl Host {
             HostRequest::Scrub { volume, repair, recompute } => {
                 return self.start_scrub(now, op, *volume, *repair, *recompute, out);
             }
-            HostRequest::Migrate { volume, from } => return self.start_migration(now, op, *volume, *from, out),
+            HostRequest::Migrate { volume, from, bytes_per_second } => {
+                return self.start_migration(now, op, *volume, *from, *bytes_per_second, out);
+            }
+            HostRequest::StopMigrating { volume } => {
+                self.stop_migrating(now, *volume, out);
+                return out.reply(op, Ok(HostSuccess::Done));
+            }
             HostRequest::Administer { request } => return self.start_administration(now, op, *request, out),
             HostRequest::Manage { device, task } => {
                 return self.start_task(now, op, *device, task.clone(), out);

@@ -53,6 +53,10 @@ struct Migration {
     /// What is being copied.
     copying: Vec<BlockRange>,
     bucket: Bucket,
+    /// Bytes a second at most; 0: as everything that heals.
+    bytes_per_second: u64,
+    /// No more is begun.
+    stopped: bool,
     report: MigrationReport,
 }
 
@@ -71,6 +75,8 @@ pub struct MigrationProgress {
     pub cursor: u64,
     /// Blocks copied since it was asked for.
     pub copied: u64,
+    /// Some could not be read: who goes on must look at them again.
+    pub lost: bool,
 }
 
 impl Host {
@@ -80,10 +86,19 @@ impl Host {
             volume: migration.volume,
             cursor: migration.cursor(),
             copied: migration.report.copied,
+            lost: migration.report.lost > 0,
         })
     }
 
-    pub(crate) fn start_migration(&mut self, now: Now, op: OpId, volume: VolumeId, from: u64, out: &mut Effects) {
+    pub(crate) fn start_migration(
+        &mut self,
+        now: Now,
+        op: OpId,
+        volume: VolumeId,
+        from: u64,
+        bytes_per_second: u64,
+        out: &mut Effects,
+    ) {
         let refused = match self.volumes.get(&volume) {
             None => Some(HostError::NoSuchVolume),
             Some(known) if known.moving.is_none() => Some(HostError::NotMoving),
@@ -101,9 +116,18 @@ impl Host {
             portions: VecDeque::new(),
             copying: Vec::new(),
             bucket: Bucket::default(),
+            bytes_per_second,
+            stopped: false,
             report: MigrationReport::default(),
         };
         self.migrations.under_way.insert(op, migration);
+        self.migrate_on(now, out);
+    }
+
+    /// Ends copying where it is, once what is under way is over.
+    pub(crate) fn stop_migrating(&mut self, now: Now, volume: VolumeId, out: &mut Effects) {
+        let of_volume = |migration: &&mut Migration| migration.volume == volume;
+        self.migrations.under_way.values_mut().filter(of_volume).for_each(|migration| migration.stopped = true);
         self.migrate_on(now, out);
     }
 
@@ -116,14 +140,20 @@ impl Host {
 
     /// Begins with what is next; false if there is nothing to begin now.
     fn migrate_more(&mut self, now: Now, op: OpId, out: &mut Effects) -> bool {
-        let pace = self.place.pace;
+        let mut pace = self.place.pace;
         let Some(migration) = self.migrations.under_way.get_mut(&op) else { return false };
+        if migration.bytes_per_second > 0 {
+            pace.bytes_per_second = migration.bytes_per_second;
+        }
         let known = self.volumes.get(&migration.volume).filter(|volume| volume.moving.is_some());
-        let done = known.is_some_and(|volume| migration.is_done(volume));
+        let done = migration.stopped || known.is_some_and(|volume| migration.is_done(volume));
         if migration.out() == 0 && (done || known.is_none() || self.fenced) {
             let migration = self.migrations.under_way.remove(&op).expect("just seen");
             let outcome = match done {
-                true => Ok(HostSuccess::Migrated(migration.report)),
+                true => {
+                    let copied_to = migration.cursor();
+                    Ok(HostSuccess::Migrated(MigrationReport { copied_to, ..migration.report }))
+                }
                 false if self.fenced => Err(HostError::Fenced),
                 false => Err(HostError::NotMoving),
             };
@@ -273,7 +303,7 @@ mod tests {
             let region = BlockRange::new(start, all);
             let mut migration = Migration {
                 volume: VolumeId(1), looked: start, looking: true, portions: VecDeque::new(), copying: Vec::new(),
-                bucket: Bucket::default(), report: MigrationReport::default(),
+                bucket: Bucket::default(), bytes_per_second: 0, stopped: false, report: MigrationReport::default(),
             };
             let outcome = Ok(HostSuccess::Allocation(runs.clone()));
             prop_assert!(!migration.take(Some(&target), Errand::Look(region), &outcome));

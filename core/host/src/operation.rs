@@ -147,6 +147,7 @@ impl Work {
             | HostRequest::Administer { .. }
             | HostRequest::Scrub { .. }
             | HostRequest::Migrate { .. }
+            | HostRequest::StopMigrating { .. }
             | HostRequest::Manage { .. } => return None,
         };
         Some(work.and_then(|work| {

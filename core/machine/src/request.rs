@@ -123,6 +123,13 @@ pub enum HostRequest {
         volume: VolumeId,
         /// From this block of the volume on: what is before was copied.
         from: u64,
+        /// Bytes a second at most; 0: as everything that heals.
+        bytes_per_second: u64,
+    },
+    /// Has all copying of a volume end where it is.
+    StopMigrating {
+        /// Which volume.
+        volume: VolumeId,
     },
     /// Finds out, from linkage records alone, whether a hostwrite that was cut short has taken effect as a whole in some rows.
     CrossCheck {
@@ -191,6 +198,8 @@ pub enum HostSuccess {
 /// What was copied of a volume that moves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationReport {
+    /// Everything before this block of the volume was copied: its end, unless copying was stopped.
+    pub copied_to: u64,
     /// Blocks that were copied; the others hold nothing.
     pub copied: u64,
     /// How many can't be read where the volume lies, so that they were not.

@@ -29,6 +29,7 @@ mod failure;
 mod front;
 mod health;
 mod lockd;
+mod migration;
 mod monitord;
 mod observed;
 mod ordering;

@@ -4,7 +4,7 @@ use crate::counts::Counts;
 use braid_base::{BLOCK_BYTES, Now, Time, VolumeId};
 use braid_control::Help;
 use braid_device::{Device, Service};
-use braid_host::Host;
+use braid_host::{Host, MigrationProgress};
 use braid_locks::{LockServer, LockService};
 use braid_machine::{Effect, Effects, HostRequest, Input, Machine};
 use braid_membership::{Monitor, MonitorService};
@@ -290,6 +290,11 @@ impl HostView {
         Some(Help { device: device.0, left: left.map(|blocks| blocks * BLOCK_BYTES as u64) })
     }
 
+    /// How far it is with copying a volume that moves.
+    pub fn migrating(&self, volume: VolumeId) -> Option<MigrationProgress> {
+        self.host.borrow().migrating().find(|progress| progress.volume == volume)
+    }
+
     /// True if nothing is under way on any volume that is on hold.
     pub fn has_drained(&self) -> bool {
         let host = self.host.borrow();
@@ -326,6 +331,7 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         | HostRequest::CheckRows { volume, .. }
         | HostRequest::Reconstruct { volume, .. }
         | HostRequest::Restore { volume, .. }
+        | HostRequest::Copy { volume, .. }
         | HostRequest::CrossCheck { volume, .. }
         | HostRequest::Recompute { volume, .. } => Some(*volume),
         HostRequest::AdoptVolume { .. }
@@ -334,6 +340,8 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         | HostRequest::Fence { .. }
         // Long, and made of requests of the host's own.
         | HostRequest::Scrub { .. }
+        | HostRequest::Migrate { .. }
+        | HostRequest::StopMigrating { .. }
         | HostRequest::Administer { .. }
         | HostRequest::Manage { .. } => None,
     }

@@ -31,7 +31,8 @@ mod reserve;
 mod run;
 
 pub use description::{
-    ArrayDescription, Creation, DeviceEntry, VolumeEntry, VolumeState, lock_server_file, parse_array_id,
+    ArrayDescription, Change, Creation, DeviceEntry, PlacementEntry, VolumeEntry, VolumeState, lock_server_file,
+    parse_array_id,
 };
 pub use error::ControlError;
 pub use folder::{ArrayFolder, Supervision};

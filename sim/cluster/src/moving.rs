@@ -17,7 +17,7 @@ impl Cluster {
 
     /// Begins to copy, from this block on.
     pub fn copy_all(&mut self, by: HostSlot, from: u64) -> OpId {
-        self.ask(by, HostRequest::Migrate { volume: self.volume.id, from })
+        self.ask(by, HostRequest::Migrate { volume: self.volume.id, from, bytes_per_second: 0 })
     }
 
     /// Has the volume lie only where it moved to. All must have been copied, and nothing may be under way.
