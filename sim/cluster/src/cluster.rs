@@ -475,7 +475,9 @@ impl Cluster {
         let reader = self.add_host();
         let stripe_bytes = self.volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
         for stripe in 0..self.volume.stripes() {
-            self.read_at_rest(reader, stripe * stripe_bytes, stripe_bytes)?;
+            // The volume may end within its last stripe.
+            let offset = stripe * stripe_bytes;
+            self.read_at_rest(reader, offset, stripe_bytes.min(self.volume.bytes - offset))?;
         }
         let content: Vec<u8> = self.history.operations()[before..]
             .iter()
