@@ -206,14 +206,14 @@ impl Host {
             let command = MonitorCommand::Administer { ticket: *ticket, request: pending.request };
             self.tell_monitor(command, out);
         }
-        if let Some((device, progress)) = self.healing() {
+        for (device, progress) in self.healing() {
             self.tell_monitor(MonitorCommand::Healing { device, progress }, out);
         }
         for (ticket, fence) in &self.place.fences {
             let (ticket, below, except) = (*ticket, fence.below, fence.except.clone());
             self.tell_monitor(MonitorCommand::Fence { ticket, below, except, also: Vec::new() }, out);
         }
-        if let Some((device, since)) = self.has_caught_up() {
+        for (device, since) in self.have_caught_up() {
             self.tell_monitor(MonitorCommand::CaughtUp { device, since }, out);
         }
     }

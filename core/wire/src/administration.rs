@@ -60,6 +60,9 @@ pub enum Administration {
 pub struct Pace {
     /// Bytes a second, on the device that is brought them; zero: as fast as it goes.
     pub bytes_per_second: u64,
+    /// Per cent of its time that a helper works while users have requests under way, where these would feel it; from 100 on, it gives way to
+    /// nobody; zero: what is usual.
+    pub share: u8,
     /// Not at all, for now.
     pub paused: bool,
 }

@@ -98,7 +98,7 @@ wire_struct!(MonitorRequest { epoch, command });
 wire_struct!(MonitorAnswer { membership, away, reply });
 wire_struct!(Member { device, standing, since });
 wire_struct!(HealingProgress { done, left, lost });
-wire_struct!(Pace { bytes_per_second, paused });
+wire_struct!(Pace { bytes_per_second, share, paused });
 
 wire_list! {
     u64, limits::COMMITS_PER_REQUEST_MAX;
@@ -175,7 +175,7 @@ wire_enum!(Command {
     8 => Manage { ticket, task },
 });
 wire_enum!(Reply {
-    1 => Heartbeat { orphans, suspects },
+    1 => Heartbeat { orphans, suspects, busy },
     2 => Data { transaction, waited, pieces },
     3 => Accepted { transaction, waited },
     4 => Written { transaction, waited },

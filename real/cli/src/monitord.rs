@@ -1,5 +1,6 @@
 //! The array's monitor: its state in the array's folder, the volumes that it must know, and serving it.
 
+use crate::chronicle::Chronicle;
 use crate::daemon::{self, Stage};
 use crate::failure::Failure;
 use crate::observed::{ObservedServer, ServerView};
@@ -8,8 +9,8 @@ use crate::volumes;
 use braid_base::limits::Settings;
 use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, NodeId, Standing, VolumeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, HealingReport, Moment, MonitorReport, PaceReport,
-    SpareReport, VolumeState, monitor_file,
+    ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, Event, HealingReport, Moment, MonitorReport,
+    PaceReport, SpareReport, VolumeState, monitor_file,
 };
 use braid_layout::VolumeDescription;
 use braid_machine::HostRequest;
@@ -66,8 +67,17 @@ impl MonitorDaemon {
         let (_, nobody) = watch::channel(Addresses::new());
         let (client, running) =
             run_server(machine, us, (disk, EngineChoice::Automatic), listener, nobody, counters, stop);
-        let (known, refused) = (BTreeMap::new(), BTreeMap::new());
-        let keeper = Keeper { folder: folder.clone(), view, client, address: address.to_string(), known, refused };
+        // One that was killed has left its last word.
+        let last = folder.monitor(&Moment::now())?.map(|entry| entry.report);
+        let keeper = Keeper {
+            folder: folder.clone(),
+            view,
+            client,
+            address: address.to_string(),
+            known: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            chronicle: Chronicle::after(last),
+        };
         let stage = |service: &MonitorService| match service {
             MonitorService::Off | MonitorService::Reading => Stage::Starting,
             MonitorService::Serving => Stage::Serving,
@@ -96,6 +106,7 @@ struct Keeper {
     known: BTreeMap<VolumeId, VolumeDescription>,
     /// Devices that are not let in, and why, as was last said.
     refused: BTreeMap<u16, String>,
+    chronicle: Chronicle,
 }
 
 impl Keeper {
@@ -117,9 +128,13 @@ impl Keeper {
                 shown.is_none_or(|(when, revision, epoch)| when.elapsed() >= HEARTBEAT || (revision, epoch) != now);
             // Before the membership has been read there is nothing to show.
             if news && now.1 != Epoch(0) {
-                let report = self.report(now.0);
+                let mut report = self.report(now.0);
                 self.warn(&report);
-                let publish = move |folder: &ArrayFolder| folder.publish_monitor(&Moment::now(), report);
+                let events = self.chronicle.take(&mut report, Instant::now());
+                let publish = move |folder: &ArrayFolder| {
+                    folder.publish_monitor(&Moment::now(), report)?;
+                    events.iter().try_for_each(|event: &Event| folder.record_event(event))
+                };
                 match blocking(&self.folder, publish).await {
                     Ok(()) => shown = Some((Instant::now(), now.0, now.1)),
                     Err(error) => tracing::warn!("the monitor can't let others see it: {error}"),
@@ -211,7 +226,7 @@ impl Keeper {
                 epoch: membership.epoch.0,
                 devices: monitor.leases().filter_map(device).collect(),
                 spares: monitor.spares().map(spare).collect(),
-                pace: PaceReport { bytes_per_second: pace.bytes_per_second, paused: pace.paused },
+                pace: PaceReport { bytes_per_second: pace.bytes_per_second, share: pace.share, paused: pace.paused },
                 counters,
             }
         })

@@ -55,6 +55,9 @@ pub struct SpareReport {
 pub struct PaceReport {
     /// Zero: as fast as it goes.
     pub bytes_per_second: u64,
+    /// How much of the time beside users' requests healing takes, in per cent; zero: the usual.
+    #[serde(default)]
+    pub share: u8,
     /// Not at all, for now.
     pub paused: bool,
 }
@@ -265,7 +268,7 @@ mod tests {
             epoch: 5,
             devices: vec![device],
             spares: vec![SpareReport { disk: "aa".into(), bytes: 1 << 30 }],
-            pace: PaceReport { bytes_per_second: 5, paused: true },
+            pace: PaceReport { bytes_per_second: 5, share: 7, paused: true },
             counters: BTreeMap::new(),
         };
         assert_eq!(report.devices[0].refusal(), None);

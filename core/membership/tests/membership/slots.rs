@@ -140,7 +140,7 @@ fn what_was_heard_of_the_old_disk_does_not_let_the_new_one_in() {
 #[test]
 fn it_is_all_there_after_a_restart() {
     let mut bench = awaiting();
-    let pace = Pace { bytes_per_second: 5_000, paused: true };
+    let pace = Pace { bytes_per_second: 5_000, share: 20, paused: true };
     assert_eq!(ask(&mut bench, Administration::Pace(pace)), Some(Ok(())));
     assert_eq!(ask(&mut bench, Administration::AddSpare { disk: DiskId(90), blocks: 600 }), Some(Ok(())));
     bench.restart(config(5));

@@ -100,7 +100,11 @@ fn disk() -> impl Strategy<Value = DiskId> {
 }
 
 fn pace() -> impl Strategy<Value = Pace> {
-    (number(), any::<bool>()).prop_map(|(bytes_per_second, paused)| Pace { bytes_per_second, paused })
+    (number(), any::<u8>(), any::<bool>()).prop_map(|(bytes_per_second, share, paused)| Pace {
+        bytes_per_second,
+        share,
+        paused,
+    })
 }
 
 fn administration() -> impl Strategy<Value = Administration> {
@@ -227,8 +231,8 @@ fn task() -> impl Strategy<Value = Task> {
 
 fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
-        (vec(orphan(), 0..4), vec(suspect(), 0..4))
-            .prop_map(|(orphans, suspects)| Reply::Heartbeat { orphans, suspects }),
+        (vec(orphan(), 0..4), vec(suspect(), 0..4), any::<bool>())
+            .prop_map(|(orphans, suspects, busy)| Reply::Heartbeat { orphans, suspects, busy }),
         (transaction(), any::<bool>(), pieces()).prop_map(|(transaction, waited, pieces)| Reply::Data {
             transaction,
             waited,

@@ -4,9 +4,12 @@ mod bench;
 mod completions;
 mod device;
 mod down;
+mod events;
 mod lockd;
 mod monitord;
 mod nbd;
+mod rebuild;
+mod scrub;
 mod sim;
 mod status;
 mod up;
@@ -66,6 +69,9 @@ enum Command {
     Up(up::Arguments),
     Down(down::Arguments),
     Status(status::Arguments),
+    Rebuild(rebuild::Arguments),
+    Scrub(scrub::Arguments),
+    Events(events::Arguments),
     #[command(subcommand)]
     Volume(volume::Command),
     #[command(subcommand)]
@@ -85,7 +91,8 @@ A first tour:
   nbdinfo nbd://127.0.0.1:10809/vol0         in another terminal: look at the volume
   nbdcopy some.img nbd://127.0.0.1:10809/vol0
   braid status                               what runs, and how it is
-  braid volume check vol0                    compare the parity of every stripe
+  braid events --follow                      what happens to it: devices that go and come, rebuilds, rot
+  braid scrub vol0 --repair                  look for what has rotted, and mend it
   braid down                                 end it; `braid up` opens it again
 
 Exit status: 0 done, 1 failed, 2 wrong usage, 3 not there or not reachable, 4 data lost or check failed.
@@ -136,6 +143,9 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         Command::Up(arguments) => up::run(arguments, common).await,
         Command::Down(arguments) => down::run(arguments, common).await,
         Command::Status(arguments) => status::run(arguments, common).await,
+        Command::Rebuild(arguments) => rebuild::run(arguments, common).await,
+        Command::Scrub(arguments) => scrub::run(arguments, common).await,
+        Command::Events(arguments) => events::run(arguments, common).await,
         Command::Volume(command) => volume::run(command, common).await,
         Command::Device(command) => device::run(command, common).await,
         Command::Lockd(arguments) => lockd::run(arguments, common).await,
@@ -157,6 +167,17 @@ fn atomicity() -> impl TypedValueParser<Value = Atomicity> {
 fn ordering() -> impl TypedValueParser<Value = Ordering> {
     PossibleValuesParser::new(Ordering::ALL.map(Ordering::name))
         .map(|name| name.parse().expect("only names of orderings are possible"))
+}
+
+/// Reads a rate for an argument, in bytes a second; zero is none.
+fn rate(text: &str) -> Result<u64, String> {
+    match text {
+        "none" => Ok(0),
+        _ => match size(text.strip_suffix("/s").unwrap_or(text))? {
+            0 => Err("a rate is more than nothing: `none` is no limit, and `braid rebuild pause` stops it".to_string()),
+            rate => Ok(rate),
+        },
+    }
 }
 
 /// Reads a size for an argument.
@@ -194,6 +215,14 @@ mod tests {
             assert!(cli.common.array_named);
         }
         assert!(!parse(&words("braid volume list")).unwrap().common.array_named);
+    }
+
+    #[test]
+    fn rates_are_read_with_and_without_their_second() {
+        assert_eq!((rate("50MiB/s"), rate("1G"), rate("none")), (Ok(50 << 20), Ok(1 << 30), Ok(0)));
+        assert!(rate("0").is_err() && rate("fast").is_err() && rate("1/min").is_err());
+        assert!(parse(&words("braid rebuild 2")).is_ok() && parse(&words("braid rebuild pause")).is_ok());
+        assert!(parse(&words("braid rebuild 2 --rate 1M")).is_err(), "the pace is one for all");
     }
 
     #[test]
