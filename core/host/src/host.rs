@@ -425,7 +425,8 @@ impl Host {
 
     /// Sends a command, and whatever is to ride on it.
     pub(crate) fn send(&mut self, now: Now, device: DeviceId, command: Command, out: &mut Effects) {
-        let link = self.links.get_mut(&device).expect("commands go to known devices");
+        // What is left to say to one that is gone from the array need not be said.
+        let Some(link) = self.links.get_mut(&device) else { return };
         let (host, epoch) = (self.config.generation, self.place.epoch());
         let message = link.request(now.time, host, epoch, self.next_sequence, command);
         if link.lingers && !link.has_any_queued() {
