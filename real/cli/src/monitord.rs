@@ -148,7 +148,7 @@ impl Keeper {
     async fn follow(&mut self, description: &ArrayDescription) -> Result<(), Failure> {
         let mut there = BTreeMap::new();
         for entry in description.volumes.iter().filter(|entry| entry.state != VolumeState::Deleting) {
-            let volume = volumes::describe(entry)?;
+            let volume = volumes::describe_widest(entry)?;
             there.insert(volume.id, volume);
         }
         for volume in there.values().filter(|volume| self.known.get(&volume.id) != Some(volume)) {

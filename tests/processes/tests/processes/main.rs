@@ -8,6 +8,7 @@
 //! | `hosts` | several servers that write the same stripes, or the same blocks, at once |
 //! | `orderings` | volumes whose ordering is changed under load; lock servers that die |
 //! | `crashes` | `kill -9` of devices, servers, and everything |
+//! | `devices` | devices that are added, taken out, replaced and removed; spares |
 //! | `failures` | one part after the other dies or stands still; what `status` tells of it |
 //! | `links` | a device whose link to the others is cut and healed |
 //! | `lifecycle` | up, status, volumes, down, signals |
@@ -20,6 +21,7 @@ mod bench;
 mod clients;
 mod crashes;
 mod damage;
+mod devices;
 mod failures;
 mod file_system;
 mod hosts;
