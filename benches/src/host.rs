@@ -57,6 +57,7 @@ impl Stage {
             devices: devices.clone(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            moving: None,
         };
         let config = HostConfig {
             generation: Generation(7),

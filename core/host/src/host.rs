@@ -7,6 +7,7 @@ use crate::link::Link;
 use crate::manage::PendingTask;
 use crate::membership::Place;
 use crate::mend::Mends;
+use crate::migrate::Migrations;
 use crate::operation::Operation;
 use crate::resolve::Resolution;
 use crate::scrub::Scrubs;
@@ -75,6 +76,8 @@ pub struct Host {
     pub(crate) mends: Mends,
     /// What it goes through.
     pub(crate) scrubs: Scrubs,
+    /// What it copies.
+    pub(crate) migrations: Migrations,
     /// Its own requests that have ended.
     errands_done: Vec<(OpId, HostOutcome)>,
     pub(crate) timers: Timers<Timer>,
@@ -118,6 +121,8 @@ pub(crate) enum Timer {
     Help(DeviceId),
     /// Scrubs go on.
     Scrub,
+    /// Copying goes on.
+    Migrate,
 }
 
 impl Host {
@@ -138,6 +143,7 @@ impl Host {
             users_at: None,
             mends: Mends::default(),
             scrubs: Scrubs::default(),
+            migrations: Migrations::default(),
             errands_done: Vec::new(),
             place: Place::new(config.membership.clone()),
             timers: Timers::default(),
@@ -202,6 +208,13 @@ impl Host {
             HostRequest::Scrub { volume, stripes, repair, recompute } => {
                 return self.start_scrub(now, op, *volume, stripes.clone(), (*repair, *recompute), out);
             }
+            HostRequest::Migrate { volume, from, bytes_per_second } => {
+                return self.start_migration(now, op, *volume, *from, *bytes_per_second, out);
+            }
+            HostRequest::StopMigrating { volume } => {
+                self.stop_migrating(now, *volume, out);
+                return out.reply(op, Ok(HostSuccess::Done));
+            }
             HostRequest::Administer { request } => return self.start_administration(now, op, *request, out),
             HostRequest::Manage { device, task } => {
                 return self.start_task(now, op, *device, task.clone(), out);
@@ -215,6 +228,7 @@ impl Host {
             | HostRequest::Check { volume, .. }
             | HostRequest::CheckRows { volume, .. }
             | HostRequest::Restore { volume, .. }
+            | HostRequest::Copy { volume, .. }
             | HostRequest::CrossCheck { volume, .. }
             | HostRequest::Recompute { volume, .. }
             | HostRequest::Reconstruct { volume, .. } => *volume,
@@ -222,9 +236,15 @@ impl Host {
         if self.fenced {
             return self.reply(op, Err(HostError::Fenced), out);
         }
-        let Some(volume) = self.volumes.get(&volume).cloned() else {
+        let Some(mut volume) = self.volumes.get(&volume).cloned() else {
             return self.reply(op, Err(HostError::NoSuchVolume), out);
         };
+        if let HostRequest::Restore { target: true, .. } = &request {
+            match volume.target() {
+                Some(target) => volume = Rc::new(target),
+                None => return self.reply(op, Err(HostError::NotMoving), out),
+            }
+        }
         if volume.ordering.needs_lock_server() && self.config.lock_servers.is_empty() {
             return self.reply(op, Err(HostError::NoLockServer), out);
         }
@@ -253,7 +273,7 @@ impl Host {
 
     fn adopt(&mut self, volume: VolumeDescription) -> HostOutcome {
         let known = |device: &DeviceId| self.links.contains_key(device);
-        if volume.check().is_err() || !volume.devices.iter().all(known) {
+        if volume.check().is_err() || !volume.holders().iter().all(known) {
             return Err(HostError::NoSuchVolume);
         }
         self.volumes.insert(volume.id, Rc::new(volume));
@@ -390,6 +410,7 @@ impl Host {
                 Timer::Administer(ticket) => self.on_administration_expired(now, ticket, out),
                 Timer::Help(device) => self.help(now, device, out),
                 Timer::Scrub => self.scrub_on(now, out),
+                Timer::Migrate => self.migrate_on(now, out),
             }
         }
     }
@@ -452,7 +473,10 @@ impl Machine for Host {
         // One may bring about the next.
         loop {
             for (op, outcome) in std::mem::take(&mut self.errands_done) {
-                if !self.on_mend_answer(now, op, &outcome, out) && !self.on_scrub_answer(now, op, &outcome) {
+                let taken = self.on_mend_answer(now, op, &outcome, out)
+                    || self.on_scrub_answer(now, op, &outcome)
+                    || self.on_copy_answer(now, op, &outcome);
+                if !taken {
                     self.on_errand(now, op, outcome);
                 }
             }

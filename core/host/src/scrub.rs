@@ -149,7 +149,7 @@ impl Host {
             Errand::Check { rows, .. } => HostRequest::CheckRows { volume, rows },
             Errand::Mend { device, block, .. } => {
                 let blocks = BlockRange::new(block, 1);
-                HostRequest::Restore { volume, device, blocks, salvage: false }
+                HostRequest::Restore { volume, device, blocks, salvage: false, target: false }
             }
             Errand::Recompute { rows } => HostRequest::Recompute { volume, rows },
         };

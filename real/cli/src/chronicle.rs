@@ -63,7 +63,7 @@ impl Chronicle {
         }
         let helped = before.is_some_and(|before| (before.helper, before.since) == (device.helper, device.since));
         match &mut device.healing {
-            Some(healing) => {
+            Some(healing) if device.standing == DeviceStanding::Returning => {
                 let rate = self.rates.entry(device.id).or_default();
                 if !helped {
                     *rate = Rate::default();
@@ -71,7 +71,7 @@ impl Chronicle {
                 rate.look(now, healing.done);
                 healing.bytes_per_second = rate.per_second();
             }
-            None => {
+            _ => {
                 self.rates.remove(&device.id);
             }
         }
@@ -145,7 +145,8 @@ fn of_standing(before: &DeviceReport, device: &DeviceReport, millis: u64) -> Vec
     let id = DeviceId(device.id);
     let event = |kind, words: String| Event::now(kind, words).of_device(device.id);
     let out = || event(EventKind::DeviceOut, format!("device {id} is out: the others do without it"));
-    let healed = before.healing.clone().unwrap_or_default();
+    // Its helper's last word comes just before it is in.
+    let healed = device.healing.as_ref().or(before.healing.as_ref()).cloned().unwrap_or_default();
     let seconds = before.changed.map_or(0, |changed| millis.saturating_sub(changed) / 1000);
     let figures = |event: Event| {
         let HealingReport { done, lost, .. } = healed;
@@ -180,7 +181,10 @@ fn of_standing(before: &DeviceReport, device: &DeviceReport, millis: u64) -> Vec
             vec![event(EventKind::DeviceReturning, words)]
         }
         (Returning, In) => {
-            let brought = format!("{} were brought in {seconds} s{lost}", format_size(healed.done));
+            let brought = match healed.done {
+                0 => format!("nothing had to be brought{lost}"),
+                done => format!("{} were brought in {seconds} s{lost}", format_size(done)),
+            };
             let mut events = Vec::new();
             if before.blank {
                 let words = format!("the rebuild of device {id} has ended: {brought}");

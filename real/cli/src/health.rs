@@ -103,7 +103,7 @@ impl VolumeHealth {
         };
         let standing = |device: &DeviceId| reports.get(&device.0).map_or(DeviceStanding::In, |report| report.standing);
         let those = |is: &dyn Fn(DeviceStanding, DeviceId) -> bool| -> Vec<DeviceId> {
-            volume.devices.iter().copied().filter(|device| is(standing(device), *device)).collect()
+            volume.holders().into_iter().filter(|device| is(standing(device), *device)).collect()
         };
         let away = those(&|standing, _| standing == DeviceStanding::Away);
         let out = those(&|standing, _| standing == DeviceStanding::Out);
@@ -173,10 +173,12 @@ impl VolumeHealth {
 
 /// True if some stripe has units on more than one of these: none of the layouts does without two.
 fn share_a_stripe(volume: &VolumeDescription, devices: &[DeviceId]) -> bool {
-    let position = |device: &DeviceId| volume.devices.iter().position(|other| other == device);
-    let positions: Vec<usize> = devices.iter().filter_map(position).collect();
-    let later = |index: usize| positions[index + 1..].iter();
-    positions.iter().enumerate().any(|(index, a)| later(index).any(|b| volume.layout.share_a_stripe(*a, *b)))
+    volume.placements().any(|(layout, ring)| {
+        let position = |device: &DeviceId| ring.iter().position(|other| other == device);
+        let positions: Vec<usize> = devices.iter().filter_map(position).collect();
+        let later = |index: usize| positions[index + 1..].iter();
+        positions.iter().enumerate().any(|(index, a)| later(index).any(|b| layout.share_a_stripe(*a, *b)))
+    })
 }
 
 /// True if there is such a process on this machine.
@@ -200,6 +202,7 @@ mod tests {
             devices: (0..devices).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            moving: None,
         }
     }
 

@@ -104,6 +104,12 @@ impl Looker {
     }
 }
 
+impl Drop for Looker {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
 impl Look {
     /// How the monitor sees a device.
     pub fn standing(&self, id: DeviceId) -> Option<&DeviceReport> {

@@ -36,6 +36,7 @@ mod front;
 mod health;
 mod lockd;
 mod look;
+mod migration;
 mod monitord;
 mod observed;
 mod ordering;

@@ -148,7 +148,7 @@ impl Keeper {
     async fn follow(&mut self, description: &ArrayDescription) -> Result<(), Failure> {
         let mut there = BTreeMap::new();
         for entry in description.volumes.iter().filter(|entry| entry.state != VolumeState::Deleting) {
-            let volume = volumes::describe(entry)?;
+            let volume = volumes::describe_widest(entry)?;
             there.insert(volume.id, volume);
         }
         for volume in there.values().filter(|volume| self.known.get(&volume.id) != Some(volume)) {
@@ -188,6 +188,8 @@ impl Keeper {
                     Standing::Returning { helper } => (DeviceStanding::Returning, helper.map(|host| host.0)),
                     Standing::Out => (DeviceStanding::Out, None),
                 };
+                let progress = slot.and_then(|slot| slot.progress).filter(|_| standing != DeviceStanding::Out);
+                let progress = progress.or((standing == DeviceStanding::Returning).then(Default::default));
                 let heard = lease.heard.map(|heard| now.since(heard).as_millis() as u64);
                 Some(DeviceReport {
                     id: lease.device.0,
@@ -202,14 +204,11 @@ impl Keeper {
                     awaits: slot.and_then(|slot| name(slot.awaits)),
                     held: slot.is_some_and(|slot| slot.held),
                     unwelcome: slot.and_then(|slot| slot.unwelcome).map(|why| why.to_string()),
-                    healing: (standing == DeviceStanding::Returning).then(|| {
-                        let progress = slot.and_then(|slot| slot.progress).unwrap_or_default();
-                        HealingReport {
-                            done: bytes(progress.done),
-                            left: bytes(progress.left),
-                            lost: progress.lost,
-                            bytes_per_second: None,
-                        }
+                    healing: progress.map(|progress| HealingReport {
+                        done: bytes(progress.done),
+                        left: bytes(progress.left),
+                        lost: progress.lost,
+                        bytes_per_second: None,
                     }),
                     // What follows from the reports before is put in by the chronicle.
                     ..DeviceReport::default()

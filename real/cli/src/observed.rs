@@ -4,7 +4,7 @@ use crate::counts::Counts;
 use braid_base::{BLOCK_BYTES, Now, Time, VolumeId};
 use braid_control::{ByteRange, Help, merged};
 use braid_device::{Device, Service};
-use braid_host::Host;
+use braid_host::{Host, MigrationProgress};
 use braid_locks::{LockServer, LockService};
 use braid_machine::{Effect, Effects, HostRequest, Input, Machine};
 use braid_membership::{Monitor, MonitorService};
@@ -310,6 +310,11 @@ impl HostView {
         host.scrubbing().find(|(scrubbed, ..)| *scrubbed == volume).map(|(_, next, _)| next)
     }
 
+    /// How far it is with copying a volume that moves.
+    pub fn migrating(&self, volume: VolumeId) -> Option<MigrationProgress> {
+        self.host.borrow().migrating().find(|progress| progress.volume == volume)
+    }
+
     /// True if nothing is under way on any volume that is on hold.
     pub fn has_drained(&self) -> bool {
         let host = self.host.borrow();
@@ -348,12 +353,16 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         // Who scrubs a volume asks for a few stripes at a time, so that it may be on hold in between.
         | HostRequest::Scrub { volume, .. }
         | HostRequest::Restore { volume, .. }
+        | HostRequest::Copy { volume, .. }
         | HostRequest::CrossCheck { volume, .. }
         | HostRequest::Recompute { volume, .. } => Some(*volume),
         HostRequest::AdoptVolume { .. }
         | HostRequest::DropVolume { .. }
         | HostRequest::Flush { .. }
         | HostRequest::Fence { .. }
+        // Long, and made of requests of the host's own.
+        | HostRequest::Migrate { .. }
+        | HostRequest::StopMigrating { .. }
         | HostRequest::Administer { .. }
         | HostRequest::Manage { .. } => None,
     }
@@ -394,6 +403,7 @@ mod tests {
             devices: vec![DeviceId(0)],
             ordering,
             atomicity: Atomicity::Implied,
+            moving: None,
         };
         let host = Host::new(HostConfig {
             generation: Generation(1),

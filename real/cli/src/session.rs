@@ -109,6 +109,11 @@ impl Session {
         &self.client
     }
 
+    /// What the host is at.
+    pub fn view(&self) -> &HostView {
+        &self.view
+    }
+
     /// The volumes that it knows.
     pub fn shelf(&self) -> &Shelf {
         &self.shelf

@@ -531,6 +531,8 @@ mod tests {
                 layout: "raid1:2".into(),
                 unit: 65_536,
                 devices: vec![0, 1],
+                first_block: 0,
+                moving: None,
                 ordering: "timestamp".into(),
                 atomicity: Atomicity::Implied.to_string(),
                 state: braid_control::VolumeState::Ready,

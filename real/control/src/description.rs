@@ -2,6 +2,7 @@
 
 use braid_base::{ArrayId, DiskId, LockServerId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The array's description, as it stands in `array.json`.
@@ -107,8 +108,83 @@ pub struct VolumeEntry {
     /// What a failure may leave of a write: `implied` or `consistent`.
     #[serde(default = "implied")]
     pub atomicity: String,
+    /// Where its components begin in their objects, in blocks.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub first_block: u64,
+    /// Where it moves to, while it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<PlacementEntry>,
     /// Whether its components are there, and all ordered so.
     pub state: VolumeState,
+}
+
+/// Where a volume moves to, and how far it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlacementEntry {
+    /// As of a volume.
+    pub layout: String,
+    /// As of a volume.
+    pub unit: u64,
+    /// As of a volume.
+    pub devices: Vec<u16>,
+    /// As of a volume.
+    pub first_block: u64,
+    /// What is before this block of the volume was copied; from time to time.
+    #[serde(default)]
+    pub copied_to: u64,
+}
+
+/// What is changed while a volume is on hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// How its requests are ordered.
+    Ordering(String),
+    /// From now on it moves.
+    Move(PlacementEntry),
+    /// It lies where it has moved to, and nowhere else.
+    EndMove,
+    /// It lies where it was, and nowhere else.
+    GiveUpMove,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Ordering(to) => f.write_str(to),
+            Change::Move(to) => write!(f, "a move to {}", to.layout),
+            Change::EndMove => f.write_str("where it moved to"),
+            Change::GiveUpMove => f.write_str("where it was"),
+        }
+    }
+}
+
+impl VolumeEntry {
+    /// The same after a change, ready.
+    pub fn changed(&self, change: &Change) -> VolumeEntry {
+        let mut changed = VolumeEntry { state: VolumeState::Ready, ..self.clone() };
+        match change {
+            Change::Ordering(to) => changed.ordering.clone_from(to),
+            Change::Move(to) => changed.moving = Some(to.clone()),
+            Change::GiveUpMove => changed.moving = None,
+            Change::EndMove => {
+                if let Some(PlacementEntry { layout, unit, devices, first_block, .. }) = changed.moving.take() {
+                    (changed.layout, changed.unit) = (layout, unit);
+                    (changed.devices, changed.first_block) = (devices, first_block);
+                }
+            }
+        }
+        changed
+    }
+
+    /// Its state in a word, for programs.
+    pub fn state_name(&self) -> &'static str {
+        match self.state {
+            VolumeState::Ready if self.moving.is_some() => "moving",
+            _ => self.state.name(),
+        }
+    }
 }
 
 /// Whether a volume's components are on all its devices, and ordered in one way.
@@ -124,18 +200,18 @@ pub enum VolumeState {
     Creating,
     /// All are there.
     Ready,
-    /// Hosts are to end what they have begun, and to begin nothing: its ordering is going to change. Nothing has
-    /// changed yet.
+    /// Hosts are to end what they have begun, and to begin nothing: its ordering, or where it lies, is going to change. Nothing
+    /// has changed yet.
     Draining {
-        /// To which ordering.
-        to: String,
+        /// What is going to change.
+        to: Change,
         /// The generation of the host that is changing it. If that dies, whoever runs the array takes it back.
         by: u32,
     },
-    /// All hosts have drained. Some devices may order it in the new way already.
+    /// All hosts have drained. Some devices may have been changed already.
     Reordering {
-        /// To which ordering.
-        to: String,
+        /// What changes.
+        to: Change,
         /// As in `Draining`; but what has begun is brought to its end.
         by: u32,
     },
@@ -185,6 +261,10 @@ pub struct Creation {
 
 fn implied() -> String {
     "implied".to_string()
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn one() -> u16 {
@@ -286,9 +366,9 @@ impl ArrayDescription {
             if volume.id >= self.next_volume {
                 return Err(format!("volume '{}' has a number that was not given out", volume.name));
             }
-            if let Some(stranger) =
-                volume.devices.iter().find(|id| !self.devices.iter().any(|device| device.id == **id))
-            {
+            let target = volume.moving.iter().flat_map(|target| &target.devices);
+            let mut devices = volume.devices.iter().chain(target);
+            if let Some(stranger) = devices.find(|id| !self.devices.iter().any(|device| device.id == **id)) {
                 return Err(format!("volume '{}' lies on device {stranger}, which is not there", volume.name));
             }
         }

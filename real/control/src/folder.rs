@@ -278,6 +278,8 @@ pub(crate) mod tests {
             devices: vec![0, 1],
             ordering: "timestamp".into(),
             atomicity: "implied".into(),
+            first_block: 0,
+            moving: None,
             state: VolumeState::Ready,
         }
     }

@@ -35,8 +35,8 @@ mod run;
 mod scrubs;
 
 pub use description::{
-    ArrayDescription, Creation, DeviceEntry, DeviceState, DiskEntry, VolumeEntry, VolumeState, lock_server_file,
-    parse_array_id, parse_disk,
+    ArrayDescription, Change, Creation, DeviceEntry, DeviceState, DiskEntry, PlacementEntry, VolumeEntry, VolumeState,
+    lock_server_file, parse_array_id, parse_disk,
 };
 pub use error::ControlError;
 pub use events::{Event, EventCursor, EventKind};

@@ -106,7 +106,7 @@ pub struct DeviceReport {
     /// Its disk is another than when it was last in, so that it lacks all that lies on it.
     #[serde(default)]
     pub blank: bool,
-    /// What it is being brought, while it is returning.
+    /// What it is being brought, while it is returning; or was, when it last was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healing: Option<HealingReport>,
 }

@@ -215,12 +215,13 @@ fn command() -> impl Strategy<Value = Command> {
 fn task() -> impl Strategy<Value = Task> {
     prop_oneof![
         (description(), number()).prop_map(|(description, absent)| {
-            let ObjectDescription { object, blocks, ordering, redundant, atomicity } = description;
-            Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent }
+            let ObjectDescription { object, first, blocks, ordering, redundant, atomicity } = description;
+            Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent }
         }),
         (object(), number()).prop_map(|(object, from)| Task::ListAbsent { object, from }),
         (object(), range()).prop_map(|(object, range)| Task::ListAllocated { object, range }),
         (object(), ordering()).prop_map(|(object, ordering)| Task::SetOrdering { object, ordering }),
+        (object(), range(), range()).prop_map(|(object, range, absent)| Task::ResizeObject { object, range, absent }),
         object().prop_map(|object| Task::RemoveObject { object }),
         Just(Task::ListObjects),
         Just(Task::Flush),
@@ -261,9 +262,10 @@ fn reply() -> impl Strategy<Value = Reply> {
 }
 
 fn description() -> impl Strategy<Value = ObjectDescription> {
-    (object(), number(), ordering(), any::<bool>(), atomicity()).prop_map(
-        |(object, blocks, ordering, redundant, atomicity)| ObjectDescription {
+    (object(), number(), number(), ordering(), any::<bool>(), atomicity()).prop_map(
+        |(object, first, blocks, ordering, redundant, atomicity)| ObjectDescription {
             object,
+            first,
             blocks,
             ordering,
             redundant,

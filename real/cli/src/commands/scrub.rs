@@ -62,7 +62,7 @@ struct Scrubbed {
     record: ScrubRecord,
     /// The first stripe that this command looked at.
     from: u64,
-    seconds: u64,
+    took: Duration,
     interrupted: bool,
 }
 
@@ -201,8 +201,8 @@ async fn scrub(
         record.ended = Some(ended.unix_millis);
     }
     folder.note_scrub(id.0, &record)?;
-    let seconds = ended.unix_millis.saturating_sub(begun) / 1000;
-    let scrubbed = Scrubbed { name: name.to_string(), volume, record, from, seconds, interrupted };
+    let took = started.elapsed();
+    let scrubbed = Scrubbed { name: name.to_string(), volume, record, from, took, interrupted };
     scrubbed.tell(|event| note(folder.record_event(&event)));
     Ok(scrubbed)
 }
@@ -269,7 +269,7 @@ impl Scrubbed {
             "next_stripe": self.record.next_stripe,
             "interrupted": self.interrupted,
             "sound": self.is_sound(),
-            "seconds": self.seconds,
+            "seconds": self.took.as_secs_f64(),
             "found": self.record.found,
             "lost": self.record.lost,
         })
@@ -279,8 +279,8 @@ impl Scrubbed {
         let Scrubbed { name, record, .. } = self;
         let found = &record.found;
         let bytes = (record.next_stripe - self.from) * self.volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
-        let rate = format_size(bytes / self.seconds.max(1));
-        let took = span(Duration::from_secs(self.seconds));
+        let rate = format_size((bytes as f64 / self.took.as_secs_f64().max(0.001)) as u64);
+        let took = span(self.took);
         let from = if self.from > 0 { format!(", from stripe {} on", self.from) } else { String::new() };
         let mut text = format!("{name}: {} looked at in {took} ({rate}/s){from}: ", format_size(bytes));
         text += &format!("{}\n", self.words());
@@ -352,7 +352,7 @@ impl Scrubbed {
             true => format!("a scrub was interrupted after stripe {}: {}", self.record.next_stripe, self.words()),
             false => format!("a scrub has ended: {}", self.words()),
         };
-        let ended = event(EventKind::ScrubEnded, words).with("seconds", self.seconds);
+        let ended = event(EventKind::ScrubEnded, words).with("seconds", self.took.as_secs());
         record(ended.with("rotted", found.lost).with("repaired", found.repaired).with("mismatched", found.mismatched));
     }
 }
@@ -375,6 +375,7 @@ mod tests {
             devices: (0..3).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            moving: None,
         }
     }
 
@@ -407,7 +408,7 @@ mod tests {
             volume: volume(),
             record: record.clone(),
             from: 0,
-            seconds: 2,
+            took: Duration::from_secs(2),
             interrupted,
         };
         let sound = scrubbed(&record, false);

@@ -9,6 +9,7 @@ mod epochs;
 mod failures;
 mod healing;
 mod lock_servers;
+mod migration;
 mod monitor;
 mod older_disks;
 mod recovery;

@@ -160,6 +160,12 @@ impl Followed {
         match condition {
             Condition::Healthy | Condition::Silent => {
                 self.ended.get_or_insert_with(Instant::now);
+                if self.first.is_none() {
+                    // It was in before anybody could tell how far it was.
+                    let healed = look.standing(id).and_then(|report| report.healing.as_ref());
+                    let done = healed.map_or(0, |healed| healed.done);
+                    self.first = Some(Healing { left: Some(done), ..Healing::default() });
+                }
                 self.out = None;
             }
             Condition::Out { .. } | Condition::Refused(_) | Condition::Away => {

@@ -15,6 +15,7 @@ use braid_machine::HostRequest;
 use braid_wire::{Administration, Pace};
 use serde_json::json;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Follow devices that are being rebuilt or catch up, or say how fast that is to go
 ///
@@ -49,6 +50,9 @@ enum Command {
     /// Have it go on
     Resume,
 }
+
+/// The monitor shows within half a second what is so.
+const SHOWN_WITHIN: Duration = Duration::from_secs(3);
 
 /// Does what was asked for.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
@@ -96,6 +100,13 @@ async fn set_pace(common: &Common, change: impl FnOnce(&mut PaceReport)) -> Resu
     let outcome = session.client().call(HostRequest::Administer { request }).await;
     session.leave();
     outcome?;
+    // Whoever changes it next goes by what is shown.
+    let begun = Instant::now();
+    while begun.elapsed() < SHOWN_WITHIN
+        && folder.monitor(&Moment::now())?.is_some_and(|monitor| monitor.report.pace != pace)
+    {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     output::print(
         common.json,
         || json!({"schema": 1, "pace": pace, "before": before}),
