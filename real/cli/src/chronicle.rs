@@ -104,8 +104,8 @@ pub fn pace_words(pace: &PaceReport) -> String {
     let limit = match (pace.share, pace.bytes_per_second) {
         (0, 0) => "as fast as users leave room for".to_string(),
         (0, _) => rate,
-        (100.., 0) => "giving way to nobody".to_string(),
-        (100.., _) => format!("giving way to nobody, {rate}"),
+        (100.., 0) => "as fast as it goes, whatever users feel".to_string(),
+        (100.., _) => format!("as fast as it goes, whatever users feel, {rate}"),
         (share, 0) => format!("with {share} % of the time while users are at work"),
         (share, _) => format!("with {share} % of the time while users are at work, {rate}"),
     };
