@@ -116,7 +116,9 @@ impl<'a> Array<'a> {
 
     /// Waits until it no longer writes what it put off. Returns how many bytes that were.
     pub fn settle(&self) -> Result<u64> {
-        let processes = self.processes()?;
+        // A device whose disk was replaced has another process than at the start.
+        let devices = device_processes(&self.told(&["status"])?)?;
+        let processes: BTreeSet<u32> = devices.into_iter().chain([self.running()?.process.id()]).collect();
         let written = || -> Result<u64> { processes.iter().map(|pid| system::written_bytes(*pid)).sum() };
         let (begun, before) = (Instant::now(), written()?);
         let (mut last, mut quiet) = (before, 0);
@@ -154,7 +156,11 @@ impl<'a> Array<'a> {
 
     /// What a command of `braid` says with `--json`, which must end well.
     pub fn told(&self, words: &[&str]) -> Result<Value> {
-        let text = self.said(words)?;
+        let mut command = Command::new(&self.program);
+        command.args(words).arg("--array").arg(self.folder()).arg("--json").env_remove("BRAID_ARRAY");
+        let said = self.folder.join("said.json");
+        Process::start(&mut command, &said)?.ended(STATUS_WAIT, self.interrupt)?;
+        let text = std::fs::read_to_string(&said).with_context(|| format!("can't read {}", said.display()))?;
         let object = text.lines().find(|line| line.starts_with('{'));
         let object = object.with_context(|| format!("`braid {}` prints no JSON object", words.join(" ")))?;
         serde_json::from_str(object).with_context(|| format!("`braid {}` prints no JSON object", words.join(" ")))
@@ -162,16 +168,8 @@ impl<'a> Array<'a> {
 
     /// The log of events, as far as it goes back.
     pub fn events(&self) -> Result<Vec<Value>> {
-        let text = self.said(&["events"])?;
-        text.lines().map(|line| serde_json::from_str(line).context("an event is no JSON object")).collect()
-    }
-
-    fn said(&self, words: &[&str]) -> Result<String> {
-        let mut command = Command::new(&self.program);
-        command.args(words).arg("--array").arg(self.folder()).arg("--json").env_remove("BRAID_ARRAY");
-        let said = self.folder.join("said.json");
-        Process::start(&mut command, &said)?.ended(STATUS_WAIT, self.interrupt)?;
-        std::fs::read_to_string(&said).with_context(|| format!("can't read {}", said.display()))
+        let mut told = self.told(&["events"])?;
+        serde_json::from_value(told["events"].take()).context("`braid events` lists no events")
     }
 
     /// What `braid status` says; none if there is no array, or it is not up.

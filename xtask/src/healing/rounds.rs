@@ -24,7 +24,7 @@ pub const BACK: &str = "away for 10 s: back";
 pub const SENT: &str = "away for 10 s: sent";
 
 /// How long a rebuild, or a device's return, may take.
-const HEAL_WAIT: Duration = Duration::from_secs(600);
+const HEAL_WAIT: Duration = Duration::from_secs(180);
 const READ: Load = Load { rw: "randread", block: 4 << 10 };
 const WRITE: Load = Load { rw: "randwrite", block: 4 << 10 };
 
