@@ -104,7 +104,10 @@ fn begin(
     let mut idle = Vec::new();
     for (id, condition) in lacking(look).filter(|(id, _)| only.is_none_or(|only| only == *id)) {
         match condition {
-            Condition::CatchingUp(_) | Condition::Rebuilding(_) | Condition::AwaitingDisk(_) | Condition::Leaving => {
+            Condition::CatchingUp(_)
+            | Condition::Rebuilding(_)
+            | Condition::AwaitingDisk { .. }
+            | Condition::Leaving => {
                 let rebuild = !matches!(condition, Condition::CatchingUp(_));
                 followed.insert(id, Followed::new(bars, rebuild));
             }
