@@ -84,7 +84,7 @@ impl Rate {
         if self.looks.back().is_some_and(|(_, last)| done < *last) {
             self.looks.clear();
         }
-        while self.looks.len() > 2 && self.looks.get(1).is_some_and(|(when, _)| now - *when >= RATE_SPAN) {
+        while self.looks.get(1).is_some_and(|(when, _)| now - *when >= RATE_SPAN) {
             self.looks.pop_front();
         }
         self.looks.push_back((now, done));
@@ -100,14 +100,14 @@ impl Rate {
 
 /// A pace in words.
 pub fn pace_words(pace: &PaceReport) -> String {
-    let share = match pace.share {
-        0 => "as fast as users leave room for".to_string(),
-        100.. => "as fast as it goes, whatever users feel".to_string(),
-        share => format!("for {share} % of the time while users would feel it"),
-    };
-    let limit = match pace.bytes_per_second {
-        0 => share,
-        rate => format!("{share}, at most {}/s", format_size(rate)),
+    let rate = format!("at most {}/s", format_size(pace.bytes_per_second));
+    let limit = match (pace.share, pace.bytes_per_second) {
+        (0, 0) => "as fast as users leave room for".to_string(),
+        (0, _) => rate,
+        (100.., 0) => "as fast as it goes, whatever users feel".to_string(),
+        (100.., _) => format!("as fast as it goes, whatever users feel, {rate}"),
+        (share, 0) => format!("with {share} % of the time while users are at work"),
+        (share, _) => format!("with {share} % of the time while users are at work, {rate}"),
     };
     if pace.paused { format!("paused ({limit} when it goes on)") } else { limit }
 }

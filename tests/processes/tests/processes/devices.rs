@@ -4,7 +4,7 @@ use braid_processes::array::{Array, SMALL, number, text};
 use braid_processes::daemon::signal;
 use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
-use braid_processes::program::braid;
+use braid_processes::program::{braid, braid_bin, run};
 use braid_processes::scratch::path_text;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -41,10 +41,17 @@ fn ids(list: &Value) -> Vec<u64> {
 #[test]
 fn devices_come_and_go_and_no_volume_changes() {
     let mut array = Array::small();
-    let added = device(&array, &["add", "--domain", "shelf"]).done().json();
-    assert_eq!((number(&added["device"]), number(&added["size"])), (5, 64 << 20));
-    // A disk that was made by a command that was cut short is used by the next one.
+    // The command is killed while it waits for the monitor.
+    let monitor = array.monitor_pid();
+    signal(monitor, Signal::STOP);
+    let braid = braid_bin();
+    let command = [path_text(&braid), "device", "add", "--domain", "shelf", "--array", path_text(array.dir())];
+    let killed = run("timeout", &[&["--signal=KILL", "1"], &command[..]].concat());
+    assert_ne!(killed.status, Some(0), "{killed}");
+    signal(monitor, Signal::CONT);
+    array.await_status("it is added all the same", |status| status["devices"][5]["standing"] == "in");
     let list = listed(&array);
+    assert_eq!(number(&list["devices"][5]["size"]), 64 << 20);
     assert_eq!((ids(&list), &list["devices"][5]["domain"]), (vec![0, 1, 2, 3, 4, 5], &Value::from("shelf")));
     assert_eq!(list["devices"][5]["volumes"], Value::from(Vec::<String>::new()));
     array.braid(&["volume", "create", "new", "--size", "1MiB", "--layout", "raid1:2"]).done();
@@ -136,7 +143,8 @@ fn what_can_not_be_is_refused_and_a_device_that_was_taken_out_is_let_in_again() 
         let message = device(&array, command).refused(1, "needs-others");
         assert!(message.contains("d1"), "{message}");
     }
-    assert_eq!(listed(&array)["devices"][1]["standing"], "out, taken out");
+    let list = listed(&array);
+    assert!(list["devices"][1]["standing"] == "out" && list["devices"][1]["held"] == true, "{list}");
     assert_eq!(device(&array, &["readmit", "1", "--wait"]).done().json()["standing"], "in");
     array.assert_sound("vol0");
 }

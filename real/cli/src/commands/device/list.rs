@@ -33,7 +33,12 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
             let device = |entry: &DeviceEntry| {
                 json!({
                     "id": entry.id,
-                    "standing": standing(entry, report(entry)),
+                    "state": entry.state,
+                    "standing": report(entry).map(|report| report.standing),
+                    "held": report(entry).is_some_and(|report| report.held),
+                    "leaves_to": report(entry).and_then(|report| report.leaves_to.as_ref()),
+                    "awaits": report(entry).and_then(|report| report.awaits.as_ref()),
+                    "unwelcome": report(entry).and_then(|report| report.unwelcome.as_ref()),
                     "file": entry.path(&absolute),
                     "size": entry.size,
                     "disk": entry.disk.map(|disk| disk.to_string()),

@@ -65,7 +65,8 @@ fn device(id: u16, description: &ArrayDescription, common: &Common) -> Result<()
             json!({
                 "schema": 1,
                 "device": id,
-                "standing": standing,
+                "state": entry.state,
+                "standing": report.as_ref().map(|report| report.standing),
                 "file": file,
                 "size": entry.size,
                 "disk": disk,
