@@ -134,7 +134,9 @@ fn of_slot(before: &DeviceReport, device: &DeviceReport, last: &MonitorReport) -
         let what = if is_spare { "spare" } else { "disk" };
         happened(kind, format!("{what} {disk} fills the slot of device {id} from now on"));
     }
-    if let Some(why) = device.refusal().filter(|why| before.refusal().as_ref() != Some(why)) {
+    // Of the disk before, that was told already: another one fills its slot.
+    let is_news = |why: &String| device.awaits.is_none() && before.refusal().as_ref() != Some(why);
+    if let Some(why) = device.refusal().filter(is_news) {
         happened(EventKind::DeviceRefused, format!("device {id} is not let in: {why}"));
     }
     events

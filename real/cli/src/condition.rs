@@ -29,8 +29,13 @@ pub enum Condition {
     CatchingUp(Healing),
     /// Its disk is a new one, and it is brought all that lies there.
     Rebuilding(Healing),
-    /// It is out, and this disk is to fill its slot.
-    AwaitingDisk(String),
+    /// It is out, and another disk is to fill its slot.
+    AwaitingDisk {
+        /// Which.
+        disk: String,
+        /// Why what is there may not serve.
+        refused: Option<String>,
+    },
     /// What is there may not serve; why.
     Refused(String),
     /// No monitor has said anything of it.
@@ -73,11 +78,12 @@ impl Condition {
     /// Of a device of which the monitor says this, if it says anything.
     pub fn of(report: Option<&DeviceReport>, known: Known) -> Condition {
         let Some(report) = report else { return Condition::Unknown };
+        // Until that one comes, the disk before may still be there.
+        if let Some(disk) = &report.awaits {
+            return Condition::AwaitingDisk { disk: disk.clone(), refused: report.refusal() };
+        }
         if let Some(why) = report.refusal() {
             return Condition::Refused(why);
-        }
-        if let Some(disk) = &report.awaits {
-            return Condition::AwaitingDisk(disk.clone());
         }
         match report.standing {
             DeviceStanding::In if *known.health != DeviceHealth::Serving => Condition::Silent,
@@ -110,7 +116,7 @@ impl Condition {
             Condition::Out { .. } => "out",
             Condition::CatchingUp(_) => "catching-up",
             Condition::Rebuilding(_) => "rebuilding",
-            Condition::AwaitingDisk(_) => "awaiting-disk",
+            Condition::AwaitingDisk { .. } => "awaiting-disk",
             Condition::Refused(_) => "refused",
             Condition::Unknown => "unknown",
         }
@@ -136,7 +142,10 @@ impl Condition {
             }
             Condition::CatchingUp(healing) => format!("catching up: {}", healing.words()),
             Condition::Rebuilding(healing) => format!("rebuilding: {}", healing.words()),
-            Condition::AwaitingDisk(disk) => format!("out, awaiting disk {disk}"),
+            Condition::AwaitingDisk { disk, refused: None } => format!("out, awaiting disk {disk}"),
+            Condition::AwaitingDisk { disk, refused: Some(why) } => {
+                format!("out, awaiting disk {disk} (what is there is refused: {why})")
+            }
             Condition::Refused(why) => format!("refused: {why}"),
             Condition::Healthy | Condition::Silent | Condition::Unknown => self.name().to_string(),
         }

@@ -83,7 +83,16 @@ pub fn of_host(counts: &Counts) -> Vec<String> {
         ("socket writes", &["socket_writes"]),
         ("µs of CPU", &["cpu_micros"]),
     ];
-    sentence("each operation took", counts, counts.get("operations"), &each).into_iter().collect()
+    let mut lines: Vec<String> =
+        sentence("each operation took", counts, counts.get("operations"), &each).into_iter().collect();
+    if let (Some(met), Some(mended)) = (counts.get("damaged"), counts.get("rot_repaired"))
+        && met + mended > 0
+    {
+        lines.push(format!(
+            "{met} attempts met blocks that had rotted, and did without; {mended} blocks were written again"
+        ));
+    }
+    lines
 }
 
 /// What a lock server's counters mean, in lines for people.
@@ -152,5 +161,7 @@ mod tests {
             "of nothing, nothing"
         );
         assert_eq!(of_host(&counts(&[("operations", 4), ("retries", 1)])), ["each operation took 0.25 retries"]);
+        let rot = of_host(&counts(&[("damaged", 3), ("rot_repaired", 1)]));
+        assert_eq!(rot, ["3 attempts met blocks that had rotted, and did without; 1 blocks were written again"]);
     }
 }

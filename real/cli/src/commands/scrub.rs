@@ -105,15 +105,13 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         }
     }
     session.end().await;
-    if outcome.is_err() && scrubbed.is_empty() {
-        outcome?;
-        return Ok(ExitCode::SUCCESS);
+    if outcome.is_ok() || !common.json {
+        output::print(
+            common.json,
+            || json!({"schema": 1, "volumes": scrubbed.iter().map(Scrubbed::json).collect::<Vec<_>>()}),
+            || scrubbed.iter().map(Scrubbed::text).collect(),
+        );
     }
-    output::print(
-        common.json,
-        || json!({"schema": 1, "volumes": scrubbed.iter().map(Scrubbed::json).collect::<Vec<_>>()}),
-        || scrubbed.iter().map(Scrubbed::text).collect(),
-    );
     outcome?;
     let sound = scrubbed.iter().all(Scrubbed::is_sound);
     let through = scrubbed.iter().all(|one| !one.interrupted);
@@ -196,6 +194,12 @@ async fn scrub(
         }
     }
     bar.finish_and_clear();
+    let now = session.take_in(name).await?;
+    if (now.layout, &now.devices) != (volume.layout, &volume.devices) {
+        // Its stripes are others now.
+        note(folder.note_scrub(id.0, &ScrubRecord { next_stripe: 0, ..record }));
+        return Err(Failure::failed("volume-moved", "the volume was moved meanwhile").hint("scrub it again"));
+    }
     let ended = event(EventKind::ScrubEnded, String::new());
     if !interrupted {
         record.ended = Some(ended.unix_millis);

@@ -1,6 +1,6 @@
 //! Following devices until they are in.
 
-use super::lacking;
+use super::{lacking, require_monitor};
 use crate::condition::{Condition, Healing, span};
 use crate::failure::{Exit, Failure};
 use crate::look::{Look, Looker};
@@ -100,10 +100,14 @@ fn begin(
     if let Some(id) = only.filter(|id| !look.description.devices.iter().any(|entry| entry.id == id.0)) {
         return Err(Failure::unreachable("no-such-device", format!("the array has no device {id}")));
     }
+    require_monitor(look)?;
     let mut idle = Vec::new();
     for (id, condition) in lacking(look).filter(|(id, _)| only.is_none_or(|only| only == *id)) {
         match condition {
-            Condition::CatchingUp(_) | Condition::Rebuilding(_) | Condition::AwaitingDisk(_) | Condition::Leaving => {
+            Condition::CatchingUp(_)
+            | Condition::Rebuilding(_)
+            | Condition::AwaitingDisk { .. }
+            | Condition::Leaving => {
                 let rebuild = !matches!(condition, Condition::CatchingUp(_));
                 followed.insert(id, Followed::new(bars, rebuild));
             }

@@ -6,6 +6,7 @@ use crate::chronicle::pace_words;
 use crate::commands::Common;
 use crate::condition::{Condition, Healing};
 use crate::failure::Failure;
+use crate::health::MonitorHealth;
 use crate::look::{Look, Looker};
 use crate::output;
 use crate::session::{Session, require_up};
@@ -68,6 +69,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             let mut looker = Looker::new(folder, "rebuild status");
             let look = looker.look().await?;
             looker.leave();
+            if look.running.is_some() {
+                require_monitor(&look)?;
+            }
             output::print(common.json, || json(&look), || text(&look));
             Ok(ExitCode::SUCCESS)
         }
@@ -118,6 +122,18 @@ async fn set_pace(common: &Common, change: impl FnOnce(&mut PaceReport)) -> Resu
 fn wire(pace: PaceReport) -> Pace {
     let PaceReport { bytes_per_second, share, paused } = pace;
     Pace { bytes_per_second, share, paused }
+}
+
+/// Refuses to tell how devices are where nobody knows.
+fn require_monitor(look: &Look) -> Result<(), Failure> {
+    let running = look.running.as_ref().and_then(|running| running.monitor.as_ref());
+    match MonitorHealth::of(look.monitor.as_ref(), running) {
+        MonitorHealth::Serving => Ok(()),
+        other => {
+            let message = format!("how devices are is not known: the array's monitor is {}", other.words());
+            Err(Failure::unreachable("no-monitor", message).hint("`braid status` shows it; `braid up` starts it"))
+        }
+    }
 }
 
 /// What there is to bring: each device that lacks something, and how it is.
