@@ -72,13 +72,12 @@ pub fn target(description: &ArrayDescription, entry: &VolumeEntry, wish: &Wish) 
     let unit = wish.unit.unwrap_or(entry.unit);
     let chosen = |id: u16| wish.devices.as_ref().is_none_or(|devices| devices.contains(&id));
     if let Some(stranger) =
-        wish.devices.iter().flatten().find(|id| description.devices.iter().all(|device| device.id != **id))
+        wish.devices.iter().flatten().find(|id| description.ready_devices().all(|device| device.id != **id))
     {
         return Err(Failure::usage("no-such-device", format!("the array has no device {stranger}")));
     }
     let domains: Vec<(u16, String)> = description
-        .devices
-        .iter()
+        .ready_devices()
         .filter(|device| chosen(device.id))
         .map(|device| (device.id, device.domain.clone()))
         .collect();

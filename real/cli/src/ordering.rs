@@ -165,6 +165,14 @@ fn begin(folder: &ArrayFolder, name: &str, to: &Change, by: Generation) -> Resul
             let message = format!("host {other} is changing volume '{name}' just now");
             return Err(Failure::failed("volume-reordering", message).hint("try again when it is done"));
         }
+        if let Change::Move(target) = to
+            && let Some(gone) =
+                target.devices.iter().find(|id| description.ready_devices().all(|device| device.id != **id))
+        {
+            let message = format!("device {gone} has just been removed, or is going to be");
+            return Err(Failure::unreachable("no-such-device", message));
+        }
+        let entry = description.volume_mut(name).expect("just found");
         let fits = match to {
             Change::Ordering(_) | Change::Move(_) => entry.moving.is_none(),
             Change::EndMove | Change::GiveUpMove => entry.moving.is_some(),

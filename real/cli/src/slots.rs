@@ -83,9 +83,9 @@ pub fn find(description: &ArrayDescription, id: u16) -> Result<&DeviceEntry, Fai
     })
 }
 
-/// The volumes that lie on a device.
+/// The volumes that lie on a device, or move there.
 pub fn volumes_on(description: &ArrayDescription, id: u16) -> impl Iterator<Item = &VolumeEntry> {
-    description.volumes.iter().filter(move |volume| volume.devices.contains(&id))
+    description.volumes.iter().filter(move |volume| volume.has_to_do_with(id))
 }
 
 /// What the monitor says of a device.
@@ -359,8 +359,9 @@ pub fn devices_of_block(volume: &VolumeDescription, block: u64) -> (DeviceId, u6
     let redundancy = (0..layout.redundancy_units()).map(|unit| (layout.redundancy_unit(stripe, unit), what));
     let others = data.chain(redundancy).filter(|(other, _)| other.position != place.position);
     let others = others.filter(|_| layout.redundancy_units() > 0);
-    let others = others.map(|(other, what)| (volume.device_at(other.position), other.block + within, what));
-    (volume.device_at(place.position), place.block, others.collect())
+    let first = layout.first_block();
+    let others = others.map(|(other, what)| (volume.device_at(other.position), first + other.block + within, what));
+    (volume.device_at(place.position), first + place.block, others.collect())
 }
 
 /// True if the monitor has said no: it will not happen later.

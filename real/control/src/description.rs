@@ -178,6 +178,17 @@ impl VolumeEntry {
         changed
     }
 
+    /// True if it lies on this device, moves there, or is going to.
+    pub fn has_to_do_with(&self, device: u16) -> bool {
+        let target = match &self.state {
+            VolumeState::Draining { to: Change::Move(target), .. }
+            | VolumeState::Reordering { to: Change::Move(target), .. } => Some(target),
+            _ => None,
+        };
+        let targets = self.moving.iter().chain(target).flat_map(|target| &target.devices);
+        self.devices.iter().chain(targets).any(|other| *other == device)
+    }
+
     /// Its state in a word, for programs.
     pub fn state_name(&self) -> &'static str {
         match self.state {

@@ -111,13 +111,15 @@ fn a_spare_takes_the_place_of_a_device_that_stays_out() {
     std::fs::rename(array.device_file(3), array.scratch().path("gone")).expect("its disk is gone");
     signal(pid, Signal::KILL);
     array.await_status("it is out", |status| status["devices"][3]["standing"] == "out");
+    load.go_on();
+    let mut record = load.stop();
     array.await_status("it has everything", |status| status["devices"][3]["standing"] == "in");
     let list = listed(&array);
     assert!(list["devices"][3]["disk"] == spare["disk"] && list["spares"] == Value::from(Vec::<u8>::new()), "{list}");
-    load.go_on();
-    load.stop().verify(&array.nbd());
+    record.verify(&array.nbd());
     array.kill();
     array.start(&[]);
+    record.verify(&array.nbd());
     array.assert_sound("vol0");
 }
 

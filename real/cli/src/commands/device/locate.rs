@@ -7,7 +7,8 @@ use crate::output::{self, table};
 use crate::{slots, volumes};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId};
-use braid_control::{ArrayDescription, VolumeEntry};
+use braid_control::ArrayDescription;
+use braid_layout::VolumeDescription;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -55,7 +56,14 @@ fn device(id: u16, description: &ArrayDescription, common: &Common) -> Result<()
     let process = running.as_ref().and_then(|running| running.device(DeviceId(id)));
     let report = slots::report_of(&folder, id)?.filter(|_| running.is_some());
     let standing = standing(entry, report.as_ref());
-    let lies = slots::volumes_on(description, id).map(|volume| Lie::of(volume, id)).collect::<Result<Vec<_>, _>>()?;
+    let mut lies = Vec::new();
+    for entry in slots::volumes_on(description, id) {
+        let volume = volumes::describe(entry)?;
+        let target = volume.target();
+        let sides = [(Some(volume), false), (target, true)].into_iter();
+        let sides = sides.filter_map(|(volume, moving)| volume.map(|volume| (volume, moving)));
+        lies.extend(sides.filter_map(|(volume, moving)| Lie::of(&entry.name, volume, moving, DeviceId(id))));
+    }
     let file = entry.path(&folder.absolute());
     let disk = entry.disk.map(|disk| disk.to_string());
     let address = process.map(|process| process.address.as_str()).or(entry.address.as_deref());
@@ -97,7 +105,10 @@ fn device(id: u16, description: &ArrayDescription, common: &Common) -> Result<()
 
 /// What of a volume lies on a device.
 struct Lie<'a> {
-    entry: &'a VolumeEntry,
+    name: &'a str,
+    volume: VolumeDescription,
+    /// It moves there, and may not all have been copied.
+    moving: bool,
     position: usize,
     bytes: u64,
     /// Of the first stripes: the first byte of the volume, how many, and what they are.
@@ -105,10 +116,9 @@ struct Lie<'a> {
 }
 
 impl<'a> Lie<'a> {
-    fn of(entry: &'a VolumeEntry, id: u16) -> Result<Lie<'a>, Failure> {
-        let volume = volumes::describe(entry)?;
+    fn of(name: &'a str, volume: VolumeDescription, moving: bool, device: DeviceId) -> Option<Lie<'a>> {
         let layout = &volume.layout;
-        let position = entry.devices.iter().position(|device| *device == id).expect("the volume lies there");
+        let position = volume.devices.iter().position(|other| *other == device)?;
         let block = BLOCK_BYTES as u64;
         let (unit, stripe_bytes) = (layout.unit_blocks() * block, layout.stripe_blocks() * block);
         let mut units = Vec::new();
@@ -133,36 +143,39 @@ impl<'a> Lie<'a> {
                 break;
             }
         }
-        Ok(Lie { entry, position, bytes: volume.component_blocks() * block, units })
+        let bytes = volume.component_blocks() * block;
+        Some(Lie { name, volume, moving, position, bytes, units })
     }
 
     fn json(&self) -> Value {
         let units = self.units.iter();
         let units = units.map(|(offset, length, what)| json!({"what": what, "offset": offset, "length": length}));
         json!({
-            "name": self.entry.name,
-            "layout": self.entry.layout,
+            "name": self.name,
+            "moving_there": self.moving,
+            "layout": self.volume.layout.scheme().to_string(),
             "position": self.position,
-            "of": self.entry.devices.len(),
+            "of": self.volume.devices.len(),
             "bytes": self.bytes,
-            "unit": self.entry.unit,
+            "unit": self.unit(),
             "first_units": units.collect::<Vec<_>>(),
         })
     }
 
+    fn unit(&self) -> u64 {
+        self.volume.layout.unit_blocks() * BLOCK_BYTES as u64
+    }
+
     fn text(&self) -> String {
-        let Lie { entry, position, bytes, units } = self;
-        let mut text = format!(
-            "\nvolume {}: {}, place {position} of {} on its ring, {} of the device\n",
-            entry.name,
-            entry.layout,
-            entry.devices.len(),
-            format_size(*bytes)
-        );
+        let Lie { name, volume, moving, position, bytes, units } = self;
+        let (of, moving) = (volume.devices.len(), if *moving { ", where it moves to" } else { "" });
+        let (scheme, bytes) = (volume.layout.scheme(), format_size(*bytes));
+        let mut text =
+            format!("\nvolume {name}: {scheme}, place {position} of {of} on its ring{moving}, {bytes} of the device\n");
         for (offset, length, what) in units {
             text += &format!("  {what} bytes {offset} to {}\n", offset + length - 1);
         }
-        text + "  and so on, in units of " + &format_size(entry.unit) + "\n"
+        text + "  and so on, in units of " + &format_size(self.unit()) + "\n"
     }
 }
 

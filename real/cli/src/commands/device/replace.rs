@@ -5,6 +5,7 @@ use crate::commands::{Common, size};
 use crate::failure::Failure;
 use crate::slots::{self, ACT_WAIT, NewDisk};
 use crate::{creation, output, volumes};
+use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_control::{ArrayDescription, DeviceReport, DeviceStanding, DiskEntry};
 use serde_json::json;
@@ -121,7 +122,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 
 /// Blocks that what lies on a device takes.
 fn needed_blocks(description: &ArrayDescription, id: u16) -> Result<u64, Failure> {
-    let blocks = |volume| Ok(volumes::describe(volume)?.component_blocks().next_multiple_of(volumes::CHUNK_BLOCKS));
+    let blocks = |volume| {
+        let there = volumes::describe(volume)?.object_on(DeviceId(id)).map_or(0, |range| range.count);
+        Ok(there.next_multiple_of(volumes::CHUNK_BLOCKS))
+    };
     slots::volumes_on(description, id).map(blocks).sum()
 }
 
