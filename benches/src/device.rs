@@ -93,6 +93,7 @@ impl Bench {
         assert_eq!(*bench.device.service(), Service::Serving);
         let task = Task::CreateObject {
             object: OBJECT,
+            first: 0,
             blocks: BLOCKS,
             ordering: Ordering::Timestamp,
             redundant: true,

@@ -74,6 +74,7 @@ impl Bench {
         assert!(matches!(bench.event(), StoreEvent::Ready(_)), "the store was just made");
         let description = ObjectDescription {
             object: OBJECT,
+            first: 0,
             blocks: BLOCKS,
             ordering: Ordering::Timestamp,
             redundant: true,

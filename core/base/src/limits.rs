@@ -4,8 +4,11 @@ use std::time::Duration;
 
 /// The most bytes of data in one storage transaction; front ends cut larger requests.
 pub const TRANSACTION_BYTES_MAX: usize = 4 << 20;
-/// The most bytes of a frame on the wire: a transaction's data and its description.
-pub const FRAME_BYTES_MAX: usize = TRANSACTION_BYTES_MAX + (64 << 10);
+/// The most bytes of data that one device reads or writes in one storage transaction: of a volume that is moving, it may hold both
+/// what is written where that lay and where it is to lie.
+pub const DEVICE_BYTES_MAX: usize = 2 * TRANSACTION_BYTES_MAX;
+/// The most bytes of a frame on the wire: a device's part of a transaction and its description.
+pub const FRAME_BYTES_MAX: usize = DEVICE_BYTES_MAX + (64 << 10);
 /// The most extents in one request to a device.
 pub const EXTENTS_MAX: usize = 2048;
 /// The most devices in an array.
@@ -115,7 +118,7 @@ impl Default for Settings {
     }
 }
 
-const _: () = assert!(COMMITS_PER_REQUEST_MAX * 8 < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX);
-const _: () = assert!(EXTENTS_MAX * 17 < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX);
+const _: () = assert!(COMMITS_PER_REQUEST_MAX * 8 < FRAME_BYTES_MAX - DEVICE_BYTES_MAX);
+const _: () = assert!(EXTENTS_MAX * 17 < FRAME_BYTES_MAX - DEVICE_BYTES_MAX);
 // A membership and the devices that are away: 12 bytes a member, and two sets of fenced hosts.
-const _: () = assert!(DEVICES_MAX * (12 + 2) + 2 * FENCED_MAX * 4 < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX);
+const _: () = assert!(DEVICES_MAX * (12 + 2) + 2 * FENCED_MAX * 4 < FRAME_BYTES_MAX - DEVICE_BYTES_MAX);

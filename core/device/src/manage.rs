@@ -1,7 +1,7 @@
 //! Objects, what others missed, and counters.
 
 use crate::device::{Device, Ticket};
-use braid_base::Generation;
+use braid_base::{BlockRange, Generation};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Reply, Task};
 
@@ -14,9 +14,12 @@ impl Device {
         }
         let result = match task {
             Task::CreateObject { blocks: 0, .. } => Err(Failure::Malformed),
+            Task::CreateObject { first, blocks, .. } if !is_possible(BlockRange::new(first, blocks)) => {
+                Err(Failure::Malformed)
+            }
             Task::CreateObject { redundant: false, absent: 1.., .. } => Err(Failure::Malformed),
-            Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent } => {
-                let description = ObjectDescription { object, blocks, ordering, redundant, atomicity };
+            Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent } => {
+                let description = ObjectDescription { object, first, blocks, ordering, redundant, atomicity };
                 match self.store.object(object) {
                     // Made before, and asked again; perhaps not durably yet.
                     Some(existing) if *existing == description => {
@@ -40,6 +43,20 @@ impl Device {
                 Some(_) => {
                     let own = self.ticket(Ticket::Manage { host, ticket });
                     return self.store.set_ordering(own, object, ordering, out);
+                }
+            },
+            Task::ResizeObject { range, .. } if range.is_empty() || !is_possible(range) => Err(Failure::Malformed),
+            Task::ResizeObject { object, range, absent } => match self.store.object(object) {
+                None => Err(Failure::NoSuchObject),
+                Some(existing) if existing.range() == range => {
+                    let own = self.ticket(Ticket::Manage { host, ticket });
+                    return self.store.flush(own, out);
+                }
+                Some(existing) if !existing.redundant && !absent.is_empty() => Err(Failure::Malformed),
+                Some(_) if self.transactions.touch(object) => Err(Failure::InUse),
+                Some(_) => {
+                    let own = self.ticket(Ticket::Manage { host, ticket });
+                    return self.store.resize_object(own, object, range, absent, out);
                 }
             },
             Task::RemoveObject { object } => match self.store.object(object) {
@@ -125,4 +142,14 @@ impl Device {
         let all = own.into_iter().chain(self.store.counters());
         Inspection { counters: all.map(|(name, value)| (name.to_string(), value)).collect() }
     }
+}
+
+/// Whether an object may consist of these blocks: a store tells chunks by 32 bits.
+fn is_possible(range: BlockRange) -> bool {
+    let whole = range.start.is_multiple_of(braid_store::CHUNK_BLOCKS);
+    whole
+        && range
+            .start
+            .checked_add(range.count)
+            .is_some_and(|end| end <= u64::from(u32::MAX) * braid_store::CHUNK_BLOCKS)
 }

@@ -435,7 +435,7 @@ impl Device {
     /// The object's ordering, if the ranges are within it and, where content moves, not too much.
     fn check_ranges(&self, object: ObjectId, ranges: &[BlockRange], moves: bool) -> Result<Ordering, Failure> {
         let description = self.store.object(object).ok_or(Failure::NoSuchObject)?;
-        let whole = BlockRange::new(0, description.blocks);
+        let whole = description.range();
         if ranges.is_empty() || ranges.len() > limits::EXTENTS_MAX || ranges.iter().any(|range| range.is_empty()) {
             return Err(Failure::Malformed);
         }
@@ -444,7 +444,7 @@ impl Device {
         }
         let blocks: u64 = ranges.iter().map(|range| range.count).sum();
         // Bytes that do not begin with a block touch one more.
-        if moves && blocks > (limits::TRANSACTION_BYTES_MAX / BLOCK_BYTES) as u64 + 1 {
+        if moves && blocks > (limits::DEVICE_BYTES_MAX / BLOCK_BYTES) as u64 + 2 {
             return Err(Failure::Malformed);
         }
         Ok(description.ordering)

@@ -13,7 +13,7 @@
 
 use crate::host::{Host, Timer};
 use crate::pace::Throttle;
-use crate::rebuild::{Portion, Rebuilding, Region, Step};
+use crate::rebuild::{Portion, Rebuilding, Region, Side, Step};
 use braid_base::{BlockRange, DeviceId, Epoch, Extents, Now, Standing, Time, VolumeId, limits};
 use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
@@ -21,6 +21,8 @@ use braid_wire::{Failure, HealingProgress, Managed, ObjectDescription, Task};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
+
+type Volumes = BTreeMap<VolumeId, Rc<VolumeDescription>>;
 
 /// Front ends number their requests below this.
 const OWN_OPERATIONS: u64 = 1 << 63;
@@ -52,11 +54,11 @@ pub(crate) struct CatchUp {
     errands: VecDeque<Errand>,
     /// The objects of each device.
     objects: BTreeMap<DeviceId, Vec<ObjectDescription>>,
-    /// What was missed, by volume, as far as it is known and not yet an errand.
-    missed: BTreeMap<VolumeId, Extents>,
+    /// What was missed, as far as it is known and not yet an errand: blocks of the volume, on each of its sides.
+    missed: BTreeMap<Side, Extents>,
     /// The volume that is being rebuilt on it, and those of which nothing is absent.
     rebuilding: Option<Rebuilding>,
-    whole: BTreeSet<VolumeId>,
+    whole: BTreeSet<Side>,
     throttle: Throttle,
     progress: HealingProgress,
     /// Blocks that can't be restored.
@@ -82,11 +84,11 @@ enum Errand {
     /// Ask another device what was missed.
     List { volume: VolumeId, of: DeviceId, from: u64 },
     /// Ask the returning device what is absent.
-    Absent { volume: VolumeId, from: u64 },
+    Absent { side: Side, from: u64 },
     /// Ask another device where it holds anything.
-    Allocated { volume: VolumeId, of: DeviceId, range: BlockRange },
+    Allocated { side: Side, of: DeviceId, range: BlockRange },
     /// Restore blocks of the volume; where that can't be, say that they are lost.
-    Restore { volume: VolumeId, portion: Portion, salvage: bool },
+    Restore { side: Side, portion: Portion, salvage: bool },
 }
 
 impl Host {
@@ -166,12 +168,10 @@ impl Host {
                 continue;
             };
             let errand = match errand {
-                Errand::Restore { volume, portion, salvage } => {
-                    match self.begin_restore(now, device, volume, portion) {
-                        Some(portion) => Errand::Restore { volume, portion, salvage },
-                        None => return self.helped(device).errands.push_front(errand),
-                    }
-                }
+                Errand::Restore { side, portion, salvage } => match self.begin_restore(now, device, side, portion) {
+                    Some(portion) => Errand::Restore { side, portion, salvage },
+                    None => return self.helped(device).errands.push_front(errand),
+                },
                 other => other,
             };
             let op = self.own_operation();
@@ -185,15 +185,15 @@ impl Host {
                     let task = Task::ListMissed { device, object: volume.object(), from };
                     HostRequest::Manage { device: of, task }
                 }
-                Errand::Absent { volume, from } => {
-                    HostRequest::Manage { device, task: Task::ListAbsent { object: volume.object(), from } }
+                Errand::Absent { side, from } => {
+                    HostRequest::Manage { device, task: Task::ListAbsent { object: side.volume.object(), from } }
                 }
-                Errand::Allocated { volume, of, range } => {
-                    let task = Task::ListAllocated { object: volume.object(), range };
+                Errand::Allocated { side, of, range } => {
+                    let task = Task::ListAllocated { object: side.volume.object(), range };
                     HostRequest::Manage { device: of, task }
                 }
-                Errand::Restore { volume, portion, salvage } => {
-                    HostRequest::Restore { volume, device, blocks: portion.blocks, salvage }
+                Errand::Restore { side: Side { volume, target }, portion, salvage } => {
+                    HostRequest::Restore { volume, device, blocks: portion.blocks, salvage, target }
                 }
             };
             self.on_request(now, op, request, out);
@@ -204,22 +204,22 @@ impl Host {
     }
 
     /// Lets a restore begin, or as much of it as should now; what is left of it is the next errand. None if it has to wait.
-    fn begin_restore(&mut self, now: Now, device: DeviceId, volume: VolumeId, portion: Portion) -> Option<Portion> {
+    fn begin_restore(&mut self, now: Now, device: DeviceId, side: Side, portion: Portion) -> Option<Portion> {
         let helped = &self.catch_ups[&device];
         let hastens = helped.stage == Stage::Restoring && helped.progress.done < HASTE_BLOCKS;
-        let effort = self.effort(now, volume, hastens);
+        let effort = self.effort(now, side.volume, hastens);
         let restoring = helped.asked.values().filter(|(errand, _)| matches!(errand, Errand::Restore { .. })).count();
         if restoring >= effort.parallel.min(PARALLEL) {
             return None;
         }
-        let stripe = self.volumes.get(&volume).map_or(1, |volume| volume.layout.stripe_blocks());
+        let stripe = side_of(&self.volumes, side).map_or(1, |volume| volume.layout.stripe_blocks());
         let (portion, rest) = portion.cut(effort.blocks, stripe);
         if let Err(later) = self.helped(device).throttle.begin(now.time, &effort, portion.bytes()) {
             self.timers.set(Timer::Help(device), later);
             return None;
         }
         if let Some(portion) = rest {
-            self.helped(device).errands.push_front(Errand::Restore { volume, portion, salvage: false });
+            self.helped(device).errands.push_front(Errand::Restore { side, portion, salvage: false });
         }
         Some(portion)
     }
@@ -237,8 +237,8 @@ impl Host {
                 }
             },
             Stage::Listing => {
-                let weighed = |(id, extents): (&VolumeId, &Extents)| {
-                    self.volumes.get(id).map_or(0, |volume| weight(volume, extents.blocks()))
+                let weighed = |(side, extents): (&Side, &Extents)| {
+                    side_of(&self.volumes, *side).map_or(0, |volume| weight(&volume, extents.blocks()))
                 };
                 let left = self.catch_ups[&device].missed.iter().map(weighed).sum();
                 self.helped(device).progress.left = left;
@@ -273,80 +273,81 @@ impl Host {
     /// for again, later.
     fn next_of_rebuild(&mut self, device: DeviceId) -> Option<VecDeque<Errand>> {
         let helped = self.catch_ups.get_mut(&device).expect("the device is being helped");
-        let known = helped.rebuilding.as_ref().is_some_and(|held| self.volumes.contains_key(&held.volume));
-        let Some(rebuilding) = helped.rebuilding.as_mut().filter(|_| known) else {
-            let lies_there = |volume: &&Rc<VolumeDescription>| {
-                let redundant = volume.layout.redundancy_units() > 0;
-                redundant && volume.devices.contains(&helped.device) && !helped.whole.contains(&volume.id)
-            };
-            let volume = self.volumes.values().find(lies_there)?.id;
-            helped.rebuilding = Some(Rebuilding { volume, step: Step::Asking { from: 0 } });
-            return Some([Errand::Absent { volume, from: 0 }].into());
+        let sides = sides_on(&self.volumes, device);
+        let known = |held: &Rebuilding| sides.iter().find(|(side, _)| *side == held.side);
+        let Some((side, volume)) = helped.rebuilding.as_ref().and_then(known) else {
+            let (side, volume) = sides.into_iter().find(|(side, _)| !helped.whole.contains(side))?;
+            let from = volume.layout.first_block();
+            helped.rebuilding = Some(Rebuilding { side, step: Step::Asking { from } });
+            return Some([Errand::Absent { side, from }].into());
         };
-        let volume = &self.volumes[&rebuilding.volume];
-        let id = volume.id;
-        match std::mem::replace(&mut rebuilding.step, Step::Asking { from: 0 }) {
+        let (side, start) = (*side, volume.layout.first_block());
+        let rebuilding = helped.rebuilding.as_mut().expect("just seen");
+        match std::mem::replace(&mut rebuilding.step, Step::Asking { from: start }) {
             // All that was absent is on its way, or there: is it?
-            Step::Asking { from: 0 } => Some([Errand::Absent { volume: id, from: 0 }].into()),
+            Step::Asking { from } if from == start => Some([Errand::Absent { side, from }].into()),
             Step::Asking { .. } => Some(VecDeque::new()),
             Step::Sizing(region) => {
                 let place = volume.devices.iter().position(|held| *held == helped.device).expect("it lies there");
                 let end = region.range().end();
                 let portions = region.portions(volume, place);
-                let restore = |portion| Errand::Restore { volume: id, portion, salvage: false };
+                let restore = |portion| Errand::Restore { side, portion, salvage: false };
                 let mut errands: VecDeque<_> = portions.into_iter().map(restore).collect();
                 rebuilding.step = Step::Bringing { end };
                 if errands.is_empty() {
                     rebuilding.step = Step::Asking { from: end };
-                    errands.push_back(Errand::Absent { volume: id, from: end });
+                    errands.push_back(Errand::Absent { side, from: end });
                 }
                 Some(errands)
             }
             Step::Bringing { end } => {
                 rebuilding.step = Step::Asking { from: end };
-                Some([Errand::Absent { volume: id, from: end }].into())
+                Some([Errand::Absent { side, from: end }].into())
             }
         }
     }
 
     /// The returning device has said what is absent of the volume that is being rebuilt.
-    fn on_absent(&mut self, device: DeviceId, volume: VolumeId, from: u64, extents: &[BlockRange]) {
+    fn on_absent(&mut self, device: DeviceId, side: Side, from: u64, extents: &[BlockRange]) {
         let membership = self.membership().expect("one has come");
         let there: Vec<_> = membership.devices(|standing| standing == Standing::In).collect();
         let helped = self.catch_ups.get_mut(&device).expect("the device is being helped");
-        let Some(held) = helped.rebuilding.as_mut().filter(|held| held.volume == volume) else { return };
-        let Some(volume) = self.volumes.get(&volume) else { return };
+        let Some(held) = helped.rebuilding.as_mut().filter(|held| held.side == side) else { return };
+        let Some(volume) = side_of(&self.volumes, side) else { return };
+        // What is absent of the other side has its own turn.
+        let extents = extents.iter().map(|extent| extent.intersection(volume.component()));
+        let extents: Vec<BlockRange> = extents.filter(|extent| !extent.is_empty()).collect();
         if extents.is_empty() {
-            if from == 0 {
-                helped.whole.insert(volume.id);
+            if from == volume.layout.first_block() {
+                helped.whole.insert(side);
                 helped.rebuilding = None;
             }
             return;
         }
-        let region = Region::first_of(extents);
+        let region = Region::first_of(&extents);
         helped.progress.left = extents.iter().map(|extent| extent.count).sum::<u64>().saturating_sub(region.blocks());
-        let range = region.range_beside(volume);
+        let range = region.range_beside(&volume);
         let others = volume.devices.iter().filter(|other| there.contains(other));
-        helped.errands.extend(others.map(|of| Errand::Allocated { volume: volume.id, of: *of, range }));
+        helped.errands.extend(others.map(|of| Errand::Allocated { side, of: *of, range }));
         held.step = Step::Sizing(region);
     }
 
     /// Some blocks can't be restored, since others of their rows are lost, too: they are cut down to the single ones that can't.
-    fn on_not_restorable(&mut self, device: DeviceId, volume: VolumeId, portion: Portion) {
+    fn on_not_restorable(&mut self, device: DeviceId, side: Side, portion: Portion) {
         let helped = self.helped(device);
         let Portion { blocks, weight, moves } = portion;
         if blocks.count <= 1 {
             if helped.lost.len() < limits::LOST_RUNS_MAX {
-                helped.lost.insert((volume, blocks.start));
+                helped.lost.insert((side.volume, blocks.start));
             }
-            return helped.errands.push_front(Errand::Restore { volume, portion, salvage: true });
+            return helped.errands.push_front(Errand::Restore { side, portion, salvage: true });
         }
         let half = blocks.count / 2;
         let parts = [(blocks.start, half), (blocks.start + half, blocks.count - half)];
         for (start, count) in parts {
             let portion =
                 Portion { blocks: BlockRange::new(start, count), weight: weight * count / blocks.count, moves };
-            helped.errands.push_front(Errand::Restore { volume, portion, salvage: false });
+            helped.errands.push_front(Errand::Restore { side, portion, salvage: false });
         }
     }
 
@@ -366,37 +367,57 @@ impl Host {
         if others().any(|object| object.redundant && !is_known(object)) {
             return None;
         }
-        let is_left_over = |held: &&ObjectDescription| {
-            held.redundant && !is_known(held) && others().all(|other| other.object != held.object)
+        // Of a volume that was deleted, or has moved away, meanwhile.
+        let is_left_over = |held: &&ObjectDescription| match self.volumes.get(&VolumeId(held.object.0)) {
+            Some(volume) => held.redundant && volume.object_on(helped.device).is_none(),
+            None => held.redundant && others().all(|other| other.object != held.object),
         };
         let removed = own.iter().filter(is_left_over).map(|held| Task::RemoveObject { object: held.object });
         let mut errands: VecDeque<_> = removed.map(Errand::Object).collect();
         for volume in self.volumes.values() {
-            let Some(place) = volume.devices.iter().position(|held| *held == helped.device) else { continue };
-            let (layout, object, ordering) = (volume.layout, volume.id.object(), volume.ordering);
-            if layout.redundancy_units() == 0 {
+            let Some(range) = volume.object_on(helped.device).filter(|_| volume.layout.redundancy_units() > 0) else {
                 continue;
-            }
-            match own.iter().find(|held| held.object == object) {
-                None => {
-                    let (blocks, redundant, atomicity) = (volume.component_blocks(), true, volume.atomicity);
-                    // Others hold what belongs there: from before this disk came, or from while it was out.
-                    let absent = layout.used_blocks(place, volume.stripes());
-                    let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent };
-                    errands.push_back(Errand::Object(task));
-                }
-                Some(held) if held.ordering != ordering => {
-                    errands.push_back(Errand::Object(Task::SetOrdering { object, ordering }));
-                }
-                Some(_) => {}
-            }
-            // Whoever shares stripes with it knows what it has missed; all must have decided what is from before its return.
-            let asked = |other: &usize| {
-                let there = membership.member(volume.device_at(*other)).map(|member| member.standing);
-                *other != place && (there == Some(Standing::In) || layout.share_a_stripe(place, *other))
             };
-            let asked = (0..volume.devices.len()).filter(asked).map(|other| volume.device_at(other));
-            errands.extend(asked.map(|of| Errand::List { volume: volume.id, of, from: 0 }));
+            let (object, ordering) = (volume.id.object(), volume.ordering);
+            let held = own.iter().find(|held| held.object == object);
+            let mut has = held.map(ObjectDescription::range);
+            let mut asked = BTreeSet::new();
+            for (layout, devices) in volume.placements() {
+                let Some(place) = devices.iter().position(|held| *held == helped.device) else { continue };
+                // Of what it lacks, others hold what belongs there: from before this disk came, or from while it was out.
+                let component = BlockRange::new(layout.first_block(), layout.component_blocks(volume.blocks()));
+                let stripes = layout.stripes(volume.blocks());
+                let absent = layout.used_blocks(place, stripes);
+                match has {
+                    None => {
+                        let BlockRange { start: first, count: blocks } = component;
+                        let (redundant, atomicity) = (true, volume.atomicity);
+                        let task = Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent };
+                        errands.push_back(Errand::Object(task));
+                        has = Some(component);
+                    }
+                    Some(has) if !has.contains(component) => {
+                        let absent = BlockRange::new(component.start, absent);
+                        errands.push_back(Errand::Object(Task::ResizeObject { object, range, absent }));
+                    }
+                    Some(_) => {}
+                }
+                // Whoever shares stripes with it knows what it has missed; all must have decided what is from before its return.
+                let knows = |(other, device): &(usize, &DeviceId)| {
+                    let there = membership.member(**device).map(|member| member.standing);
+                    *other != place && (there == Some(Standing::In) || layout.share_a_stripe(place, *other))
+                };
+                asked.extend(devices.iter().enumerate().filter(knows).map(|(_, device)| *device));
+            }
+            if held.is_some_and(|held| held.ordering != ordering) {
+                errands.push_back(Errand::Object(Task::SetOrdering { object, ordering }));
+            }
+            if has.is_some_and(|has| has != range && has.contains(range)) {
+                // It was out when the volume had moved.
+                let absent = BlockRange::new(0, 0);
+                errands.push_back(Errand::Object(Task::ResizeObject { object, range, absent }));
+            }
+            errands.extend(asked.into_iter().map(|of| Errand::List { volume: volume.id, of, from: 0 }));
         }
         Some(errands)
     }
@@ -406,9 +427,9 @@ impl Host {
         let Some(helped) = self.catch_ups.values_mut().find(|helped| helped.asked.contains_key(&op)) else { return };
         let (errand, since) = helped.asked.remove(&op).expect("just seen");
         let device = helped.device;
-        if let Errand::Restore { volume, .. } = errand {
+        if let Errand::Restore { side, .. } = errand {
             let took = now.time.since(since);
-            let effort = self.effort(now, volume, false);
+            let effort = self.effort(now, side.volume, false);
             self.helped(device).throttle.ended(now.time, &effort, took);
         }
         let helped = self.catch_ups.get_mut(&device).expect("just seen");
@@ -417,49 +438,47 @@ impl Host {
                 helped.objects.insert(of, objects);
             }
             (Errand::List { volume, of, .. }, Ok(HostSuccess::Managed(Managed::Missed { extents, next }))) => {
-                let missed = helped.missed.entry(volume).or_default();
-                extents.into_iter().for_each(|extent| missed.insert(extent));
-                if missed.len() > MISSED_MAX {
-                    missed.coarsen(MISSED_MAX / 4 * 3);
+                for (side, _) in sides_on(&self.volumes, device).into_iter().filter(|(side, _)| side.volume == volume) {
+                    let missed = helped.missed.entry(side).or_default();
+                    extents.iter().for_each(|extent| missed.insert(*extent));
+                    if missed.len() > MISSED_MAX {
+                        missed.coarsen(MISSED_MAX / 4 * 3);
+                    }
                 }
                 if let Some(from) = next {
                     helped.errands.push_back(Errand::List { volume, of, from });
                 }
             }
-            (Errand::Absent { volume, from }, Ok(HostSuccess::Managed(Managed::Extents { extents, .. }))) => {
-                self.on_absent(device, volume, from, &extents);
+            (Errand::Absent { side, from }, Ok(HostSuccess::Managed(Managed::Extents { extents, .. }))) => {
+                self.on_absent(device, side, from, &extents);
             }
-            (Errand::Allocated { volume, of, range }, Ok(HostSuccess::Managed(Managed::Extents { extents, next }))) => {
-                let held = helped.rebuilding.as_mut().filter(|held| held.volume == volume);
+            (Errand::Allocated { side, of, range }, Ok(HostSuccess::Managed(Managed::Extents { extents, next }))) => {
+                let held = helped.rebuilding.as_mut().filter(|held| held.side == side);
                 if let (Some(Rebuilding { step: Step::Sizing(region), .. }), Some(volume)) =
-                    (held, self.volumes.get(&volume))
+                    (held, side_of(&self.volumes, side))
                 {
-                    region.add_allocated(volume, &extents);
+                    region.add_allocated(&volume, &extents);
                 }
                 if let Some(from) = next {
                     let range = BlockRange::between(from, range.end());
-                    helped.errands.push_back(Errand::Allocated { volume, of, range });
+                    helped.errands.push_back(Errand::Allocated { side, of, range });
                 }
             }
             (Errand::Restore { portion, .. }, Ok(_)) => helped.progress.done += portion.weight,
             (Errand::Object(_), Ok(_)) => {}
-            // A volume that was deleted meanwhile lacks nothing.
+            // A volume that was deleted meanwhile, or has moved, lacks nothing.
+            (Errand::List { volume, .. }, Err(_)) if !self.volumes.contains_key(&volume) => {}
+            (Errand::Absent { side, .. } | Errand::Allocated { side, .. } | Errand::Restore { side, .. }, Err(_))
+                if side_of(&self.volumes, side).is_none() => {}
             (
-                Errand::List { volume, .. }
-                | Errand::Absent { volume, .. }
-                | Errand::Allocated { volume, .. }
-                | Errand::Restore { volume, .. },
-                Err(_),
-            ) if !self.volumes.contains_key(&volume) => {}
-            (
-                Errand::Restore { volume, portion, salvage: false },
+                Errand::Restore { side, portion, salvage: false },
                 Err(HostError::Device { failure: Failure::Lost { .. }, device: other }),
-            ) if other != device => self.on_not_restorable(device, volume, portion),
+            ) if other != device => self.on_not_restorable(device, side, portion),
             // Too many extents for one request.
-            (Errand::Restore { volume, portion, salvage: false }, Err(HostError::OutOfRange))
+            (Errand::Restore { side, portion, salvage: false }, Err(HostError::OutOfRange))
                 if portion.blocks.count > 1 =>
             {
-                self.on_not_restorable(device, volume, portion);
+                self.on_not_restorable(device, side, portion);
             }
             (errand, _) => {
                 helped.errands.push_back(errand);
@@ -503,27 +522,26 @@ impl CatchUp {
     }
 
     /// What is to be done next in this stage. What was missed becomes errands only now: there may be much of it.
-    fn next_errand(&mut self, volumes: &BTreeMap<VolumeId, Rc<VolumeDescription>>) -> Option<Errand> {
+    fn next_errand(&mut self, volumes: &Volumes) -> Option<Errand> {
         let waiting = self.errands.pop_front();
         if waiting.is_some() || self.stage != Stage::Restoring {
             return waiting;
         }
         while let Some(mut entry) = self.missed.first_entry() {
-            let id = *entry.key();
-            let Some(run) = volumes.get(&id).zip(entry.get().from(0).next()) else {
+            let side = *entry.key();
+            let Some((volume, run)) = side_of(volumes, side).zip(entry.get().from(0).next()) else {
                 entry.remove();
                 continue;
             };
-            let (volume, run) = run;
             let end = volume.stripes() * volume.layout.stripe_blocks();
             let blocks = BlockRange::new(run.start, run.count.min(BLOCKS_AT_ONCE));
             entry.get_mut().remove(blocks);
-            let weight = weight(volume, blocks.count);
+            let weight = weight(&volume, blocks.count);
             self.progress.left = self.progress.left.saturating_sub(weight);
             let blocks = blocks.intersection(BlockRange::new(0, end));
             if !blocks.is_empty() {
                 let portion = Portion { blocks, weight, moves: true };
-                return Some(Errand::Restore { volume: id, portion, salvage: false });
+                return Some(Errand::Restore { side, portion, salvage: false });
             }
         }
         None
@@ -540,4 +558,18 @@ impl CatchUp {
 /// How many blocks of a device so many of a volume bring, about.
 fn weight(volume: &VolumeDescription, blocks: u64) -> u64 {
     blocks.div_ceil(volume.layout.data_units() as u64)
+}
+
+/// A side of a volume, as a volume of its own.
+fn side_of(volumes: &Volumes, side: Side) -> Option<Rc<VolumeDescription>> {
+    let volume = volumes.get(&side.volume)?;
+    if side.target { volume.target().map(Rc::new) } else { Some(volume.clone()) }
+}
+
+/// What lies on a device, or is to: the sides of redundant volumes, each as a volume of its own.
+fn sides_on(volumes: &Volumes, device: DeviceId) -> Vec<(Side, Rc<VolumeDescription>)> {
+    let redundant = volumes.values().filter(|volume| volume.layout.redundancy_units() > 0);
+    let sides = redundant.flat_map(|volume| [false, true].map(|target| Side { volume: volume.id, target }));
+    let known = sides.filter_map(|side| Some((side, side_of(volumes, side)?)));
+    known.filter(|(_, volume)| volume.devices.contains(&device)).collect()
 }

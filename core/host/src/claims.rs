@@ -585,7 +585,7 @@ fn extents(transaction: &Transaction, volume: &VolumeDescription, kept: bool) ->
     };
     let mut extents: Vec<LockExtent> = Vec::new();
     for share in transaction.work.shares() {
-        let position = share.position as u16;
+        let position = volume.device_at(share.position).0;
         let of_this = extents.len();
         for (ranges, mode) in [(&share.prewrites, LockMode::Exclusive), (&share.reads, LockMode::Shared)] {
             for range in ranges {

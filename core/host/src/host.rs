@@ -7,6 +7,7 @@ use crate::link::Link;
 use crate::manage::PendingTask;
 use crate::membership::Place;
 use crate::mend::Mends;
+use crate::migrate::Migrations;
 use crate::operation::Operation;
 use crate::resolve::Resolution;
 use crate::scrub::Scrubs;
@@ -75,6 +76,8 @@ pub struct Host {
     pub(crate) mends: Mends,
     /// What it goes through.
     pub(crate) scrubs: Scrubs,
+    /// What it copies.
+    pub(crate) migrations: Migrations,
     /// Its own requests that have ended.
     errands_done: Vec<(OpId, HostOutcome)>,
     pub(crate) timers: Timers<Timer>,
@@ -118,6 +121,8 @@ pub(crate) enum Timer {
     Help(DeviceId),
     /// Scrubs go on.
     Scrub,
+    /// Copying goes on.
+    Migrate,
 }
 
 impl Host {
@@ -138,6 +143,7 @@ impl Host {
             users_at: None,
             mends: Mends::default(),
             scrubs: Scrubs::default(),
+            migrations: Migrations::default(),
             errands_done: Vec::new(),
             place: Place::new(config.membership.clone()),
             timers: Timers::default(),
@@ -199,8 +205,15 @@ impl Host {
             HostRequest::Fence { below, except } => {
                 return self.start_fence(now, op, *below, except.clone(), out);
             }
-            HostRequest::Scrub { volume, repair, recompute } => {
-                return self.start_scrub(now, op, *volume, *repair, *recompute, out);
+            HostRequest::Scrub { volume, stripes, repair, recompute } => {
+                return self.start_scrub(now, op, *volume, stripes.clone(), (*repair, *recompute), out);
+            }
+            HostRequest::Migrate { volume, from, bytes_per_second } => {
+                return self.start_migration(now, op, *volume, *from, *bytes_per_second, out);
+            }
+            HostRequest::StopMigrating { volume } => {
+                self.stop_migrating(now, *volume, out);
+                return out.reply(op, Ok(HostSuccess::Done));
             }
             HostRequest::Administer { request } => return self.start_administration(now, op, *request, out),
             HostRequest::Manage { device, task } => {
@@ -215,6 +228,7 @@ impl Host {
             | HostRequest::Check { volume, .. }
             | HostRequest::CheckRows { volume, .. }
             | HostRequest::Restore { volume, .. }
+            | HostRequest::Copy { volume, .. }
             | HostRequest::CrossCheck { volume, .. }
             | HostRequest::Recompute { volume, .. }
             | HostRequest::Reconstruct { volume, .. } => *volume,
@@ -222,9 +236,15 @@ impl Host {
         if self.fenced {
             return self.reply(op, Err(HostError::Fenced), out);
         }
-        let Some(volume) = self.volumes.get(&volume).cloned() else {
+        let Some(mut volume) = self.volumes.get(&volume).cloned() else {
             return self.reply(op, Err(HostError::NoSuchVolume), out);
         };
+        if let HostRequest::Restore { target: true, .. } = &request {
+            match volume.target() {
+                Some(target) => volume = Rc::new(target),
+                None => return self.reply(op, Err(HostError::NotMoving), out),
+            }
+        }
         if volume.ordering.needs_lock_server() && self.config.lock_servers.is_empty() {
             return self.reply(op, Err(HostError::NoLockServer), out);
         }
@@ -253,7 +273,7 @@ impl Host {
 
     fn adopt(&mut self, volume: VolumeDescription) -> HostOutcome {
         let known = |device: &DeviceId| self.links.contains_key(device);
-        if volume.check().is_err() || !volume.devices.iter().all(known) {
+        if volume.check().is_err() || !volume.holders().iter().all(known) {
             return Err(HostError::NoSuchVolume);
         }
         self.volumes.insert(volume.id, Rc::new(volume));
@@ -390,6 +410,7 @@ impl Host {
                 Timer::Administer(ticket) => self.on_administration_expired(now, ticket, out),
                 Timer::Help(device) => self.help(now, device, out),
                 Timer::Scrub => self.scrub_on(now, out),
+                Timer::Migrate => self.migrate_on(now, out),
             }
         }
     }
@@ -404,7 +425,8 @@ impl Host {
 
     /// Sends a command, and whatever is to ride on it.
     pub(crate) fn send(&mut self, now: Now, device: DeviceId, command: Command, out: &mut Effects) {
-        let link = self.links.get_mut(&device).expect("commands go to known devices");
+        // What is left to say to one that is gone from the array need not be said.
+        let Some(link) = self.links.get_mut(&device) else { return };
         let (host, epoch) = (self.config.generation, self.place.epoch());
         let message = link.request(now.time, host, epoch, self.next_sequence, command);
         if link.lingers && !link.has_any_queued() {
@@ -451,7 +473,10 @@ impl Machine for Host {
         // One may bring about the next.
         loop {
             for (op, outcome) in std::mem::take(&mut self.errands_done) {
-                if !self.on_mend_answer(now, op, &outcome, out) && !self.on_scrub_answer(now, op, &outcome) {
+                let taken = self.on_mend_answer(now, op, &outcome, out)
+                    || self.on_scrub_answer(now, op, &outcome)
+                    || self.on_copy_answer(now, op, &outcome);
+                if !taken {
                     self.on_errand(now, op, outcome);
                 }
             }

@@ -13,6 +13,7 @@
 //! | `rebuild` | and what it lacks altogether |
 //! | `pace` | how hard it works at that, so that users hardly notice |
 //! | `mend` | what was cut short where writes take effect on arrival |
+//! | `migrate` | copying a volume to where it moves to |
 //! | `scrub` | going through a volume, to find what has rotted |
 //! | [`link`] | one device: what is to ride on the next request to it, and what it may forget |
 //! | `resolve` | finding out, and making known, how a dead host's transactions ended |
@@ -39,6 +40,7 @@ pub mod link;
 mod manage;
 mod membership;
 mod mend;
+mod migrate;
 pub mod operation;
 mod pace;
 mod rebuild;
@@ -48,3 +50,4 @@ mod transaction;
 
 pub use counters::HostCounters;
 pub use host::{Acquisition, Host, HostConfig};
+pub use migrate::MigrationProgress;

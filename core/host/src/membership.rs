@@ -11,7 +11,7 @@ use crate::host::{Host, Timer};
 use crate::operation::{Work, devices_of};
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Epoch, Generation, Membership, NodeId, Now, Standing, Time};
-use braid_layout::{Absence, VolumeDescription};
+use braid_layout::{Absences, VolumeDescription};
 use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Ignored, OpId};
 use braid_wire::{
     Administration, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering, Pace, WriteMode,
@@ -108,12 +108,14 @@ impl Host {
         request: &HostRequest,
         damaged: &BTreeSet<DeviceId>,
     ) -> Result<Work, HostError> {
-        let plan = |mut absence: Absence| {
-            let position = |device: &DeviceId| volume.devices.iter().position(|held| held == device);
-            damaged.iter().filter_map(position).for_each(|position| absence.stale(position));
-            Work::plan(volume, &absence, request).expect("it is a storage transaction")
+        let plan = |mut absences: Absences| {
+            for ((_, devices), absence) in volume.placements().zip([&mut absences.own, &mut absences.target]) {
+                let position = |device: &DeviceId| devices.iter().position(|held| held == device);
+                damaged.iter().filter_map(position).for_each(|position| absence.stale(position));
+            }
+            Work::plan(volume, &absences, request).expect("it is a storage transaction")
         };
-        let work = plan(self.absence(volume, false));
+        let work = plan(self.absences(volume, false));
         if self.place.away.is_empty() {
             return work;
         }
@@ -125,16 +127,16 @@ impl Host {
         } else if work.writes() {
             Err(HostError::Unavailable { devices })
         } else {
-            plan(self.absence(volume, true))
+            plan(self.absences(volume, true))
         }
     }
 
     /// Which devices of a volume can't be used; `in_need`: nor those that are merely away. One without redundancy uses what is
     /// there.
-    fn absence(&self, volume: &VolumeDescription, in_need: bool) -> Absence {
-        let Some(membership) = &self.place.membership else { return Absence::none() };
+    fn absences(&self, volume: &VolumeDescription, in_need: bool) -> Absences {
+        let Some(membership) = &self.place.membership else { return Absences::default() };
         if self.place.away.is_empty() && membership.members.iter().all(|member| member.standing == Standing::In) {
-            return Absence::none();
+            return Absences::default();
         }
         let mut lost: BTreeSet<_> = membership.devices(|standing| standing == Standing::Out).collect();
         if in_need {
@@ -142,7 +144,7 @@ impl Host {
         }
         let redundant = volume.layout.redundancy_units() > 0;
         let returning = |standing| redundant && matches!(standing, Standing::Returning { .. });
-        volume.absence(&lost, &membership.devices(returning).collect())
+        volume.absences(&lost, &membership.devices(returning).collect())
     }
 
     /// Those of a transaction's participants whose word counts: they have been in since it wrote.
@@ -177,7 +179,7 @@ impl Host {
     /// The devices of its volume that take part in writes, and were out at some time since the transaction was planned.
     pub(crate) fn come_back_since(&self, transaction: &Transaction) -> BTreeSet<DeviceId> {
         let takes_part = |device: &DeviceId| self.place.standing(*device).is_some_and(|held| held != Standing::Out);
-        let devices = transaction.volume.devices.iter().copied().filter(takes_part);
+        let devices = transaction.volume.holders().into_iter().filter(takes_part);
         devices.filter(|device| !self.is_still_there(transaction, *device)).collect()
     }
 
@@ -350,10 +352,38 @@ impl Host {
             // Devices name again, in the new epoch, what is left to resolve.
             self.drop_resolutions_of_others();
         }
+        self.follow_members();
         self.look_for_help(now, out);
         self.retry_all(now, out);
-        for device in self.config.devices.clone() {
-            self.on_heartbeat_timer(now, device, out);
+        let members: Vec<_> = self.links.keys().copied().filter(|device| self.is_member(*device)).collect();
+        members.into_iter().for_each(|device| self.on_heartbeat_timer(now, device, out));
+    }
+
+    fn is_member(&self, device: DeviceId) -> bool {
+        self.place.standing(device).is_some()
+    }
+
+    /// Makes links to devices that are new in the array. Those that are gone from it are forgotten, as soon as nothing here has to do with
+    /// them any more.
+    fn follow_members(&mut self) {
+        let members: BTreeSet<_> =
+            self.membership().expect("just taken over").members.iter().map(|member| member.device).collect();
+        for device in &members {
+            self.links.entry(*device).or_default();
+        }
+        let mut needed = members.clone();
+        let volumes = self.volumes.values().chain(self.operations.values().map(|operation| &operation.volume));
+        needed.extend(volumes.flat_map(|volume| &volume.devices));
+        needed.extend(self.transactions.values().flat_map(|transaction| &transaction.volume.devices));
+        needed.extend(self.resolutions.values().flat_map(|resolution| resolution.participants()));
+        needed.extend(self.tasks.values().map(|task| task.device()));
+        let gone: Vec<_> = self.links.keys().copied().filter(|device| !members.contains(device)).collect();
+        for device in gone {
+            self.timers.cancel(Timer::Heartbeat(device));
+            if !needed.contains(&device) {
+                self.timers.cancel(Timer::Linger(device));
+                self.links.remove(&device);
+            }
         }
     }
 

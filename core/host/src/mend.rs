@@ -219,11 +219,13 @@ impl Mend {
             return;
         }
         let (all, run) = match self.left {
-            Left::Volume(_) => (self.volume.stripes() * layout.stripe_blocks(), layout.stripe_blocks()),
-            Left::Component(..) => (self.volume.component_blocks(), layout.unit_blocks()),
+            Left::Volume(_) => {
+                (BlockRange::new(0, self.volume.stripes() * layout.stripe_blocks()), layout.stripe_blocks())
+            }
+            Left::Component(..) => (self.volume.component(), layout.unit_blocks()),
         };
         let next = |left: &mut BlockRange| {
-            *left = left.intersection(BlockRange::new(0, all));
+            *left = left.intersection(all);
             let end = left.end().min((left.start / run + 1) * run);
             let next = BlockRange::between(left.start, end);
             *left = BlockRange::between(end, left.end());

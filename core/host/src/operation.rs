@@ -3,8 +3,8 @@
 use braid_base::limits;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Time, TransactionId};
 use braid_layout::{
-    Absence, CheckPlan, CrossCheckPlan, New, Old, ReadPlan, RecomputePlan, ReconstructError, ReconstructPlan,
-    RestorePlan, Share, StripeRows, Unavailable, VolumeDescription, WritePlan,
+    Absences, CheckPlan, CrossCheckPlan, MovePlan, New, Old, ReadPlan, RecomputePlan, ReconstructError,
+    ReconstructPlan, RestorePlan, Share, StripeRows, Unavailable, VolumeDescription, WritePlan,
 };
 use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
 use braid_wire::{Linkage, Piece, Want};
@@ -49,6 +49,8 @@ pub enum Work {
     Reconstruct(ReconstructPlan),
     /// Put bytes.
     Write(WritePlan, New),
+    /// Put bytes where the volume lies and where it moves to; or copy, with nothing new.
+    Move(MovePlan, New),
     /// Bring a device what it missed; none if it missed nothing of it.
     Restore(Option<RestorePlan>),
     /// Tell whether a transaction is whole; and whether it is known to have written.
@@ -61,10 +63,10 @@ impl Work {
     /// The plan for a request about `volume`, with these devices away; `None` for one that is no storage transaction.
     pub fn plan(
         volume: &VolumeDescription,
-        absence: &Absence,
+        absences: &Absences,
         request: &HostRequest,
     ) -> Option<Result<Work, HostError>> {
-        let layout = &volume.layout;
+        let (layout, absence) = (&volume.layout, &absences.own);
         let block = BLOCK_BYTES as u64;
         let fits = |offset: u64, length: u64| match offset.checked_add(length) {
             Some(end) if end <= volume.bytes => Ok(()),
@@ -76,7 +78,12 @@ impl Work {
         };
         let away = |Unavailable { positions }: Unavailable| unavailable(volume, &positions);
         let read = |offset, length| ReadPlan::new(layout, absence, offset, length).map_err(away);
-        let write = |offset, length| WritePlan::new(layout, absence, offset, length).map_err(away);
+        let write = |offset, length, new| match volume.moving {
+            None => WritePlan::new(layout, absence, offset, length).map(|plan| Work::Write(plan, new)).map_err(away),
+            Some(_) => {
+                MovePlan::write(volume, absences, offset, length).map(|plan| Work::Move(plan, new)).map_err(away)
+            }
+        };
         let work = match request {
             HostRequest::Read { offset, length, .. } => moves(*length)
                 .and_then(|()| fits(*offset, *length as u64))
@@ -84,10 +91,9 @@ impl Work {
                 .map(Work::Read),
             HostRequest::Write { offset, data, .. } => moves(data.len())
                 .and_then(|()| fits(*offset, data.len() as u64))
-                .and_then(|()| write(*offset, data.len() as u64))
-                .map(|plan| Work::Write(plan, New::Data(data.clone()))),
+                .and_then(|()| write(*offset, data.len() as u64, New::Data(data.clone()))),
             HostRequest::Zero { offset, length, .. } => {
-                fits(*offset, *length).and_then(|()| write(*offset, *length)).map(|plan| Work::Write(plan, New::Zeros))
+                fits(*offset, *length).and_then(|()| write(*offset, *length, New::Zeros))
             }
             HostRequest::Allocation { range, .. } => {
                 let (offset, length) = (range.start.saturating_mul(block), range.count.saturating_mul(block));
@@ -107,6 +113,15 @@ impl Work {
                     Err(_) => Err(HostError::OutOfRange),
                 }
             }),
+            HostRequest::Copy { .. } if volume.moving.is_none() => Err(HostError::NotMoving),
+            HostRequest::Copy { blocks, .. } => {
+                let (offset, length) = (blocks.start.saturating_mul(block), blocks.count.saturating_mul(block));
+                let within = fits(offset, length).and_then(|()| moves(length as usize));
+                within.and_then(|()| {
+                    let plan = MovePlan::copy(volume, absences, *blocks).map_err(away)?;
+                    Ok(Work::Move(plan, New::Pieces(Vec::new())))
+                })
+            }
             HostRequest::Restore { device, blocks, salvage, .. } => {
                 match volume.devices.iter().position(|held| held == device) {
                     Some(position) if blocks.end() <= volume.stripes() * layout.stripe_blocks() => {
@@ -131,6 +146,8 @@ impl Work {
             | HostRequest::Fence { .. }
             | HostRequest::Administer { .. }
             | HostRequest::Scrub { .. }
+            | HostRequest::Migrate { .. }
+            | HostRequest::StopMigrating { .. }
             | HostRequest::Manage { .. } => return None,
         };
         Some(work.and_then(|work| {
@@ -146,6 +163,7 @@ impl Work {
             Work::Check(plan) => plan.shares(),
             Work::Reconstruct(plan) => plan.shares(),
             Work::Write(plan, _) => plan.shares(),
+            Work::Move(plan, _) => plan.shares(),
             Work::Restore(plan) => plan.as_ref().map_or(&[], |plan| plan.shares()),
             Work::CrossCheck(plan, ..) => plan.shares(),
             Work::Recompute(plan) => plan.as_ref().map_or(&[], |plan| plan.shares()),
@@ -166,6 +184,7 @@ impl Work {
     pub fn linkage(&self) -> Linkage {
         let blocks = match self {
             Work::Write(plan, _) => plan.blocks(),
+            Work::Move(plan, _) => plan.blocks(),
             Work::Restore(Some(plan)) => plan.blocks(),
             Work::Recompute(Some(plan)) => plan.blocks(),
             _ => unreachable!("only writes leave linkage records"),
@@ -177,6 +196,7 @@ impl Work {
     pub fn compute(&self, old: &Old) -> Vec<(usize, Vec<Piece>)> {
         match self {
             Work::Write(plan, new) => plan.compute(new, old),
+            Work::Move(plan, new) => plan.compute(new, old),
             Work::Restore(Some(plan)) => plan.compute(old),
             Work::Recompute(Some(plan)) => plan.compute(old),
             _ => unreachable!("only writes have something to write"),
@@ -185,7 +205,7 @@ impl Work {
 
     /// True if it changes anything.
     pub fn writes(&self) -> bool {
-        matches!(self, Work::Write(..) | Work::Restore(Some(_)) | Work::Recompute(Some(_)))
+        matches!(self, Work::Write(..) | Work::Move(..) | Work::Restore(Some(_)) | Work::Recompute(Some(_)))
     }
 
     /// The result, from what was read; for work that only reads.
@@ -198,7 +218,7 @@ impl Work {
             Work::CrossCheck(plan, transaction, known) => {
                 HostSuccess::Checked { matches: plan.is_whole(old, *transaction, *known) }
             }
-            Work::Write(..) | Work::Restore(_) | Work::Recompute(_) => HostSuccess::Done,
+            Work::Write(..) | Work::Move(..) | Work::Restore(_) | Work::Recompute(_) => HostSuccess::Done,
         }
     }
 }

@@ -87,6 +87,16 @@ impl Host {
     }
 }
 
+impl Effort {
+    /// The same, with another limit in bytes a second, unless that is zero.
+    pub fn with_rate(self, bytes_per_second: u64) -> Effort {
+        match bytes_per_second {
+            0 => self,
+            _ => Effort { pace: Pace { bytes_per_second, ..self.pace }, ..self },
+        }
+    }
+}
+
 impl Throttle {
     /// Lets some bytes through, or says when to ask again.
     pub fn begin(&mut self, now: Time, effort: &Effort, bytes: u64) -> Result<(), Time> {

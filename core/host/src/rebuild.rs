@@ -20,10 +20,17 @@ const REGION_BLOCKS: u64 = 1 << 16;
 const BLOCKS_AT_ONCE: u64 = 256;
 const HOLES_AT_ONCE: u64 = 1024;
 
-/// How far one volume is.
+/// One side of a volume: where it lies, or, while it moves, where it moves to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Side {
+    pub volume: VolumeId,
+    pub target: bool,
+}
+
+/// How far one side of a volume is.
 #[derive(Debug)]
 pub(crate) struct Rebuilding {
-    pub volume: VolumeId,
+    pub side: Side,
     pub step: Step,
 }
 
@@ -103,8 +110,8 @@ impl Region {
     /// The same on the other devices of the rows, whose units may lie one further or nearer there.
     pub fn range_beside(&self, volume: &VolumeDescription) -> BlockRange {
         let (range, unit) = (self.range(), volume.layout.unit_blocks());
-        let end = range.end().saturating_add(unit).min(volume.component_blocks());
-        BlockRange::between(range.start.saturating_sub(unit), end)
+        let end = range.end().saturating_add(unit);
+        BlockRange::between(range.start.saturating_sub(unit), end).intersection(volume.component())
     }
 
     /// Another device may hold something in these of its blocks.
@@ -174,6 +181,7 @@ mod tests {
             devices: (0..devices as u16).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            moving: None,
         }
     }
 

@@ -18,6 +18,7 @@ use braid_layout::{StripeRows, VolumeDescription};
 use braid_machine::{Effects, Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, OpId, ScrubReport};
 use braid_wire::Failure;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 /// Stripes that are looked at at a time.
 const PARALLEL: usize = 4;
@@ -60,7 +61,7 @@ enum Errand {
 }
 
 impl Host {
-    /// What is being scrubbed, how many stripes have been begun, and how many there are.
+    /// What is being scrubbed, the first stripe that has not been begun, and where that ends.
     pub fn scrubbing(&self) -> impl Iterator<Item = (VolumeId, u64, u64)> + '_ {
         let asked = self.scrubs.under_way.iter().filter(|(op, _)| !Host::is_own(**op)).map(|(_, scrub)| scrub);
         asked.map(|scrub| (scrub.volume, scrub.next_stripe, scrub.stripes))
@@ -71,8 +72,8 @@ impl Host {
         now: Now,
         op: OpId,
         volume: VolumeId,
-        repair: bool,
-        recompute: bool,
+        stripes: Range<u64>,
+        (repair, recompute): (bool, bool),
         out: &mut Effects,
     ) {
         let Some(known) = self.volumes.get(&volume) else {
@@ -81,7 +82,7 @@ impl Host {
         if self.scrubs.under_way.len() >= SCRUBS_MAX + STRIPES_MAX {
             return out.reply(op, Err(HostError::Busy));
         }
-        let scrub = Scrub { repair, recompute, ..Scrub::of(volume, 0, known.stripes()) };
+        let scrub = Scrub { repair, recompute, ..Scrub::of(volume, stripes.start, stripes.end.min(known.stripes())) };
         self.scrubs.under_way.insert(op, scrub);
         self.scrub_on(now, out);
     }
@@ -147,7 +148,7 @@ impl Host {
             Errand::Check { rows, .. } => HostRequest::CheckRows { volume, rows },
             Errand::Mend { device, block, .. } => {
                 let blocks = BlockRange::new(block, 1);
-                HostRequest::Restore { volume, device, blocks, salvage: false }
+                HostRequest::Restore { volume, device, blocks, salvage: false, target: false }
             }
             Errand::Recompute { rows } => HostRequest::Recompute { volume, rows },
         };

@@ -325,9 +325,13 @@ impl Host {
         let transaction = self.transactions.get_mut(&sequence).expect("it was just answered");
         let Phase::Reading { old, .. } = &transaction.phase else { unreachable!("only reading ends so") };
         match &*transaction.work {
-            work @ (Work::Write(..) | Work::Restore(_) | Work::Recompute(_)) => {
-                if let Work::Write(plan, _) = work {
-                    let methods = plan.methods();
+            work @ (Work::Write(..) | Work::Move(..) | Work::Restore(_) | Work::Recompute(_)) => {
+                let methods = match work {
+                    Work::Write(plan, _) => Some(plan.methods()),
+                    Work::Move(plan, _) => Some(plan.methods()),
+                    _ => None,
+                };
+                if let Some(methods) = methods {
                     self.counters.full_bands += methods.full;
                     self.counters.large_bands += methods.large;
                     self.counters.small_bands += methods.small;

@@ -26,6 +26,7 @@ pub struct Layout {
     scheme: Scheme,
     devices: usize,
     unit_blocks: u64,
+    first_block: u64,
 }
 
 /// One block's, or one unit's first block's, place.
@@ -33,7 +34,7 @@ pub struct Layout {
 pub struct Place {
     /// Which device: its position on the ring.
     pub position: usize,
-    /// Which block of the component there.
+    /// Which block of the object there.
     pub block: u64,
 }
 
@@ -57,7 +58,17 @@ impl Layout {
         if !unit_blocks.is_power_of_two() || unit_blocks > Self::UNIT_BLOCKS_MAX {
             return Err(LayoutError::Unit { bytes: unit_blocks.saturating_mul(BLOCK_BYTES as u64) });
         }
-        Ok(Layout { scheme, devices, unit_blocks })
+        Ok(Layout { scheme, devices, unit_blocks, first_block: 0 })
+    }
+
+    /// The same with components that begin at this block of their objects.
+    pub fn beginning_at(self, first_block: u64) -> Layout {
+        Layout { first_block, ..self }
+    }
+
+    /// Where components begin in their objects.
+    pub fn first_block(&self) -> u64 {
+        self.first_block
     }
 
     /// The RAID level and its numbers.
@@ -150,7 +161,7 @@ impl Layout {
     fn unit(&self, stripe: u64, p: usize) -> Place {
         let number = stripe * self.scheme.width() as u64 + p as u64;
         let devices = self.devices as u64;
-        Place { position: (number % devices) as usize, block: number / devices * self.unit_blocks }
+        Place { position: (number % devices) as usize, block: self.first_block + number / devices * self.unit_blocks }
     }
 
     /// Which unit of a stripe is its first redundancy unit; the others follow it, then the data.

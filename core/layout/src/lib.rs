@@ -20,8 +20,8 @@ pub use absence::{Absence, Unavailable};
 pub use braid_wire::Atomicity;
 pub use layout::{Layout, LayoutError, Place};
 pub use plan::{
-    CheckPlan, CrossCheckPlan, Method, Methods, New, Old, Part, ReadPlan, RecomputePlan, ReconstructError,
+    CheckPlan, CrossCheckPlan, Method, Methods, MovePlan, New, Old, Part, ReadPlan, RecomputePlan, ReconstructError,
     ReconstructPlan, RestorePlan, Share, StripeRows, WritePlan,
 };
 pub use scheme::{Scheme, SchemeError};
-pub use volume::{RingError, VolumeDescription, VolumeError, ring_of};
+pub use volume::{Absences, Placement, RingError, VolumeDescription, VolumeError, ring_of};

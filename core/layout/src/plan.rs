@@ -22,6 +22,7 @@
 mod band;
 mod check;
 mod mend;
+mod moving;
 mod old;
 mod parity;
 mod read;
@@ -38,6 +39,7 @@ pub(crate) use tests::layouts;
 pub use band::{Method, Methods};
 pub use check::CheckPlan;
 pub use mend::{CrossCheckPlan, RecomputePlan, StripeRows};
+pub use moving::MovePlan;
 pub use old::Old;
 pub use read::{Part, ReadPlan};
 pub use reconstruct::{ReconstructError, ReconstructPlan};

@@ -1,7 +1,7 @@
 //! What is recorded of a volume, and how its devices are ordered into a ring.
 
 use crate::{Absence, Layout};
-use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
 use braid_wire::{Atomicity, Ordering, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,6 +21,26 @@ pub struct VolumeDescription {
     pub ordering: Ordering,
     /// What becomes of a hostwrite that is cut short.
     pub atomicity: Atomicity,
+    /// Where it moves to, while it does: what is written is written there, too, in the same transaction.
+    pub moving: Option<Box<Placement>>,
+}
+
+/// Where a volume lies: a layout, and the devices of its ring.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Placement {
+    /// How it lies on the ring.
+    pub layout: Layout,
+    /// The ring: each device that holds a component, once.
+    pub devices: Vec<DeviceId>,
+}
+
+/// Which devices of a volume can't be used as usual, by their positions on the ring where it lies, and on that where it moves to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Absences {
+    /// Where it lies.
+    pub own: Absence,
+    /// Where it moves to.
+    pub target: Absence,
 }
 
 impl VolumeDescription {
@@ -29,14 +49,75 @@ impl VolumeDescription {
         if self.bytes == 0 || !self.bytes.is_multiple_of(BLOCK_BYTES as u64) {
             return Err(VolumeError::Size { bytes: self.bytes });
         }
-        if self.devices.len() != self.layout.devices() {
-            return Err(VolumeError::Ring { listed: self.devices.len(), ring: self.layout.devices() });
+        check_ring(&self.layout, &self.devices)?;
+        let Some(target) = &self.moving else { return Ok(()) };
+        check_ring(&target.layout, &target.devices)?;
+        let of_target = BlockRange::new(target.layout.first_block(), target.layout.component_blocks(self.blocks()));
+        if self.component().overlaps(of_target) {
+            return Err(VolumeError::Overlap);
         }
-        let mut seen = BTreeSet::new();
-        match self.devices.iter().find(|device| !seen.insert(**device)) {
-            Some(twice) => Err(VolumeError::Twice { device: *twice }),
-            None => Ok(()),
+        if !self.can_move_to(&target.layout) {
+            return Err(VolumeError::Move);
         }
+        Ok(())
+    }
+
+    /// True if it may move to such a layout while it is used: what is written on both sides must be undone as a whole, devices must
+    /// agree on whether they can do without one of them, and something must keep copies and writes apart.
+    pub fn can_move_to(&self, layout: &Layout) -> bool {
+        let is_redundant = |layout: &Layout| layout.redundancy_units() > 0;
+        self.mode() == WriteMode::Intent
+            && self.ordering != Ordering::None
+            && is_redundant(layout) == is_redundant(&self.layout)
+    }
+
+    /// The same volume as it lies where it moves to, if it does.
+    pub fn target(&self) -> Option<VolumeDescription> {
+        let Placement { layout, devices } = self.moving.as_deref()?.clone();
+        Some(VolumeDescription { layout, devices, moving: None, ..self.clone() })
+    }
+
+    /// Where it lies, and where it moves to if it does.
+    pub fn placements(&self) -> impl Iterator<Item = (&Layout, &[DeviceId])> {
+        let target = self.moving.as_deref().map(|target| (&target.layout, &target.devices[..]));
+        [(&self.layout, &self.devices[..])].into_iter().chain(target)
+    }
+
+    /// All devices that it has anything to do with: the ring, then those that only the ring has to which it moves.
+    pub fn holders(&self) -> Vec<DeviceId> {
+        self.devices.iter().copied().chain(self.newcomers()).collect()
+    }
+
+    /// The devices of the ring to which it moves that are not on its own.
+    fn newcomers(&self) -> impl Iterator<Item = DeviceId> {
+        let target = self.moving.iter().flat_map(|target| target.devices.iter().copied());
+        target.filter(|device| !self.devices.contains(device))
+    }
+
+    /// Of each position of the ring to which it moves, which device of [`holders`](VolumeDescription::holders) that is.
+    pub fn target_positions(&self) -> Vec<usize> {
+        let holders = self.holders();
+        let position = |device: &DeviceId| holders.iter().position(|held| held == device).expect("it is one of them");
+        self.moving.iter().flat_map(|target| target.devices.iter().map(position)).collect()
+    }
+
+    /// The blocks of its component objects where it lies.
+    pub fn component(&self) -> BlockRange {
+        BlockRange::new(self.layout.first_block(), self.component_blocks())
+    }
+
+    /// The blocks of its object on a device: from the first to the last that it has there. None if it has none.
+    pub fn object_on(&self, device: DeviceId) -> Option<BlockRange> {
+        let there = self.placements().filter(|(_, devices)| devices.contains(&device));
+        let ranges =
+            there.map(|(layout, _)| BlockRange::new(layout.first_block(), layout.component_blocks(self.blocks())));
+        ranges.reduce(|one, other| BlockRange::between(one.start.min(other.start), one.end().max(other.end())))
+    }
+
+    /// A block from which on the components of a volume can lie that is to move to such a layout: apart from where they are.
+    pub fn place_for(&self, layout: &Layout) -> u64 {
+        let (needed, own) = (layout.component_blocks(self.blocks()), self.component());
+        if needed <= own.start { 0 } else { own.end().next_multiple_of(Layout::UNIT_BLOCKS_MAX) }
     }
 
     /// How its devwrites are made.
@@ -44,25 +125,23 @@ impl VolumeDescription {
         WriteMode::of(self.ordering, self.atomicity)
     }
 
-    /// The device at a position of the ring.
+    /// The device at a position of the ring; behind those, of the ring to which it moves.
     pub fn device_at(&self, position: usize) -> DeviceId {
-        self.devices[position]
+        match self.devices.get(position) {
+            Some(device) => *device,
+            None => self.newcomers().nth(position - self.devices.len()).expect("a position is of a device"),
+        }
     }
 
     /// Its ring with these devices of the array away. One that is lost and stale is lost.
     pub fn absence(&self, lost: &BTreeSet<DeviceId>, stale: &BTreeSet<DeviceId>) -> Absence {
-        let mut absence = Absence::none();
-        if lost.is_empty() && stale.is_empty() {
-            return absence;
-        }
-        for (position, device) in self.devices.iter().enumerate() {
-            if lost.contains(device) {
-                absence.lose(position);
-            } else if stale.contains(device) {
-                absence.stale(position);
-            }
-        }
-        absence
+        absence_of(&self.devices, lost, stale)
+    }
+
+    /// The same of all that it has to do with.
+    pub fn absences(&self, lost: &BTreeSet<DeviceId>, stale: &BTreeSet<DeviceId>) -> Absences {
+        let target = self.moving.as_deref().map(|target| absence_of(&target.devices, lost, stale));
+        Absences { own: self.absence(lost, stale), target: target.unwrap_or_default() }
     }
 
     /// Its usable size in blocks.
@@ -79,6 +158,35 @@ impl VolumeDescription {
     pub fn component_blocks(&self) -> u64 {
         self.layout.component_blocks(self.blocks())
     }
+}
+
+fn check_ring(layout: &Layout, devices: &[DeviceId]) -> Result<(), VolumeError> {
+    if devices.len() != layout.devices() {
+        return Err(VolumeError::Ring { listed: devices.len(), ring: layout.devices() });
+    }
+    if !layout.first_block().is_multiple_of(Layout::UNIT_BLOCKS_MAX) {
+        return Err(VolumeError::Overlap);
+    }
+    let mut seen = BTreeSet::new();
+    match devices.iter().find(|device| !seen.insert(**device)) {
+        Some(twice) => Err(VolumeError::Twice { device: *twice }),
+        None => Ok(()),
+    }
+}
+
+fn absence_of(devices: &[DeviceId], lost: &BTreeSet<DeviceId>, stale: &BTreeSet<DeviceId>) -> Absence {
+    let mut absence = Absence::none();
+    if lost.is_empty() && stale.is_empty() {
+        return absence;
+    }
+    for (position, device) in devices.iter().enumerate() {
+        if lost.contains(device) {
+            absence.lose(position);
+        } else if stale.contains(device) {
+            absence.stale(position);
+        }
+    }
+    absence
 }
 
 /// Why a volume can't be as described.
@@ -98,6 +206,12 @@ pub enum VolumeError {
         /// Devices of the layout.
         ring: usize,
     },
+    /// Where it lies and where it moves to are not apart, or begin in the middle of something.
+    #[error("the volume's components don't lie where they can: the description is damaged")]
+    Overlap,
+    /// It can't move so.
+    #[error("the volume can't move so while it is used: the description is damaged")]
+    Move,
     /// A device stands on the ring twice.
     #[error("the volume lists device {device} twice: each device may hold one component only")]
     Twice {
@@ -186,6 +300,7 @@ mod tests {
             devices: (0..3).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            moving: None,
         }
     }
 

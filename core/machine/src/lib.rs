@@ -18,7 +18,9 @@ mod request;
 
 pub use disk::{DiskCommand, DiskError, DiskResult, DiskTag};
 pub use effects::{Effect, Effects, Ignored};
-pub use request::{Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, OpId, ScrubReport};
+pub use request::{
+    Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId, ScrubReport,
+};
 
 use braid_base::{NodeId, Now, Time};
 use braid_wire::Message;

@@ -4,6 +4,7 @@ use braid_base::{BlockRange, DeviceId, Generation, LockServerId, TransactionId, 
 use braid_layout::{StripeRows, VolumeDescription};
 use braid_wire::{Administration, Failure, Managed, Objection, Rejection, Task};
 use bytes::Bytes;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Names a request of a front end to its host.
@@ -77,11 +78,13 @@ pub enum HostRequest {
         /// Where.
         rows: StripeRows,
     },
-    /// Goes through the whole volume: are all blocks there, and does its redundancy match? Takes as long as that takes, and is
+    /// Goes through the volume: are all blocks there, and does its redundancy match? Takes as long as that takes, and is
     /// answered at the end.
     Scrub {
         /// Which volume.
         volume: VolumeId,
+        /// Which stripes of it; what lies beyond its end is none.
+        stripes: Range<u64>,
         /// Blocks that are lost are worked out from their rows, and written again.
         repair: bool,
         /// Redundancy that does not match is computed anew, from the data.
@@ -106,6 +109,30 @@ pub enum HostRequest {
         blocks: BlockRange,
         /// Where too much of a row is lost to restore it, it is to be lost there, too.
         salvage: bool,
+        /// Where the volume moves to, rather than where it lies.
+        target: bool,
+    },
+    /// Copies some blocks of a volume that moves to where it moves to.
+    Copy {
+        /// Which volume.
+        volume: VolumeId,
+        /// Blocks of the volume, within one transaction's bounds.
+        blocks: BlockRange,
+    },
+    /// Copies a volume that moves to where it moves to, wherever it holds anything. Takes as long as that takes, and is answered at
+    /// the end.
+    Migrate {
+        /// Which volume.
+        volume: VolumeId,
+        /// From this block of the volume on: what is before was copied.
+        from: u64,
+        /// Bytes a second at most; 0: as everything that heals.
+        bytes_per_second: u64,
+    },
+    /// Has all copying of a volume end where it is.
+    StopMigrating {
+        /// Which volume.
+        volume: VolumeId,
     },
     /// Finds out, from linkage records alone, whether a hostwrite that was cut short has taken effect as a whole in some rows.
     CrossCheck {
@@ -167,6 +194,21 @@ pub enum HostSuccess {
     Managed(Managed),
     /// What a scrub found.
     Scrubbed(ScrubReport),
+    /// What was copied.
+    Migrated(MigrationReport),
+}
+
+/// What was copied of a volume that moves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MigrationReport {
+    /// Everything before this block of the volume was copied: its end, unless copying was stopped.
+    pub copied_to: u64,
+    /// Blocks that were copied; the others hold nothing.
+    pub copied: u64,
+    /// How many can't be read where the volume lies, so that they were not.
+    pub lost: u64,
+    /// Where these are, in blocks of the volume: the first [`limits::LOST_RUNS_MAX`](braid_base::limits::LOST_RUNS_MAX).
+    pub lost_blocks: Vec<u64>,
 }
 
 /// What a scrub found, and did.
@@ -222,6 +264,9 @@ pub enum HostError {
         /// As asked.
         device: DeviceId,
     },
+    /// It is not on its way to anywhere.
+    #[error("the volume does not move")]
+    NotMoving,
     /// It reaches beyond the volume's end, or is longer than one transaction may be.
     #[error("the range is not within the volume")]
     OutOfRange,

@@ -29,14 +29,6 @@ pub enum MonitorError {
         /// Which.
         found: ArrayId,
     },
-    /// The array has other devices than the record.
-    #[error(
-        "device {device} is either new to the array or gone from it: that can't be changed yet once a monitor has run"
-    )]
-    OtherDevices {
-        /// One that only one of them has.
-        device: DeviceId,
-    },
     /// A device has lived by a later epoch than the record's.
     #[error(
         "device {device} lives by epoch {theirs}, but the monitor's record ends with {ours}: its disk was lost or is an old copy, \
@@ -90,6 +82,12 @@ impl Recorded {
 
     pub fn slot_mut(&mut self, device: DeviceId) -> &mut Slot {
         self.slots.entry(device).or_default()
+    }
+
+    /// Forgets a device.
+    pub fn remove(&mut self, device: DeviceId) {
+        self.membership.members.retain(|member| member.device != device);
+        self.slots.remove(&device);
     }
 
     /// How many slots are to have another disk.

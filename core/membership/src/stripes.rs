@@ -28,15 +28,18 @@ impl Stripes {
 
     /// True if `device` has units of redundant volumes.
     pub fn is_protected(&self, device: DeviceId) -> bool {
-        self.of(device).any(|(volume, _)| volume.layout.redundancy_units() > 0)
+        self.of(device).any(|volume| volume.layout.redundancy_units() > 0)
     }
 
     /// The devices that share a stripe with `device` and are not `present`: without them, nobody can do without it.
     pub fn needed_beside(&self, device: DeviceId, present: impl Fn(DeviceId) -> bool) -> Vec<DeviceId> {
         let mut needed = Vec::new();
-        for (volume, position) in self.of(device).filter(|(volume, _)| volume.layout.redundancy_units() > 0) {
-            let others = volume.devices.iter().enumerate().filter(|(other, held)| {
-                *other != position && !present(**held) && volume.layout.share_a_stripe(position, *other)
+        // Where it moves to counts like where it lies: it may soon be all there is, and what is written is written on both sides.
+        let placements = self.of(device).flat_map(|volume| volume.placements());
+        for (layout, devices) in placements.filter(|(layout, _)| layout.redundancy_units() > 0) {
+            let Some(position) = devices.iter().position(|held| *held == device) else { continue };
+            let others = devices.iter().enumerate().filter(|(other, held)| {
+                *other != position && !present(**held) && layout.share_a_stripe(position, *other)
             });
             needed.extend(others.map(|(_, device)| *device));
         }
@@ -45,21 +48,25 @@ impl Stripes {
         needed
     }
 
+    /// A volume that lies on `device`, too.
+    pub fn any_on(&self, device: DeviceId) -> Option<VolumeId> {
+        self.of(device).map(|volume| volume.id).next()
+    }
+
     /// A volume without redundancy that lies on `device`, too.
     pub fn unprotected_on(&self, device: DeviceId) -> Option<VolumeId> {
-        let unprotected = |(volume, _): &(&VolumeDescription, usize)| volume.layout.redundancy_units() == 0;
-        self.of(device).find(unprotected).map(|(volume, _)| volume.id)
+        self.of(device).find(|volume| volume.layout.redundancy_units() == 0).map(|volume| volume.id)
     }
 
     /// The room that a disk must have for what lies on `device`, in blocks: each component in whole chunks.
     pub fn blocks_on(&self, device: DeviceId) -> u64 {
-        self.of(device).map(|(volume, _)| volume.component_blocks().next_multiple_of(CHUNK_BLOCKS)).sum()
+        let object = |volume: &VolumeDescription| volume.object_on(device).map_or(0, |range| range.count);
+        self.of(device).map(|volume| object(volume).next_multiple_of(CHUNK_BLOCKS)).sum()
     }
 
-    /// The volumes that lie on a device, and where on their rings that is.
-    fn of(&self, device: DeviceId) -> impl Iterator<Item = (&VolumeDescription, usize)> {
-        let place = move |volume: &VolumeDescription| volume.devices.iter().position(|other| *other == device);
-        self.0.values().filter_map(move |volume| Some((volume, place(volume)?)))
+    /// The volumes that lie on a device, or move there.
+    fn of(&self, device: DeviceId) -> impl Iterator<Item = &VolumeDescription> {
+        self.0.values().filter(move |volume| volume.object_on(device).is_some())
     }
 }
 
@@ -77,6 +84,7 @@ mod tests {
             devices: devices.iter().copied().map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            moving: None,
         }
     }
 

@@ -14,7 +14,7 @@ pub(crate) const SECTOR: usize = 512;
 /// A block's data and its header.
 pub(crate) const STRIDE: usize = BLOCK_BYTES + SECTOR;
 /// The blocks of a chunk, and the places of a slot.
-pub(crate) const CHUNK_BLOCKS: u64 = 16;
+pub const CHUNK_BLOCKS: u64 = 16;
 /// All blocks of a chunk, one bit each.
 pub(crate) const WHOLE_CHUNK: u16 = u16::MAX;
 /// The room of a chunk on the disk.

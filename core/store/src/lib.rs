@@ -56,6 +56,7 @@ mod superblock;
 mod writing;
 
 pub use api::*;
+pub use block::CHUNK_BLOCKS;
 pub use storage::Storage;
 pub use store::Store;
 pub use superblock::{FORMAT, Geometry, SIZE_MIN, Superblock};

@@ -4,7 +4,8 @@ use crate::block::CHUNK_BLOCKS;
 use crate::record::{MapExtent, ObjectRecord};
 use braid_base::{BlockRange, ObjectId, limits};
 use braid_wire::{Failure, ObjectDescription, Ordering};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 /// The object table.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ impl Objects {
     /// Which entry of the map describes a chunk.
     pub fn entry(&self, object: ObjectId, chunk: u32) -> Option<usize> {
         let object = self.objects.get(&object)?;
+        let chunk = chunk.checked_sub(first_chunk(&object.record.description))?;
         let which = object.firsts.partition_point(|first| *first <= chunk) - 1;
         let extent = object.record.extents.get(which)?;
         let within = chunk - object.firsts[which];
@@ -52,7 +54,7 @@ impl Objects {
 
     /// True if `range` is within the object.
     pub fn contains(&self, object: ObjectId, range: BlockRange) -> bool {
-        let whole = |object: &Object| BlockRange::new(0, object.record.description.blocks).contains(range);
+        let whole = |object: &Object| object.record.description.range().contains(range);
         self.objects.get(&object).is_some_and(whole)
     }
 
@@ -72,18 +74,50 @@ impl Objects {
         if self.objects.len() >= limits::OBJECTS_MAX || chunks > self.room {
             return Err(Failure::NoSpace);
         }
-        let mut missing = chunks as u32;
-        let mut extents = Vec::new();
-        for (start, count) in &self.free {
-            if missing == 0 {
-                break;
-            }
-            let count = missing.min(*count);
-            extents.push(MapExtent { start: *start, count });
-            missing -= count;
-        }
-        assert_eq!(missing, 0, "the map has an entry for each slot");
+        let mut free = self.free_entries();
+        let extents = take(&mut free, chunks as u32);
         Ok(ObjectRecord { description, extents })
+    }
+
+    /// Finds room for an object that is to consist of other blocks: the record to put in its place, and the entries that it has then and
+    /// had not. What it keeps keeps its entries.
+    pub fn place_resized(&self, object: ObjectId, range: BlockRange) -> Result<ObjectRecord, Failure> {
+        let held = self.objects.get(&object).ok_or(Failure::NoSuchObject)?;
+        let description = ObjectDescription { first: range.start, blocks: range.count, ..held.record.description };
+        let (before, after) = (chunks_of(&held.record.description), chunks_of(&description));
+        let kept = before.start.max(after.start)..before.end.min(after.end);
+        let kept = if kept.is_empty() { after.end..after.end } else { kept };
+        let new = (after.len() - kept.len()) as u64;
+        if new > self.room + (before.len() - kept.len()) as u64 {
+            return Err(Failure::NoSpace);
+        }
+        // What it loses is free only when this is done: the map may be too full for that, though there is room.
+        let mut free = self.free_entries();
+        let free_in_all: u64 = free.iter().map(|extent| u64::from(extent.count)).sum();
+        if new > free_in_all {
+            return Err(Failure::NoSpace);
+        }
+        let mut extents = take(&mut free, kept.start - after.start);
+        extents.extend(held.part(kept.start - before.start..kept.end - before.start, kept.is_empty()));
+        extents.extend(take(&mut free, after.end - kept.end));
+        Ok(ObjectRecord { description, extents })
+    }
+
+    /// Puts a record in the place of the object's: those of its entries that it had not, and those that it has no more.
+    pub fn resize(&mut self, record: ObjectRecord) -> Option<(Vec<u32>, Vec<u32>)> {
+        let object = record.description.object;
+        let before = self.objects.get(&object)?.record.clone();
+        let (old, new) = (entries_of(&before), entries_of(&record));
+        self.remove(object);
+        if !self.insert(record) {
+            assert!(self.insert(before), "it had its place");
+            return None;
+        }
+        Some((new.difference(&old).copied().collect(), old.difference(&new).copied().collect()))
+    }
+
+    fn free_entries(&self) -> VecDeque<MapExtent> {
+        self.free.iter().map(|(start, count)| MapExtent { start: *start, count: *count }).collect()
     }
 
     /// Takes in an object; false if its entries are not free, or it is there already.
@@ -154,6 +188,51 @@ impl Objects {
     }
 }
 
+impl Object {
+    /// The entries of some of its chunks, counted from its first.
+    fn part(&self, chunks: Range<u32>, none: bool) -> Vec<MapExtent> {
+        if none {
+            return Vec::new();
+        }
+        let cut = |(first, extent): (&u32, &MapExtent)| {
+            let (start, end) = (chunks.start.max(*first), chunks.end.min(first + extent.count));
+            (start < end).then(|| MapExtent { start: extent.start + (start - first), count: end - start })
+        };
+        self.firsts.iter().zip(&self.record.extents).filter_map(cut).collect()
+    }
+}
+
+/// The number of an object's first chunk.
+fn first_chunk(description: &ObjectDescription) -> u32 {
+    (description.first / CHUNK_BLOCKS) as u32
+}
+
+/// The numbers of its chunks.
+fn chunks_of(description: &ObjectDescription) -> Range<u32> {
+    let first = first_chunk(description);
+    first..first + description.blocks.div_ceil(CHUNK_BLOCKS) as u32
+}
+
+fn entries_of(record: &ObjectRecord) -> BTreeSet<u32> {
+    record.extents.iter().flat_map(|extent| extent.start..extent.start + extent.count).collect()
+}
+
+/// Takes the first of these entries.
+fn take(free: &mut VecDeque<MapExtent>, mut missing: u32) -> Vec<MapExtent> {
+    let mut extents = Vec::new();
+    while missing > 0 {
+        let first = free.front_mut().expect("the map has an entry for each slot");
+        let count = missing.min(first.count);
+        extents.push(MapExtent { start: first.start, count });
+        missing -= count;
+        (first.start, first.count) = (first.start + count, first.count - count);
+        if first.count == 0 {
+            free.pop_front();
+        }
+    }
+    extents
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +242,7 @@ mod tests {
         let blocks = chunks * CHUNK_BLOCKS - 1;
         ObjectDescription {
             object: ObjectId(object),
+            first: 0,
             blocks,
             ordering: Ordering::Timestamp,
             redundant: true,
@@ -192,5 +272,35 @@ mod tests {
         assert_eq!(objects.entry(ObjectId(10), 25), None);
         assert!(objects.contains(ObjectId(10), BlockRange::new(398, 1)));
         assert!(!objects.contains(ObjectId(10), BlockRange::new(398, 2)));
+    }
+
+    #[test]
+    fn a_resized_object_keeps_the_entries_of_what_it_keeps() {
+        let mut objects = Objects::new(100, 90);
+        for object in [1, 2] {
+            let record = objects.place(description(object, 10)).expect("there is room");
+            assert!(objects.insert(record));
+        }
+        let one = ObjectId(1);
+        let chunks = |first: u64, count: u64| BlockRange::new(first * CHUNK_BLOCKS, count * CHUNK_BLOCKS);
+        let mut resize = |range| {
+            let record = objects.place_resized(one, range)?;
+            let (new, old) = objects.resize(record).expect("it is there");
+            let entries: Vec<_> = (0..40).map(|chunk| objects.entry(one, chunk)).collect();
+            Ok((new.len(), old.len(), entries))
+        };
+        let (new, old, entries) = resize(chunks(0, 30)).unwrap();
+        assert_eq!((new, old), (20, 0));
+        assert_eq!(entries[9..12], [Some(9), Some(20), Some(21)]);
+        let (new, old, entries) = resize(chunks(5, 25)).unwrap();
+        assert_eq!((new, old), (0, 5));
+        assert_eq!((entries[4], entries[5], entries[29], entries[30]), (None, Some(5), Some(39), None));
+        let (new, old, entries) = resize(chunks(2, 5)).unwrap();
+        assert_eq!((new, old), (3, 23));
+        assert_eq!((entries[2], entries[5], entries[6], entries[7]), (Some(0), Some(5), Some(6), None));
+        let (new, old, _) = resize(chunks(200, 80)).unwrap();
+        assert_eq!((new, old), (80, 5));
+        assert_eq!(resize(chunks(200, 81)), Err(Failure::NoSpace));
+        assert_eq!(objects.room(), 0);
     }
 }

@@ -59,7 +59,7 @@ pub(crate) struct ObjectRecord {
 impl ObjectRecord {
     /// Its room in the journal.
     pub fn journal_len(&self) -> u64 {
-        (1 + 8 + 8 + 1 + 1 + 1 + 4 + 8 * self.extents.len()) as u64
+        (1 + 8 + 8 + 8 + 1 + 1 + 1 + 4 + 8 * self.extents.len()) as u64
     }
 }
 
@@ -143,6 +143,12 @@ pub(crate) enum Record {
         extents: Vec<BlockRange>,
     },
     Removed(ObjectId),
+    /// An object that consists of other blocks from now on: the map entries that it had not are to be emptied, those that it has no more
+    /// given back. So much of what it had not is absent.
+    Resized {
+        object: ObjectRecord,
+        absent: BlockRange,
+    },
     Reordered {
         object: ObjectId,
         ordering: Ordering,
@@ -176,6 +182,7 @@ const MEMBERSHIP: u8 = 14;
 const MISSED: u8 = 15;
 const CREATED_ABSENT: u8 = 16;
 const ABSENT: u8 = 17;
+const RESIZED: u8 = 18;
 
 const STANDING_IN: u8 = 0;
 const STANDING_RETURNING: u8 = 1;
@@ -357,6 +364,11 @@ impl Record {
                 to.put_u64_le(*absent);
             }
             Record::Object(object) => put_object(to, OBJECT, object),
+            Record::Resized { object, absent } => {
+                put_object(to, RESIZED, object);
+                to.put_u64_le(absent.start);
+                to.put_u64_le(absent.count);
+            }
             Record::Removed(object) => {
                 to.put_u8(REMOVED);
                 to.put_u64_le(object.0);
@@ -409,6 +421,7 @@ impl Record {
             CREATED => Record::Created { object: take_object(from)?, absent: 0 },
             CREATED_ABSENT => Record::Created { object: take_object(from)?, absent: from.try_get_u64_le()? },
             OBJECT => Record::Object(take_object(from)?),
+            RESIZED => Record::Resized { object: take_object(from)?, absent: take_extent(from)? },
             REMOVED => Record::Removed(ObjectId(from.try_get_u64_le()?)),
             REORDERED => Record::Reordered { object: ObjectId(from.try_get_u64_le()?), ordering: take_ordering(from)? },
             _ => return Err(Nonsense),
@@ -527,11 +540,12 @@ fn put_extents(to: &mut Vec<u8>, extents: &[BlockRange]) {
 }
 
 fn take_extents(from: &mut &[u8]) -> Result<Vec<BlockRange>, Nonsense> {
-    let extent = |from: &mut &[u8]| {
-        let extent = BlockRange::new(from.try_get_u64_le()?, from.try_get_u64_le()?);
-        extent.start.checked_add(extent.count).map(|_| extent).ok_or(Nonsense)
-    };
-    (0..from.try_get_u32_le()?).map(|_| extent(from)).collect()
+    (0..from.try_get_u32_le()?).map(|_| take_extent(from)).collect()
+}
+
+fn take_extent(from: &mut &[u8]) -> Result<BlockRange, Nonsense> {
+    let extent = BlockRange::new(from.try_get_u64_le()?, from.try_get_u64_le()?);
+    extent.start.checked_add(extent.count).map(|_| extent).ok_or(Nonsense)
 }
 
 fn put_generations(to: &mut Vec<u8>, generations: &BTreeSet<Generation>) {
@@ -567,6 +581,7 @@ fn take_ordering(from: &mut &[u8]) -> Result<Ordering, Nonsense> {
 fn put_object(to: &mut Vec<u8>, kind: u8, object: &ObjectRecord) {
     to.put_u8(kind);
     to.put_u64_le(object.description.object.0);
+    to.put_u64_le(object.description.first);
     to.put_u64_le(object.description.blocks);
     put_ordering(to, object.description.ordering);
     to.put_u8(u8::from(object.description.redundant));
@@ -584,6 +599,7 @@ fn put_object(to: &mut Vec<u8>, kind: u8, object: &ObjectRecord) {
 fn take_object(from: &mut &[u8]) -> Result<ObjectRecord, Nonsense> {
     let description = ObjectDescription {
         object: ObjectId(from.try_get_u64_le()?),
+        first: from.try_get_u64_le()?,
         blocks: from.try_get_u64_le()?,
         ordering: take_ordering(from)?,
         redundant: match from.try_get_u8()? {
@@ -601,6 +617,11 @@ fn take_object(from: &mut &[u8]) -> Result<ObjectRecord, Nonsense> {
         .map(|_| Ok(MapExtent { start: from.try_get_u32_le()?, count: from.try_get_u32_le()? }))
         .collect::<Result<Vec<_>, Nonsense>>()?;
     let chunks: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
+    let end = description.first.checked_add(description.blocks);
+    let possible = |end: u64| end <= u64::from(u32::MAX) * CHUNK_BLOCKS;
+    if !description.first.is_multiple_of(CHUNK_BLOCKS) || !end.is_some_and(possible) {
+        return Err(Nonsense);
+    }
     if chunks != description.blocks.div_ceil(CHUNK_BLOCKS) {
         return Err(Nonsense);
     }
@@ -652,6 +673,7 @@ mod tests {
         let object = ObjectRecord {
             description: ObjectDescription {
                 object: ObjectId(6),
+                first: 32,
                 blocks: 100,
                 ordering: Ordering::None,
                 redundant: true,
@@ -678,7 +700,8 @@ mod tests {
             },
             Record::Created { object: object.clone(), absent: 0 },
             Record::Created { object: object.clone(), absent: 50 },
-            Record::Object(object),
+            Record::Object(object.clone()),
+            Record::Resized { object, absent: BlockRange::new(32, 9) },
             Record::Removed(ObjectId(6)),
             Record::Absent { object: ObjectId(6), extents: vec![BlockRange::new(3, 4), BlockRange::new(90, 1)] },
         ]
@@ -738,7 +761,7 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_is_an_error_and_not_a_panic(
-            which in 0usize..16, at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(),
+            which in 0usize..17, at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(),
         ) {
             let mut description = Vec::new();
             records()[which].encode(&mut description);

@@ -199,6 +199,16 @@ impl Serving {
         self.tell_when_durable(ticket, if known { Ok(()) } else { Err(Failure::NoSuchObject) });
     }
 
+    pub fn resize_object(&mut self, ticket: u64, object: ObjectId, range: BlockRange, absent: BlockRange) {
+        let mut released = std::mem::take(&mut self.journal.released);
+        let result = self.state.objects.place_resized(object, range).map(|record| {
+            self.journal.note(&Record::Resized { object: record.clone(), absent });
+            assert!(self.state.resize(record, absent, &mut released), "its place was free");
+        });
+        self.journal.released = released;
+        self.tell_when_durable(ticket, result);
+    }
+
     pub fn remove_object(&mut self, ticket: u64, object: ObjectId) {
         let mut released = std::mem::take(&mut self.journal.released);
         let known = self.state.remove(object, &mut released);
@@ -258,7 +268,7 @@ impl Serving {
     /// See [`Storage::allocated`](crate::Storage::allocated).
     pub fn allocated(&self, object: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>) {
         let Some(record) = self.state.objects.get(object) else { return (Vec::new(), None) };
-        let range = range.intersection(BlockRange::new(0, record.description.blocks));
+        let range = range.intersection(record.description.range());
         let mut chunks = chunks(range).map(|(chunk, _)| chunk).peekable();
         // Neighbours together.
         let runs = std::iter::from_fn(|| {

@@ -187,7 +187,8 @@ impl State {
     /// Takes in a new object: so many blocks absent, then holes.
     pub fn create(&mut self, record: ObjectRecord, absent: u64) -> bool {
         let extents = record.extents.clone();
-        let (object, blocks) = (record.description.object, record.description.blocks);
+        let (object, BlockRange { start: first, count: blocks }) =
+            (record.description.object, record.description.range());
         if !self.objects.insert(record) {
             return false;
         }
@@ -199,7 +200,32 @@ impl State {
             let pages = ENTRIES_PER_PAGE as u32;
             (extent.start / pages..=(extent.start + extent.count - 1) / pages).for_each(|page| self.map.touch(page));
         }
-        self.absent.insert(object, BlockRange::new(0, absent.min(blocks)));
+        self.absent.insert(object, BlockRange::new(first, absent.min(blocks)));
+        true
+    }
+
+    /// Has an object consist of other blocks; of those that it had not, some are absent. Nothing is under way about it.
+    pub fn resize(&mut self, record: ObjectRecord, absent: BlockRange, released: &mut Vec<u32>) -> bool {
+        let object = record.description.object;
+        let Some(before) = self.objects.get(object).map(|record| record.description.range()) else { return false };
+        let after = record.description.range();
+        let Some((new, gone)) = self.objects.resize(record) else { return false };
+        for index in gone {
+            released.extend(self.map.get(index as usize).slot);
+            self.map.set(index as usize, Entry::default());
+        }
+        for index in new {
+            self.map.set(index as usize, Entry::default());
+            // See `create`.
+            self.map.touch(index / ENTRIES_PER_PAGE as u32);
+        }
+        for lost in outside(before, after) {
+            self.drop_residents(object, lost);
+            self.absent.remove(object, lost);
+        }
+        for gained in outside(after, before) {
+            self.absent.insert(object, gained.intersection(absent));
+        }
         true
     }
 
@@ -497,6 +523,9 @@ impl State {
             // Taken in before replay, so that the map could be loaded; and a membership of a later snapshot comes too early: what was
             // decided before it may follow.
             Record::Object(_) | Record::Membership { .. } => {}
+            Record::Resized { object, absent } => {
+                self.resize(object, absent, &mut released);
+            }
             Record::Removed(object) => {
                 self.remove(object, &mut released);
             }
@@ -569,6 +598,12 @@ impl IntentRecord {
             _ => 0..0,
         })
     }
+}
+
+/// What lies in `range` and not in `other`.
+fn outside(range: BlockRange, other: BlockRange) -> [BlockRange; 2] {
+    let (start, end) = (other.start.clamp(range.start, range.end()), other.end().clamp(range.start, range.end()));
+    [BlockRange::between(range.start, start), BlockRange::between(end.max(start), range.end())]
 }
 
 /// The chunks that an intent changes, each once, and whether as a whole.

@@ -49,6 +49,16 @@ pub trait Storage {
     fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects);
     /// Records another ordering for an object that exists. Event: `Done`.
     fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering, out: &mut Effects);
+    /// Has an object consist of other blocks, while nothing is under way about it: what it had not is holes, or absent; what it loses is
+    /// given back. Event: `Done`.
+    fn resize_object(
+        &mut self,
+        ticket: u64,
+        object: ObjectId,
+        range: BlockRange,
+        absent: BlockRange,
+        out: &mut Effects,
+    );
     /// Removes an object and what is undecided about it. Event: `Done`.
     fn remove_object(&mut self, ticket: u64, object: ObjectId, out: &mut Effects);
     /// Puts on record that stamps up to `until` may have been accepted. Event: `Done`.

@@ -232,6 +232,20 @@ impl Storage for Store {
         });
     }
 
+    fn resize_object(
+        &mut self,
+        ticket: u64,
+        object: ObjectId,
+        range: BlockRange,
+        absent: BlockRange,
+        out: &mut Effects,
+    ) {
+        self.with(|serving| {
+            serving.resize_object(ticket, object, range, absent);
+            serving.advance(None, out);
+        });
+    }
+
     fn remove_object(&mut self, ticket: u64, object: ObjectId, out: &mut Effects) {
         self.with(|serving| {
             serving.remove_object(ticket, object);

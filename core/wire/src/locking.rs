@@ -108,7 +108,8 @@ pub enum LockTerm {
 /// A run of blocks to be locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockExtent {
-    /// Of the component at this position of the volume's ring; 0 in a device, which has but one.
+    /// Of which component: the number of the device that holds it; 0 in a device, which has but one. (Positions on a volume's ring change
+    /// when it moves.)
     pub position: u16,
     /// Which blocks.
     pub range: BlockRange,

@@ -237,6 +237,8 @@ pub enum Task {
     CreateObject {
         /// Its name.
         object: ObjectId,
+        /// Its first block: a whole chunk's.
+        first: u64,
         /// Its length in blocks, set aside at once.
         blocks: u64,
         /// How its requests are ordered.
@@ -255,6 +257,16 @@ pub enum Task {
         object: ObjectId,
         /// How its requests are to be ordered.
         ordering: Ordering,
+    },
+    /// Has the object consist of other blocks from now on, unless transactions on it are under way. What it had not is holes, and what it
+    /// loses is given back. Again the same, it changes nothing.
+    ResizeObject {
+        /// Its name.
+        object: ObjectId,
+        /// Its blocks from now on; the first is a whole chunk's.
+        range: BlockRange,
+        /// Of those that it had not, these are absent until they are written, since others hold what belongs there.
+        absent: BlockRange,
     },
     /// Removes an object and all it holds.
     RemoveObject {
@@ -667,6 +679,8 @@ pub enum Managed {
 pub struct ObjectDescription {
     /// Its name.
     pub object: ObjectId,
+    /// Its first block.
+    pub first: u64,
     /// Its length in blocks.
     pub blocks: u64,
     /// How its requests are ordered.
@@ -679,6 +693,11 @@ pub struct ObjectDescription {
 }
 
 impl ObjectDescription {
+    /// Its blocks.
+    pub fn range(&self) -> BlockRange {
+        BlockRange::new(self.first, self.blocks)
+    }
+
     /// How its devwrites are made.
     pub fn mode(&self) -> WriteMode {
         WriteMode::of(self.ordering, self.atomicity)

@@ -86,7 +86,7 @@ wire_newtype!(DeviceId, DiskId, Generation, ObjectId, VolumeId, Epoch, Clock, Ti
 wire_struct!(Stamp { clock, host });
 wire_struct!(Linkage { first, last });
 wire_struct!(Orphan { transaction, stamp, participants });
-wire_struct!(ObjectDescription { object, blocks, ordering, redundant, atomicity });
+wire_struct!(ObjectDescription { object, first, blocks, ordering, redundant, atomicity });
 wire_struct!(Suspect { transaction, object, blocks });
 wire_struct!(Inspection { counters });
 wire_struct!(Request { host, epoch, settled, over, commits, command });
@@ -153,7 +153,7 @@ wire_enum!(Failure {
     11 => Absent,
 });
 wire_enum!(Task {
-    1 => CreateObject { object, blocks, ordering, redundant, atomicity, absent },
+    1 => CreateObject { object, first, blocks, ordering, redundant, atomicity, absent },
     2 => RemoveObject { object },
     3 => ListObjects,
     4 => Flush,
@@ -163,6 +163,7 @@ wire_enum!(Task {
     8 => ListMissed { device, object, from },
     9 => ListAbsent { object, from },
     10 => ListAllocated { object, range },
+    11 => ResizeObject { object, range, absent },
 });
 wire_enum!(Command {
     1 => Heartbeat,
@@ -226,6 +227,8 @@ wire_enum!(Administration {
     4 => AddSpare { disk, blocks },
     5 => RemoveSpare { disk },
     6 => Pace(pace),
+    7 => AddDevice { device, disk },
+    8 => RemoveDevice { device },
 });
 wire_enum!(Objection {
     1 => NoSuchDevice,
@@ -237,6 +240,9 @@ wire_enum!(Objection {
     7 => TooManySpares,
     8 => NoSuchSpare,
     9 => TooManyChanges,
+    10 => DeviceExists { device },
+    11 => TooManyDevices,
+    12 => HoldsVolume { volume },
 });
 wire_enum!(Unwelcome { 1 => OtherDisk { expected }, 2 => Used { epoch } });
 wire_enum!(Standing { 1 => In, 2 => Returning { helper }, 3 => Out });

@@ -103,7 +103,7 @@ impl VolumeHealth {
         };
         let standing = |device: &DeviceId| reports.get(&device.0).map_or(DeviceStanding::In, |report| report.standing);
         let those = |is: &dyn Fn(DeviceStanding, DeviceId) -> bool| -> Vec<DeviceId> {
-            volume.devices.iter().copied().filter(|device| is(standing(device), *device)).collect()
+            volume.holders().into_iter().filter(|device| is(standing(device), *device)).collect()
         };
         let away = those(&|standing, _| standing == DeviceStanding::Away);
         let out = those(&|standing, _| standing == DeviceStanding::Out);
@@ -150,6 +150,13 @@ impl VolumeHealth {
         }
     }
 
+    /// The devices whose failure would stop some of it, besides those that it lacks.
+    pub fn needs(&self, volume: &VolumeDescription) -> Vec<DeviceId> {
+        let lacks = self.lacks();
+        let shares = |device: &&DeviceId| lacks.iter().any(|lacking| share_a_stripe(volume, &[**device, *lacking]));
+        volume.devices.iter().filter(|device| !lacks.contains(device)).filter(shares).copied().collect()
+    }
+
     /// In words.
     pub fn words(&self) -> String {
         let devices: Vec<String> = self.lacks().iter().map(|device| device.to_string()).collect();
@@ -166,10 +173,12 @@ impl VolumeHealth {
 
 /// True if some stripe has units on more than one of these: none of the layouts does without two.
 fn share_a_stripe(volume: &VolumeDescription, devices: &[DeviceId]) -> bool {
-    let position = |device: &DeviceId| volume.devices.iter().position(|other| other == device);
-    let positions: Vec<usize> = devices.iter().filter_map(position).collect();
-    let later = |index: usize| positions[index + 1..].iter();
-    positions.iter().enumerate().any(|(index, a)| later(index).any(|b| volume.layout.share_a_stripe(*a, *b)))
+    volume.placements().any(|(layout, ring)| {
+        let position = |device: &DeviceId| ring.iter().position(|other| other == device);
+        let positions: Vec<usize> = devices.iter().filter_map(position).collect();
+        let later = |index: usize| positions[index + 1..].iter();
+        positions.iter().enumerate().any(|(index, a)| later(index).any(|b| layout.share_a_stripe(*a, *b)))
+    })
 }
 
 /// True if there is such a process on this machine.
@@ -181,7 +190,7 @@ pub fn is_there(pid: u32) -> bool {
 mod tests {
     use super::*;
     use braid_base::VolumeId;
-    use braid_control::MonitorReport;
+    use braid_control::{MonitorReport, PaceReport};
     use braid_layout::{Atomicity, Layout, Scheme};
     use braid_wire::Ordering;
 
@@ -193,6 +202,7 @@ mod tests {
             devices: (0..devices).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            moving: None,
         }
     }
 
@@ -200,17 +210,15 @@ mod tests {
         let device = |(id, standing): &(u16, DeviceStanding)| DeviceReport {
             id: *id,
             standing: *standing,
-            since: 1,
-            helper: None,
-            heard_millis: None,
-            lives_by: None,
-            outdated: None,
+            ..DeviceReport::default()
         };
         let report = MonitorReport {
             address: String::new(),
             revision: 1,
             epoch: 2,
             devices: standings.iter().map(device).collect(),
+            spares: Vec::new(),
+            pace: PaceReport::default(),
             counters: BTreeMap::new(),
         };
         MonitorEntry { pid: 1, age: Some(Duration::ZERO), report }
@@ -235,6 +243,8 @@ mod tests {
         // Two mirrors: one device of each may be out.
         let mirrors = volume("raid1:2".parse().unwrap(), 4);
         assert_eq!(health(&mirrors, &[(0, Out), (2, Out)], &[]), "degraded: without d0, d2");
+        assert_eq!(VolumeHealth::Degraded(vec![DeviceId(2)]).needs(&mirrors), [DeviceId(3)]);
+        assert_eq!(VolumeHealth::Degraded(vec![DeviceId(2)]).needs(&five), [0, 1, 3, 4].map(DeviceId));
         assert_eq!(health(&mirrors, &[(0, Out), (1, Out)], &[]), "unavailable: needs d0, d1");
         let stripes = volume("raid0:3".parse().unwrap(), 3);
         assert_eq!(health(&stripes, &[(0, Away)], &[]), "unavailable: needs d0");

@@ -1,9 +1,10 @@
-//! Changing how a volume's requests are ordered, while hosts use it.
+//! Changing how a volume's requests are ordered, or where it lies, while hosts use it.
 //!
 //! ```text
 //!   volume is    who        does
 //!   Draining     hosts      begin nothing on it, end what they have begun, and say so with their leases
-//!   Reordering   devices    are told to order it in the new way: nothing is under way, so that nothing mixes
+//!   Reordering   devices    are told to order it in the new way, or which blocks it has there: nothing is under way, so that nothing
+//!                           mixes
 //!   Ready        hosts      take it in as it is now, and go on
 //! ```
 //!
@@ -18,11 +19,16 @@ use crate::failure::Failure;
 use crate::session::{HEARTBEAT, LEASE, Session};
 use crate::supervisor::shut_out;
 use crate::volumes;
-use braid_base::{Generation, LockServerId};
-use braid_control::{ArrayDescription, ArrayFolder, HostEntry, Moment, VolumeEntry, VolumeState};
+use braid_base::{BlockRange, DeviceId, Generation, LockServerId};
+use braid_control::{ArrayDescription, ArrayFolder, Change, HostEntry, Moment, VolumeEntry, VolumeState};
+use braid_layout::VolumeDescription;
 use braid_shell::HostClient;
 use braid_wire::{Ordering, Task};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+
+/// The code of the failure of a device that has no room for more.
+const NO_ROOM: &str = "device-full";
 
 /// How long hosts may take to end what they have begun.
 const DRAIN_WAIT: Duration = Duration::from_secs(30);
@@ -33,19 +39,39 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Orders a volume as `to` from now on. `progress` is told what is being done. False if it was so already.
 pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl Fn(&str)) -> Result<bool, Failure> {
+    settle(session.folder(), session.client()).await?;
+    let entry = volumes::find(&session.folder().describe()?, name)?.clone();
+    if entry.state == VolumeState::Ready && entry.ordering == to.name() {
+        return Ok(false);
+    }
+    if entry.moving.is_some() {
+        let message = format!("volume '{name}' moves, and its ordering can't be changed before that is over");
+        return Err(Failure::failed("volume-moving", message).hint(format!("`braid volume migrate {name}` goes on")));
+    }
+    apply(session, name, Change::Ordering(to.name().to_string()), progress).await.map(|()| true)
+}
+
+/// Puts a volume on hold, changes it, and lets hosts go on.
+pub async fn apply(session: &Session, name: &str, to: Change, progress: impl Fn(&str)) -> Result<(), Failure> {
     let (folder, by) = (session.folder(), session.generation());
     settle(folder, session.client()).await?;
-    all_in(folder, name)?;
-    let Some(revision) = begin(folder, name, to, by)? else { return Ok(false) };
+    all_in(folder, name, &to)?;
+    let revision = begin(folder, name, &to, by)?;
     let ready = async {
+        if let Change::Move(_) = to {
+            // From now on it counts on the devices where the volume is to lie.
+            volumes::await_monitor(folder, revision).await?;
+        }
         progress("waiting for hosts to end what they have begun");
         await_drained(folder, session.client(), by, revision).await?;
-        if to.needs_lock_server() {
+        if let Change::Ordering(to) = &to
+            && to.parse().is_ok_and(Ordering::needs_lock_server)
+        {
             progress("waiting for the lock server");
             await_lock_servers(folder).await?;
         }
         // One may have gone meanwhile.
-        all_in(folder, name)
+        all_in(folder, name, &to)
     };
     if let Err(failure) = ready.await {
         // Nothing has changed yet: hosts go on as before.
@@ -56,15 +82,16 @@ pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl 
     let entry = go_on(folder, name, by)?;
     finish(folder, session.client(), &entry).await.map_err(|failure| {
         let hint = "hosts wait until it is done: `braid up` ends what was begun, once all devices of the volume serve";
-        Failure { hint: Some(hint.to_string()), ..failure }.of(format!("volume {name}"))
-    })?;
-    Ok(true)
+        let hint = if failure.code == NO_ROOM { failure.hint.clone() } else { Some(hint.to_string()) };
+        Failure { hint, ..failure }.of(format!("volume {name}"))
+    })
 }
 
 /// True if hosts need a lock server for this volume, now or soon.
 pub fn needs_lock_server(entry: &VolumeEntry) -> bool {
     let next = match &entry.state {
-        VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => Some(to),
+        VolumeState::Draining { to: Change::Ordering(to), .. }
+        | VolumeState::Reordering { to: Change::Ordering(to), .. } => Some(to),
         _ => None,
     };
     let orderings = [Some(&entry.ordering), next];
@@ -92,7 +119,7 @@ pub async fn await_lock_servers(folder: &ArrayFolder) -> Result<(), Failure> {
 pub async fn keep_settled(folder: ArrayFolder, client: HostClient) {
     loop {
         if let Err(failure) = settle(&folder, &client).await {
-            tracing::warn!("can't end the change of a volume's ordering, and will try again: {failure}");
+            tracing::warn!("can't end the change of a volume, and will try again: {failure}");
         }
         tokio::time::sleep(HEARTBEAT).await;
     }
@@ -113,29 +140,41 @@ async fn settle(folder: &ArrayFolder, client: &HostClient) -> Result<(), Failure
     Ok(())
 }
 
-/// Refuses if a device of the volume is not in.
-fn all_in(folder: &ArrayFolder, name: &str) -> Result<(), Failure> {
+/// Refuses if a device that the volume has to do with, or comes to have, is not in.
+fn all_in(folder: &ArrayFolder, name: &str, to: &Change) -> Result<(), Failure> {
     let description = folder.describe()?;
-    let volume = volumes::describe(volumes::find(&description, name)?)?;
-    volumes::require_in(folder, &volume.devices, &format!("the ordering of volume '{name}' can't be changed"))
+    let entry = volumes::find(&description, name)?;
+    let mut devices = volumes::describe(entry)?.holders();
+    devices.extend(volumes::describe(&entry.changed(to))?.holders());
+    let what = match to {
+        Change::Ordering(_) => format!("the ordering of volume '{name}' can't be changed"),
+        Change::Move(_) => format!("volume '{name}' can't begin to move"),
+        Change::EndMove => format!("volume '{name}' can't give up the place that it has moved from"),
+        Change::GiveUpMove => format!("volume '{name}' can't give up the place that it moves to"),
+    };
+    volumes::require_in(folder, &devices, &what)
 }
 
-/// Puts the volume on hold. The revision that says so; none if there is nothing to change.
-fn begin(folder: &ArrayFolder, name: &str, to: Ordering, by: Generation) -> Result<Option<u64>, Failure> {
-    let is_so = |entry: &VolumeEntry| entry.state == VolumeState::Ready && entry.ordering == to.name();
-    if is_so(volumes::find(&folder.describe()?, name)?) {
-        return Ok(None);
-    }
+/// Puts the volume on hold. The revision that says so.
+fn begin(folder: &ArrayFolder, name: &str, to: &Change, by: Generation) -> Result<u64, Failure> {
     folder.update(|description| {
         let revision = description.revision + 1;
         volumes::find(description, name)?;
         let entry = description.volume_mut(name).expect("just found");
         if let Some(other) = changed_by(entry) {
-            let message = format!("host {other} is changing the ordering of volume '{name}' just now");
+            let message = format!("host {other} is changing volume '{name}' just now");
             return Err(Failure::failed("volume-reordering", message).hint("try again when it is done"));
         }
-        entry.state = VolumeState::Draining { to: to.name().to_string(), by: by.0 };
-        Ok(Some(revision))
+        let fits = match to {
+            Change::Ordering(_) | Change::Move(_) => entry.moving.is_none(),
+            Change::EndMove | Change::GiveUpMove => entry.moving.is_some(),
+        };
+        if !fits {
+            let message = format!("volume '{name}' has begun to move, or ended that, just now");
+            return Err(Failure::failed("volume-moving", message).hint("`braid volume info` shows how it is"));
+        }
+        entry.state = VolumeState::Draining { to: to.clone(), by: by.0 };
+        Ok(revision)
     })
 }
 
@@ -197,24 +236,51 @@ fn give_up(folder: &ArrayFolder, name: &str, by: Generation) -> Result<(), Failu
 /// Tells the devices, and then that it is done.
 async fn finish(folder: &ArrayFolder, client: &HostClient, entry: &VolumeEntry) -> Result<(), Failure> {
     let (VolumeState::Reordering { to, .. }, Some(by)) = (&entry.state, changed_by(entry)) else { return Ok(()) };
-    let volume = volumes::describe(&VolumeEntry { ordering: to.clone(), ..entry.clone() })?;
-    volumes::on_all_devices(client, &volume, |volume| Task::SetOrdering {
-        object: volume.id.object(),
-        ordering: volume.ordering,
-    })
-    .await?;
+    let (before, after) = (volumes::describe(entry)?, volumes::describe(&entry.changed(to))?);
+    if let Change::Ordering(_) = to {
+        let (object, ordering) = (after.id.object(), after.ordering);
+        volumes::on_devices(client, &after.holders(), |_| Some(Task::SetOrdering { object, ordering })).await?;
+    } else if let Err(failure) = rearrange(client, &before, &after).await {
+        if failure.code != NO_ROOM {
+            return Err(failure);
+        }
+        // There is less room than there was: what was made is removed again.
+        rearrange(client, &after, &before).await?;
+        settle_as(folder, entry, by, entry.clone())?;
+        return Err(failure);
+    }
+    settle_as(folder, entry, by, entry.changed(to))
+}
+
+/// The volume is so, and ready.
+fn settle_as(folder: &ArrayFolder, entry: &VolumeEntry, by: Generation, to: VolumeEntry) -> Result<(), Failure> {
     folder.update(|description| {
-        let entry = mine(description, &entry.name, by)?;
-        entry.ordering = to.clone();
-        entry.state = VolumeState::Ready;
+        *mine(description, &entry.name, by)? = VolumeEntry { state: VolumeState::Ready, ..to };
         Ok(())
     })
+}
+
+/// Has every device hold what a volume has there after a change.
+async fn rearrange(client: &HostClient, before: &VolumeDescription, after: &VolumeDescription) -> Result<(), Failure> {
+    let object = after.id.object();
+    let task = |device| match (before.object_on(device), after.object_on(device)) {
+        (None, Some(BlockRange { start: first, count: blocks })) => {
+            let (ordering, atomicity) = (after.ordering, after.atomicity);
+            let redundant = after.layout.redundancy_units() > 0;
+            Some(Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent: 0 })
+        }
+        (Some(_), None) => Some(Task::RemoveObject { object }),
+        (Some(_), Some(range)) => Some(Task::ResizeObject { object, range, absent: BlockRange::new(0, 0) }),
+        (None, None) => None,
+    };
+    let devices: BTreeSet<DeviceId> = before.holders().into_iter().chain(after.holders()).collect();
+    volumes::on_devices(client, &devices.into_iter().collect::<Vec<_>>(), task).await
 }
 
 /// The volume, if it is still this host that changes it.
 fn mine<'a>(description: &'a mut ArrayDescription, name: &str, by: Generation) -> Result<&'a mut VolumeEntry, Failure> {
     description.volume_mut(name).filter(|entry| changed_by(entry) == Some(by)).ok_or_else(|| {
-        let message = format!("volume '{name}' was taken over or deleted while its ordering was being changed");
+        let message = format!("volume '{name}' was taken over or deleted while it was being changed");
         Failure::failed("volume-reordering", message).hint("`braid volume info` shows how it is")
     })
 }

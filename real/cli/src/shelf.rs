@@ -1,6 +1,6 @@
 //! The volumes of the array, as a host knows them: taken in, put on hold and dropped as the array's description has them.
 //!
-//! A volume whose ordering changes is on hold: the host begins nothing on it, and tells with its lease when all that it had
+//! A volume whose ordering changes, or where it lies, is on hold: the host begins nothing on it, and tells with its lease when all that it had
 //! begun is over. Once the volume is ready again, the host takes it in as it then is, and what has waited begins. So users
 //! see a pause, and no error.
 
@@ -55,7 +55,10 @@ impl Shelf {
         }
         state.revision = description.revision;
         for entry in description.volumes.iter().filter(|entry| entry.state.is_on_hold()) {
-            self.holds.begin(VolumeId(entry.id));
+            let volume = VolumeId(entry.id);
+            self.holds.begin(volume);
+            // A hold keeps users away; this is the host's own.
+            self.client.call(HostRequest::StopMigrating { volume }).await?;
         }
         for entry in description.volumes.iter().filter(|entry| entry.state == VolumeState::Ready) {
             let volume = volumes::describe(entry)?;

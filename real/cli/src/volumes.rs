@@ -7,8 +7,10 @@ use crate::session::Session;
 use crate::shelf::{Shelf, is_usable};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
-use braid_control::{ArrayDescription, ArrayFolder, DeviceStanding, Moment, VolumeEntry, VolumeState};
-use braid_layout::{Atomicity, Scheme, VolumeDescription, ring_of};
+use braid_control::{
+    ArrayDescription, ArrayFolder, Change, DeviceStanding, Moment, PlacementEntry, VolumeEntry, VolumeState,
+};
+use braid_layout::{Atomicity, Placement, Scheme, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
 use braid_shell::HostClient;
@@ -29,8 +31,10 @@ const MONITOR_PAUSE: Duration = Duration::from_millis(10);
 
 /// The code of the failure of an array whose first volumes are more than its devices hold.
 pub const NO_ROOM: &str = "no-room";
+/// The code of the failure of what takes all devices, while one is not in.
+pub const DEGRADED: &str = "volume-degraded";
 /// Devices set space aside in pieces of so many blocks.
-const CHUNK_BLOCKS: u64 = 16;
+pub const CHUNK_BLOCKS: u64 = 16;
 
 /// What a volume is to be.
 #[derive(Clone, Debug)]
@@ -52,10 +56,11 @@ pub struct Plan {
 /// The volume of an entry, as hosts know it.
 pub fn describe(entry: &VolumeEntry) -> Result<VolumeDescription, Failure> {
     let scheme: Scheme = entry.layout.parse()?;
+    let moving = entry.moving.as_ref().map(placement).transpose()?;
     let description = VolumeDescription {
         id: VolumeId(entry.id),
         bytes: entry.bytes,
-        layout: creation::layout(scheme, entry.devices.len(), entry.unit)?,
+        layout: creation::layout(scheme, entry.devices.len(), entry.unit)?.beginning_at(entry.first_block),
         devices: entry.devices.iter().map(|id| DeviceId(*id)).collect(),
         ordering: entry
             .ordering
@@ -65,9 +70,25 @@ pub fn describe(entry: &VolumeEntry) -> Result<VolumeDescription, Failure> {
             .atomicity
             .parse()
             .map_err(|error: UnknownAtomicity| Failure::failed("description-damaged", error.to_string()))?,
+        moving: moving.map(Box::new),
     };
     description.check()?;
     Ok(description)
+}
+
+/// The volume of an entry, with all that it lies on, or is about to.
+pub fn describe_widest(entry: &VolumeEntry) -> Result<VolumeDescription, Failure> {
+    match &entry.state {
+        VolumeState::Draining { to: to @ Change::Move(_), .. }
+        | VolumeState::Reordering { to: to @ Change::Move(_), .. } => describe(&entry.changed(to)),
+        _ => describe(entry),
+    }
+}
+
+fn placement(entry: &PlacementEntry) -> Result<Placement, Failure> {
+    let layout = creation::layout(entry.layout.parse()?, entry.devices.len(), entry.unit)?;
+    let devices = entry.devices.iter().map(|id| DeviceId(*id)).collect();
+    Ok(Placement { layout: layout.beginning_at(entry.first_block), devices })
 }
 
 /// The volume of this name, if it can be used.
@@ -104,7 +125,7 @@ pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Res
         return Ok(());
     }
     let hint = "nothing has changed: try again when `braid status` shows all devices as in";
-    Err(Failure::unreachable("volume-degraded", format!("{what} while {}", missing.join(" and "))).hint(hint))
+    Err(Failure::unreachable(DEGRADED, format!("{what} while {}", missing.join(" and "))).hint(hint))
 }
 
 /// Makes a volume: its entry, then its components, then it is ready. If the devices can't hold it, nothing of it stays.
@@ -262,7 +283,7 @@ impl Backend for Exports {
 
 /// The usable bytes that one more volume of this kind can have.
 pub async fn free(session: &Session, scheme: Scheme, unit: u64) -> Result<u64, Failure> {
-    let devices = session.folder().describe()?.devices.len();
+    let devices = session.folder().describe()?.ready_devices().count();
     let layout = creation::layout(scheme, devices, unit)?;
     Ok(layout.usable_blocks(room(session).await?) * BLOCK_BYTES as u64)
 }
@@ -270,20 +291,25 @@ pub async fn free(session: &Session, scheme: Scheme, unit: u64) -> Result<u64, F
 /// Blocks that one more object can have on every device of the array.
 async fn room(session: &Session) -> Result<u64, Failure> {
     let mut least = u64::MAX;
-    for device in session.folder().describe()?.devices {
-        let inspect = HostRequest::Manage { device: DeviceId(device.id), task: Task::Inspect };
-        let HostSuccess::Managed(Managed::Inspected(inspection)) = session.client().call(inspect).await? else {
-            return Err(Failure::failed("internal", "a device answered something else than what was asked"));
-        };
-        let unclaimed = inspection.counters.iter().find(|(name, _)| name == "blocks_unclaimed");
-        least = least.min(unclaimed.map_or(0, |(_, blocks)| *blocks));
+    for device in session.folder().describe()?.ready_devices() {
+        least = least.min(room_on(session, DeviceId(device.id)).await?);
     }
     Ok(least)
 }
 
+/// Blocks that objects can have on a device, besides those that they have.
+pub async fn room_on(session: &Session, device: DeviceId) -> Result<u64, Failure> {
+    let inspect = HostRequest::Manage { device, task: Task::Inspect };
+    let HostSuccess::Managed(Managed::Inspected(inspection)) = session.client().call(inspect).await? else {
+        return Err(Failure::failed("internal", "a device answered something else than what was asked"));
+    };
+    let unclaimed = inspection.counters.iter().find(|(name, _)| name == "blocks_unclaimed");
+    Ok(unclaimed.map_or(0, |(_, blocks)| *blocks))
+}
+
 /// Puts a new volume into the description; or finds the one of a creation that was cut short.
 fn enter(description: &mut ArrayDescription, plan: &Plan) -> Result<VolumeEntry, Failure> {
-    let domains: Vec<(u16, String)> = description.devices.iter().map(|d| (d.id, d.domain.clone())).collect();
+    let domains: Vec<(u16, String)> = description.ready_devices().map(|d| (d.id, d.domain.clone())).collect();
     let devices = ring(&domains, plan.scheme)?;
     let layout = creation::layout(plan.scheme, devices.len(), plan.unit)?;
     let entry = VolumeEntry {
@@ -295,6 +321,8 @@ fn enter(description: &mut ArrayDescription, plan: &Plan) -> Result<VolumeEntry,
         devices,
         ordering: plan.ordering.name().to_string(),
         atomicity: plan.atomicity.to_string(),
+        first_block: 0,
+        moving: None,
         state: VolumeState::Creating,
     };
     match description.volume(&plan.name) {
@@ -315,14 +343,15 @@ fn enter(description: &mut ArrayDescription, plan: &Plan) -> Result<VolumeEntry,
 }
 
 /// The devices in an order in which no stripe has two units in one failure domain.
-fn ring(domains: &[(u16, String)], scheme: Scheme) -> Result<Vec<u16>, Failure> {
+pub fn ring(domains: &[(u16, String)], scheme: Scheme) -> Result<Vec<u16>, Failure> {
     let devices: Vec<(DeviceId, String)> = domains.iter().map(|(id, domain)| (DeviceId(*id), domain.clone())).collect();
     Ok(ring_of(&devices, scheme.width())?.into_iter().map(|id| id.0).collect())
 }
 
 async fn remove(session: &Session, entry: &VolumeEntry) -> Result<(), Failure> {
     let volume = describe(entry)?;
-    on_all_devices(session.client(), &volume, |volume| Task::RemoveObject { object: volume.id.object() }).await?;
+    let object = volume.id.object();
+    on_devices(session.client(), &volume.holders(), |_| Some(Task::RemoveObject { object })).await?;
     session.folder().update(|description| {
         description.volumes.retain(|other| other.id != entry.id);
         Ok(())
@@ -339,7 +368,7 @@ fn set_state(folder: &ArrayFolder, name: &str, state: VolumeState) -> Result<(),
 }
 
 /// Waits until the monitor knows the volumes of this revision: it must not take a device out that a new one can't do without.
-async fn await_monitor(folder: &ArrayFolder, revision: u64) -> Result<(), Failure> {
+pub async fn await_monitor(folder: &ArrayFolder, revision: u64) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
         let monitor = folder.monitor(&Moment::now())?;
@@ -356,26 +385,27 @@ async fn await_monitor(folder: &ArrayFolder, revision: u64) -> Result<(), Failur
 }
 
 async fn create_components(client: &HostClient, volume: &VolumeDescription) -> Result<(), Failure> {
-    on_all_devices(client, volume, |volume| Task::CreateObject {
+    let task = Task::CreateObject {
         object: volume.id.object(),
+        first: volume.component().start,
         blocks: volume.component_blocks(),
         ordering: volume.ordering,
         redundant: volume.layout.redundancy_units() > 0,
         atomicity: volume.atomicity,
         absent: 0,
-    })
-    .await
+    };
+    on_devices(client, &volume.devices, |_| Some(task.clone())).await
 }
 
-/// Gives every device of the volume the same task at once. The first failure is the answer.
-pub async fn on_all_devices(
+/// Gives each of these devices its task at once, if it has one. The first failure is the answer.
+pub async fn on_devices(
     client: &HostClient,
-    volume: &VolumeDescription,
-    task: impl Fn(&VolumeDescription) -> Task,
+    devices: &[DeviceId],
+    task: impl Fn(DeviceId) -> Option<Task>,
 ) -> Result<(), Failure> {
     let mut tasks = JoinSet::new();
-    for device in &volume.devices {
-        let (client, request) = (client.clone(), HostRequest::Manage { device: *device, task: task(volume) });
+    for (device, task) in devices.iter().filter_map(|device| Some((*device, task(*device)?))) {
+        let (client, request) = (client.clone(), HostRequest::Manage { device, task });
         tasks.spawn(async move {
             let begun = Instant::now();
             loop {

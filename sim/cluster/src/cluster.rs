@@ -75,7 +75,7 @@ pub struct Cluster {
     pub history: History,
     /// What it was built from.
     pub options: Options,
-    volume: VolumeDescription,
+    pub(crate) volume: VolumeDescription,
     hosts: Vec<NodeId>,
     asked: BTreeMap<OpId, Asked>,
     /// Answers that came while a scenario waited for another.
@@ -108,6 +108,7 @@ impl Cluster {
             devices: (0..layout.devices() as u16).map(DeviceId).collect(),
             ordering: options.ordering,
             atomicity: options.atomicity,
+            moving: None,
         };
         let mut cluster = Cluster {
             world,
@@ -136,11 +137,11 @@ impl Cluster {
             cluster.add_lock_server(server);
         }
         let first = cluster.add_host();
-        for device in cluster.devices() {
+        for device in cluster.volume.devices.clone() {
             let (object, blocks) = (VOLUME.object(), cluster.volume.component_blocks());
             let (ordering, redundant) = (cluster.options.ordering, layout.redundancy_units() > 0);
             let atomicity = cluster.options.atomicity;
-            let task = Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent: 0 };
+            let task = Task::CreateObject { object, first: 0, blocks, ordering, redundant, atomicity, absent: 0 };
             let asked = cluster.ask(first, HostRequest::Manage { device, task });
             cluster.finish(asked).expect("an empty device takes an object");
         }
@@ -157,7 +158,8 @@ impl Cluster {
 
     /// All devices.
     pub fn devices(&self) -> Vec<DeviceId> {
-        self.volume.devices.clone()
+        let count = self.options.layout.devices() as u16 + self.options.other_devices;
+        (0..count).map(DeviceId).collect()
     }
 
     /// All lock servers.
@@ -473,13 +475,21 @@ impl Cluster {
         let reader = self.add_host();
         let stripe_bytes = self.volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
         for stripe in 0..self.volume.stripes() {
-            self.read_at_rest(reader, stripe * stripe_bytes, stripe_bytes)?;
+            // The volume may end within its last stripe.
+            let offset = stripe * stripe_bytes;
+            self.read_at_rest(reader, offset, stripe_bytes.min(self.volume.bytes - offset))?;
         }
         let content: Vec<u8> = self.history.operations()[before..]
             .iter()
             .flat_map(|operation| operation.runs.iter().map(|run| run.tag.fill(run.cells).to_vec()))
             .flatten()
             .collect();
+        let volume = self.volume.clone();
+        if let Some(target) = volume.target() {
+            // What was copied is not said, but its redundancy matches always.
+            self.check_components(&target, None)?;
+        }
+        self.check_components(&volume, Some(&content))?;
         self.check_parity(reader, &content)?;
         self.check_history()
     }
@@ -572,14 +582,30 @@ impl Cluster {
         }
     }
 
-    /// Redundancy, as computed from what lies on the devices, and as the host under test says.
-    fn check_parity(&mut self, reader: HostSlot, content: &[u8]) -> Result<(), Failed> {
-        let layout = self.volume.layout;
-        let found = self.survey()?;
-        let block = |place: Place| found[&(DeviceId(place.position as u16), place.block)].clone();
-        for stripe in 0..self.volume.stripes() {
+    /// Redundancy and content, as computed from what lies on the devices.
+    fn check_components(&mut self, volume: &VolumeDescription, content: Option<&[u8]>) -> Result<(), Failed> {
+        let layout = volume.layout;
+        let found = self.survey(volume)?;
+        let block = |place: Place| found[&(volume.device_at(place.position), place.block)].clone();
+        for stripe in 0..volume.stripes() {
             check_stripe(&layout, stripe, block)
                 .map_err(|error| Failed { check: "parity", details: error.to_string() })?;
+        }
+        for (number, expected) in (0..).zip(content.into_iter().flat_map(|content| content.chunks(BLOCK_BYTES))) {
+            let stored = block(layout.locate(number));
+            let rebuilt = reconstruct(&layout, number, block);
+            if stored != expected || rebuilt.is_some_and(|rebuilt| rebuilt != expected) {
+                let details = format!("block {number} differs from what was read, as stored or as reconstructed");
+                return Err(Failed { check: "reconstruction", details });
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, as the host under test says.
+    fn check_parity(&mut self, reader: HostSlot, content: &[u8]) -> Result<(), Failed> {
+        let layout = self.volume.layout;
+        for stripe in 0..self.volume.stripes() {
             let op = self.ask(reader, HostRequest::Check { volume: VOLUME, stripe });
             let outcome = self.answer(op, "a stripe can't be checked")?;
             if outcome != (HostSuccess::Checked { matches: true }) {
@@ -587,12 +613,6 @@ impl Cluster {
             }
         }
         for (number, expected) in (0..).zip(content.chunks(BLOCK_BYTES)) {
-            let stored = block(layout.locate(number));
-            let rebuilt = reconstruct(&layout, number, block);
-            if stored != expected || rebuilt.is_some_and(|rebuilt| rebuilt != expected) {
-                let details = format!("block {number} differs from what was read, as stored or as reconstructed");
-                return Err(Failed { check: "reconstruction", details });
-            }
             if layout.redundancy_units() > 0 {
                 let offset = number * BLOCK_BYTES as u64;
                 let request = HostRequest::Reconstruct { volume: VOLUME, offset, length: BLOCK_BYTES };
@@ -634,15 +654,15 @@ impl Cluster {
     }
 
     /// Every block of every component, read device by device.
-    fn survey(&mut self) -> Result<BTreeMap<(DeviceId, u64), Vec<u8>>, Failed> {
+    fn survey(&mut self, volume: &VolumeDescription) -> Result<BTreeMap<(DeviceId, u64), Vec<u8>>, Failed> {
         // A device may still be in its last stall, or the epoch may change.
         for _ in 0..20 {
             let generation = self.fresh_generation();
             let node = NodeId::Host(generation);
-            let blocks = self.volume.component_blocks();
+            let blocks = volume.component();
             let object = (VOLUME.object(), self.options.ordering);
             let epoch = self.membership().expect("the monitor is up").epoch;
-            let surveyor = Surveyor::new(generation, epoch, object, blocks, &self.devices());
+            let surveyor = Surveyor::new(generation, epoch, object, blocks, &volume.devices);
             self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
             self.run_for(Duration::from_secs(1));
             let Some(Role::Surveyor(surveyor)) = self.world.machine(node) else { unreachable!("it was just added") };
@@ -669,7 +689,8 @@ impl Cluster {
         Err(Failed { check: "no-progress", details: format!("{otherwise}: no answer at all") })
     }
 
-    fn add_device(&mut self, device: DeviceId) {
+    /// Starts a device with an empty disk, which the array need not have yet.
+    pub fn add_device(&mut self, device: DeviceId) {
         let disk = self.new_disk();
         let disk = self.empty_disk(device, disk);
         let machine = self.new_device(device);
@@ -702,7 +723,7 @@ impl Cluster {
         Role::Monitor(Box::new(Monitor::new(MonitorConfig { array: ARRAY, devices, settings })))
     }
 
-    fn tell_monitor_of_volume(&mut self) {
+    pub(crate) fn tell_monitor_of_volume(&mut self) {
         let op = OpId(self.next_op);
         self.next_op += 1;
         self.world.request(NodeId::Monitor, op, HostRequest::AdoptVolume { volume: self.volume.clone() });

@@ -68,7 +68,7 @@ impl Cluster {
         let rows = self.rows();
         let mut places = Vec::new();
         let mut hurt = BTreeSet::new();
-        for (position, device) in self.devices().into_iter().enumerate() {
+        for (position, device) in self.volume().devices.iter().copied().enumerate() {
             let node = NodeId::Device(device);
             let disk = self.world.disk(node).expect("devices have disks");
             for (block, bytes) in homes(disk, self.volume().id.object().0) {

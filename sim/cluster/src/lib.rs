@@ -16,6 +16,7 @@ pub mod crash_table;
 mod damage;
 mod exclusion;
 pub mod matrix;
+mod moving;
 pub mod options;
 pub mod report;
 mod role;

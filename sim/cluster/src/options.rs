@@ -19,6 +19,8 @@ pub struct Options {
     pub seed: u64,
     /// How the volume lies on the devices.
     pub layout: Layout,
+    /// Devices of the array that the volume does not lie on, at first.
+    pub other_devices: u16,
     /// What keeps hosts apart.
     pub ordering: Ordering,
     /// What hostwrites promise.
@@ -58,6 +60,7 @@ impl Options {
         Options {
             seed: 1,
             layout: Layout::new(scheme, devices, unit_blocks).expect("scenarios choose layouts that fit"),
+            other_devices: 0,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
             lock_servers: 0,
@@ -156,6 +159,7 @@ impl Options {
         let options = Options {
             seed,
             layout,
+            other_devices: 0,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
             lock_servers: 0,

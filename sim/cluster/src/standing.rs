@@ -83,6 +83,9 @@ impl Cluster {
         }
         for membership in decided.into_iter().chain(lives_by.iter().map(|(_, membership)| *membership)) {
             seen.learn(membership)?;
+            if let Some(forgotten) = self.devices().iter().find(|device| membership.member(**device).is_none()) {
+                return Err(format!("{forgotten} is forgotten, and the volume lies there: {membership:?}"));
+            }
         }
         let Some(decided) = decided else { return Ok(()) };
         if let Some((device, ahead)) = lives_by.iter().find(|(_, membership)| membership.epoch > decided.epoch) {
@@ -109,16 +112,17 @@ impl Cluster {
     fn check_stripes(&self, decided: &Membership) -> Result<(), String> {
         let volume = self.volume();
         let is_in = |device| decided.member(device).is_some_and(|member| member.standing == Standing::In);
-        let missing: Vec<usize> =
-            (0..volume.devices.len()).filter(|position| !is_in(volume.devices[*position])).collect();
-        if volume.layout.redundancy_units() == 0 && !missing.is_empty() {
-            return Err(format!("a volume without redundancy is said to do without {missing:?}"));
+        for (layout, devices) in volume.placements() {
+            let missing: Vec<usize> = (0..devices.len()).filter(|position| !is_in(devices[*position])).collect();
+            if layout.redundancy_units() == 0 && !missing.is_empty() {
+                return Err(format!("a volume without redundancy is said to do without {missing:?}"));
+            }
+            let pairs = missing.iter().flat_map(|a| missing.iter().map(move |b| (*a, *b)));
+            if let Some((a, b)) = pairs.into_iter().find(|(a, b)| a < b && layout.share_a_stripe(*a, *b)) {
+                return Err(format!("positions {a} and {b} share a stripe, and neither is in: {decided:?}"));
+            }
         }
-        let pairs = missing.iter().flat_map(|a| missing.iter().map(move |b| (*a, *b)));
-        match pairs.into_iter().find(|(a, b)| a < b && volume.layout.share_a_stripe(*a, *b)) {
-            Some((a, b)) => Err(format!("positions {a} and {b} share a stripe, and neither is in: {decided:?}")),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -149,7 +153,8 @@ fn follows(before: &Membership, after: &Membership) -> Result<(), String> {
     }
     for member in &before.members {
         match after.member(member.device) {
-            None => return wrong("a device is forgotten"),
+            // It was removed.
+            None => {}
             Some(later) if later.since < member.since => {
                 return wrong("a device is said to have been there for longer");
             }

@@ -19,7 +19,7 @@ pub struct Surveyor {
     epoch: Epoch,
     object: ObjectId,
     ordering: Ordering,
-    blocks: u64,
+    blocks: BlockRange,
     stamps: StampSource,
     sequence: u64,
     missing: BTreeMap<DeviceId, Option<TransactionId>>,
@@ -28,15 +28,15 @@ pub struct Surveyor {
 }
 
 impl Surveyor {
-    /// One that will read the first `blocks` of `object`, which is ordered so, on each device.
+    /// One that will read these blocks of `object`, which is ordered so, on each device.
     pub fn new(
         generation: Generation,
         epoch: Epoch,
         (object, ordering): (ObjectId, Ordering),
-        blocks: u64,
+        blocks: BlockRange,
         devices: &[DeviceId],
     ) -> Surveyor {
-        assert!(blocks <= EXTENTS_MAX as u64, "surveyed volumes are small");
+        assert!(blocks.count <= EXTENTS_MAX as u64, "surveyed volumes are small");
         Surveyor {
             generation,
             epoch,
@@ -61,7 +61,7 @@ impl Surveyor {
             self.sequence += 1;
             let transaction = TransactionId { host: self.generation, sequence: self.sequence };
             *asked = Some(transaction);
-            let extents = vec![BlockRange::new(0, self.blocks)];
+            let extents = vec![self.blocks];
             let stamp = self.stamps.next(now.clock);
             let (object, ordering) = (self.object, self.ordering);
             let command = Command::Read { transaction, stamp, object, ordering, extents, want: Want::Data };
@@ -78,7 +78,7 @@ impl Surveyor {
                 self.missing.remove(&device);
                 pieces.iter().for_each(|piece| self.keep(device, piece));
                 let count = self.found.range((device, 0)..=(device, u64::MAX)).count() as u64;
-                assert_eq!(count, self.blocks, "{device} brings every block that it was asked for");
+                assert_eq!(count, self.blocks.count, "{device} brings every block that it was asked for");
             }
             Reply::Refused { refusal: Refusal::TooLate { seen }, .. } => self.stamps.learn(now.clock, seen),
             _ => {}

@@ -149,7 +149,9 @@ impl Run {
             Fault::Scrub { node } => {
                 let slot = self.cluster.slot(node).expect("only hosts scrub");
                 let volume = self.cluster.volume().id;
-                let op = self.cluster.ask(slot, HostRequest::Scrub { volume, repair: true, recompute: false });
+                let op = self
+                    .cluster
+                    .ask(slot, HostRequest::Scrub { volume, stripes: 0..u64::MAX, repair: true, recompute: false });
                 self.chores.insert(op);
             }
             Fault::Pace { bytes_per_second, share, paused, span } => {

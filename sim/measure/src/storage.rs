@@ -142,6 +142,10 @@ impl Storage for ModelStorage {
         self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
     }
 
+    fn resize_object(&mut self, ticket: u64, _: ObjectId, _: BlockRange, _: BlockRange, _: &mut Effects) {
+        self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
+    }
+
     fn remove_object(&mut self, ticket: u64, _: ObjectId, _: &mut Effects) {
         self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });
     }

@@ -153,6 +153,7 @@ impl System {
         {
             let object = ObjectDescription {
                 object: volume.id.object(),
+                first: 0,
                 blocks: volume.component_blocks(),
                 ordering,
                 redundant: true,
@@ -436,6 +437,7 @@ fn volumes(parameters: &Parameters, ordering: Ordering) -> Vec<VolumeDescription
             parameters::Atomicity::Consistent => Atomicity::Consistent,
             parameters::Atomicity::Implied => Atomicity::Implied,
         },
+        moving: None,
     };
     (0..count).map(volume).collect()
 }

@@ -104,7 +104,15 @@ impl Bench {
             (ARRIVING, Ordering::Timestamp, Atomicity::Consistent),
             (LOCKED_ARRIVING, Ordering::DeviceLock, Atomicity::Consistent),
         ] {
-            let task = Task::CreateObject { object, blocks: BLOCKS, ordering, redundant: true, atomicity, absent: 0 };
+            let task = Task::CreateObject {
+                object,
+                first: 0,
+                blocks: BLOCKS,
+                ordering,
+                redundant: true,
+                atomicity,
+                absent: 0,
+            };
             self.say(Generation(99), Command::Manage { ticket: object.0, task });
             assert!(matches!(self.hear(Generation(99)), Some(Reply::Managed { result: Ok(_), .. })));
         }

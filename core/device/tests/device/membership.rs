@@ -373,6 +373,7 @@ fn after_an_absence_what_was_undecided_is_gone_but_for_what_nobody_else_could_de
     let mut bench = Bench::with_monitor();
     let task = Task::CreateObject {
         object: PLAIN,
+        first: 0,
         blocks: BLOCKS,
         ordering: Ordering::Timestamp,
         redundant: false,

@@ -109,6 +109,7 @@ fn a_chain_of_waiting_requests_as_long_as_the_queue_is_released_at_once() {
     let object = braid_base::ObjectId(30);
     let task = Task::CreateObject {
         object,
+        first: 0,
         blocks: 6000,
         ordering: Ordering::Timestamp,
         redundant: true,
@@ -163,6 +164,7 @@ fn a_late_copy_of_a_task_is_dropped_once_the_task_is_settled() {
     bench.settle(A, 6);
     let task = Task::CreateObject {
         object: OBJECT,
+        first: 0,
         blocks: 256,
         ordering: Ordering::Timestamp,
         redundant: true,

@@ -81,6 +81,7 @@ impl Stage {
             devices: devices.clone(),
             ordering,
             atomicity,
+            moving: None,
         };
         let config = HostConfig {
             generation: HOST,

@@ -38,10 +38,13 @@ impl StripeRows {
         all
     }
 
-    /// The rows that these blocks of the component at a position are in.
+    /// The rows that these blocks of the object at a position are in.
     pub fn of_component(layout: &Layout, position: usize, blocks: BlockRange) -> Vec<StripeRows> {
         let unit = layout.unit_blocks();
         let (devices, width) = (layout.devices() as u64, layout.scheme().width() as u64);
+        let component = BlockRange::between(layout.first_block(), u64::MAX);
+        let mut blocks = blocks.intersection(component);
+        blocks.start -= component.start;
         let units = blocks.start / unit..blocks.end().div_ceil(unit);
         let rows_of = |index: u64| {
             let mut rows = blocks.intersection(BlockRange::new(index * unit, unit));
@@ -175,7 +178,7 @@ mod tests {
     use braid_base::Generation;
 
     fn layout() -> Layout {
-        Layout::new("raid5:3+1".parse().unwrap(), 5, 4).unwrap()
+        Layout::new("raid5:3+1".parse().unwrap(), 5, 4).unwrap().beginning_at(32)
     }
 
     fn id(sequence: u64) -> TransactionId {

@@ -30,6 +30,13 @@ impl Old {
         known.dedup_by(|next, kept| kept.range.overlaps(next.range));
     }
 
+    /// The same as seen by a plan that counts positions otherwise: of each of its positions, which one that is here.
+    pub(super) fn seen_from(&self, positions: &[usize]) -> Old {
+        let pieces = positions.iter().enumerate();
+        let pieces = pieces.filter_map(|(own, here)| Some((own, self.pieces.get(here)?.clone())));
+        Old { pieces: pieces.collect() }
+    }
+
     /// True if all of these blocks of the device are there: their content, or for [`Want::Allocation`] at least whether
     /// they have any, or for [`Want::Linkage`] who wrote them, or for
     /// [`Want::Salvage`] that they are lost. A plan may be given only what covers the reads of all its shares.

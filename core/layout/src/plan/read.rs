@@ -77,6 +77,13 @@ impl ReadPlan {
         bytes
     }
 
+    /// The content of its blocks, in blocks of the volume: pieces that cover them in order.
+    pub fn pieces(&self, old: &Old) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        self.for_each_piece(old, Want::Data, |range, content| pieces.push(Piece { range, content }));
+        pieces
+    }
+
     /// Where the volume has data, given answers to the same reads with `Want::Allocation`: runs of its blocks in
     /// order, how many and whether they hold data. Neighbours differ.
     ///

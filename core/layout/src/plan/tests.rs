@@ -2,6 +2,7 @@
 
 mod away;
 mod model;
+mod moving;
 
 use super::{CheckPlan, Methods, New, Old, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan};
 use crate::{Absence, Layout, Place, Scheme};

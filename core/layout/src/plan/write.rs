@@ -27,6 +27,8 @@ pub enum New {
     Data(Bytes),
     /// Zeros; whole blocks of them become holes.
     Zeros,
+    /// Data and holes of whole blocks of the volume, which cover what the plan is for in order.
+    Pieces(Vec<Piece>),
 }
 
 /// New content of some rows of a data unit.
@@ -114,6 +116,26 @@ impl WritePlan {
         pieces.done()
     }
 
+    /// What the volume's blocks that it touches hold afterwards: pieces of the volume that cover them in order.
+    pub fn content(&self, new: &New, old: &Old) -> Vec<Piece> {
+        let mut whole = self.blocks();
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut last = None;
+        for block in self.span.edges() {
+            let piece = Piece { range: BlockRange::new(block, 1), content: self.patched(block, new, old) };
+            if block == whole.start {
+                whole = BlockRange::between(block + 1, whole.end());
+                pieces.push(piece);
+            } else {
+                whole.count -= 1;
+                last = Some(piece);
+            }
+        }
+        self.push_whole(whole, new, |range, content| pieces.push(Piece { range, content }));
+        pieces.extend(last);
+        pieces
+    }
+
     /// The new parity of a band. (Of RAID 1, whose bands are all full, the copies.)
     fn parity(&self, stripe: &Stripe, band: &Band, updates: &[NewPiece], old: &Old) -> Vec<Piece> {
         let mut sources: Vec<Source> = Vec::new();
@@ -166,21 +188,29 @@ impl WritePlan {
         if let Some((block, _)) = last {
             whole = BlockRange::between(whole.start, block);
         }
-        if !whole.is_empty() {
-            push(whole, self.new_content(whole, new));
-        }
+        self.push_whole(whole, new, &mut push);
         if let Some((block, content)) = last {
             push(BlockRange::new(block, 1), content);
         }
     }
 
-    /// The new content of blocks of the volume that are written whole.
-    fn new_content(&self, blocks: BlockRange, new: &New) -> Content {
+    /// Adds the new content of blocks of the volume that are written whole.
+    fn push_whole(&self, blocks: BlockRange, new: &New, mut push: impl FnMut(BlockRange, Content)) {
+        if blocks.is_empty() {
+            return;
+        }
         match new {
-            New::Zeros => Content::Hole,
+            New::Zeros => push(blocks, Content::Hole),
             New::Data(data) => {
                 let start = (blocks.start * BLOCK_BYTES as u64 - self.span.offset) as usize;
-                Content::Data(data.slice(start..start + blocks.count as usize * BLOCK_BYTES))
+                push(blocks, Content::Data(data.slice(start..start + blocks.count as usize * BLOCK_BYTES)));
+            }
+            New::Pieces(pieces) => {
+                let first = pieces.partition_point(|piece| piece.range.end() <= blocks.start);
+                for piece in pieces[first..].iter().take_while(|piece| piece.range.start < blocks.end()) {
+                    let Piece { range, content } = clip(piece, blocks);
+                    push(range, content);
+                }
             }
         }
     }
@@ -212,6 +242,7 @@ impl WritePlan {
         let patch = &mut buffer[(from - start) as usize..(to - start) as usize];
         match new {
             New::Zeros => patch.fill(0),
+            New::Pieces(_) => unreachable!("pieces are of whole blocks"),
             New::Data(data) => {
                 patch.copy_from_slice(&data[(from - self.span.offset) as usize..(to - self.span.offset) as usize]);
             }

@@ -54,6 +54,7 @@ pub fn volume(id: u64, scheme: Scheme, devices: &[u16]) -> VolumeDescription {
         devices: devices.iter().copied().map(DeviceId).collect(),
         ordering: Ordering::Timestamp,
         atomicity: Atomicity::Implied,
+        moving: None,
     }
 }
 

@@ -14,6 +14,7 @@ fn with_absent(journal: u64, seed: u64) -> Bench {
     let (mut bench, _) = Bench::start(TestDisk::formatted(writes), seed).expect("it was just made");
     let description = ObjectDescription {
         object: OBJECT,
+        first: 0,
         blocks: BLOCKS,
         ordering: Ordering::Timestamp,
         redundant: true,

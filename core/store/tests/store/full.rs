@@ -20,6 +20,7 @@ fn with_space(slots: u64) -> Bench {
     let (mut bench, _) = Bench::start(disk, 3).expect("nothing is wrong");
     let description = ObjectDescription {
         object: OBJECT,
+        first: 0,
         blocks: 1600,
         ordering: Ordering::Timestamp,
         redundant: true,
@@ -101,6 +102,7 @@ fn objects_can_not_promise_more_than_there_is() {
     assert!(room * 4096 < SIZE && room > 1000);
     let description = |object: u64, blocks| ObjectDescription {
         object: braid_base::ObjectId(object),
+        first: 0,
         blocks,
         ordering: Ordering::Timestamp,
         redundant: true,

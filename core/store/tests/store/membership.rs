@@ -32,6 +32,7 @@ impl Bench {
         for (object, redundant) in [(OBJECT, true), (NOT_REDUNDANT, false)] {
             let description = ObjectDescription {
                 object,
+                first: 0,
                 blocks: 100,
                 ordering: Ordering::Timestamp,
                 redundant,

@@ -96,6 +96,7 @@ impl Bench {
         let mut bench = Bench::new(1);
         let description = ObjectDescription {
             object: OBJECT,
+            first: 0,
             blocks,
             ordering: Ordering::Timestamp,
             redundant: true,

@@ -126,6 +126,7 @@ impl Run {
         let object = ObjectId(ticket);
         let description = ObjectDescription {
             object,
+            first: 0,
             blocks,
             ordering: Ordering::Timestamp,
             redundant,

@@ -120,6 +120,8 @@ fn administration() -> impl Strategy<Value = Administration> {
         (disk(), number()).prop_map(|(disk, blocks)| Administration::AddSpare { disk, blocks }),
         disk().prop_map(|disk| Administration::RemoveSpare { disk }),
         pace().prop_map(Administration::Pace),
+        (device(), disk()).prop_map(|(device, disk)| Administration::AddDevice { device, disk }),
+        device().prop_map(|device| Administration::RemoveDevice { device }),
     ]
 }
 
@@ -134,6 +136,9 @@ fn objection() -> impl Strategy<Value = Objection> {
         Just(Objection::TooManySpares),
         Just(Objection::NoSuchSpare),
         Just(Objection::TooManyChanges),
+        device().prop_map(|device| Objection::DeviceExists { device }),
+        Just(Objection::TooManyDevices),
+        number().prop_map(|volume| Objection::HoldsVolume { volume: VolumeId(volume) }),
     ]
 }
 
@@ -210,12 +215,13 @@ fn command() -> impl Strategy<Value = Command> {
 fn task() -> impl Strategy<Value = Task> {
     prop_oneof![
         (description(), number()).prop_map(|(description, absent)| {
-            let ObjectDescription { object, blocks, ordering, redundant, atomicity } = description;
-            Task::CreateObject { object, blocks, ordering, redundant, atomicity, absent }
+            let ObjectDescription { object, first, blocks, ordering, redundant, atomicity } = description;
+            Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent }
         }),
         (object(), number()).prop_map(|(object, from)| Task::ListAbsent { object, from }),
         (object(), range()).prop_map(|(object, range)| Task::ListAllocated { object, range }),
         (object(), ordering()).prop_map(|(object, ordering)| Task::SetOrdering { object, ordering }),
+        (object(), range(), range()).prop_map(|(object, range, absent)| Task::ResizeObject { object, range, absent }),
         object().prop_map(|object| Task::RemoveObject { object }),
         Just(Task::ListObjects),
         Just(Task::Flush),
@@ -256,9 +262,10 @@ fn reply() -> impl Strategy<Value = Reply> {
 }
 
 fn description() -> impl Strategy<Value = ObjectDescription> {
-    (object(), number(), ordering(), any::<bool>(), atomicity()).prop_map(
-        |(object, blocks, ordering, redundant, atomicity)| ObjectDescription {
+    (object(), number(), number(), ordering(), any::<bool>(), atomicity()).prop_map(
+        |(object, first, blocks, ordering, redundant, atomicity)| ObjectDescription {
             object,
+            first,
             blocks,
             ordering,
             redundant,

@@ -167,18 +167,23 @@ pub fn goldens() -> Vec<Golden> {
         task(
             Task::CreateObject {
                 object,
+                first: 32,
                 blocks: 256,
                 ordering: Ordering::Timestamp,
                 redundant: true,
                 atomicity: Atomicity::Implied,
                 absent: 16,
             },
-            &format!("01 {OBJECT} 0001000000000000 01 01 01 1000000000000000"),
+            &format!("01 {OBJECT} 2000000000000000 0001000000000000 01 01 01 1000000000000000"),
         ),
         task(Task::ListAbsent { object, from: 16 }, &format!("09 {OBJECT} 1000000000000000")),
         task(
             Task::ListAllocated { object, range: BlockRange::new(4, 2) },
             &format!("0a {OBJECT} 0400000000000000 0200000000000000"),
+        ),
+        task(
+            Task::ResizeObject { object, range: BlockRange::new(16, 4), absent: BlockRange::new(18, 1) },
+            &format!("0b {OBJECT} 1000000000000000 0400000000000000 1200000000000000 0100000000000000"),
         ),
         task(Task::RemoveObject { object }, &format!("02 {OBJECT}")),
         task(Task::ListObjects, "03"),
@@ -231,12 +236,13 @@ pub fn goldens() -> Vec<Golden> {
         managed(
             Ok(Managed::Objects(vec![ObjectDescription {
                 object,
+                first: 32,
                 blocks: 256,
                 ordering: Ordering::None,
                 redundant: false,
                 atomicity: Atomicity::Consistent,
             }])),
-            &format!("01 02 01000000 {OBJECT} 0001000000000000 02 00 02"),
+            &format!("01 02 01000000 {OBJECT} 2000000000000000 0001000000000000 02 00 02"),
         ),
         managed(
             Ok(Managed::Inspected(Inspection { counters: vec![("größe".into(), 5)] })),
@@ -365,6 +371,8 @@ fn monitoring() -> Vec<Golden> {
         (Administration::AddSpare { disk, blocks }, "04 0900000000000000 1000000000000000"),
         (Administration::RemoveSpare { disk }, "05 0900000000000000"),
         (Administration::Pace(Pace { bytes_per_second: 5, share: 7, paused: false }), "06 0500000000000000 07 00"),
+        (Administration::AddDevice { device, disk }, "07 0200 0900000000000000"),
+        (Administration::RemoveDevice { device }, "08 0200"),
     ] {
         let command = MonitorCommand::Administer { ticket: 6, request };
         all.push(monitor_request(command, &format!("05 {TICKET} {hex}")));
@@ -379,6 +387,9 @@ fn monitoring() -> Vec<Golden> {
         (Objection::TooManySpares, "07"),
         (Objection::NoSuchSpare, "08"),
         (Objection::TooManyChanges, "09"),
+        (Objection::DeviceExists { device }, "0a 0200"),
+        (Objection::TooManyDevices, "0b"),
+        (Objection::HoldsVolume { volume: VolumeId(3) }, "0c 0300000000000000"),
     ] {
         let reply = MonitorReply::Administered { ticket: 6, result: Err(objection) };
         all.push(monitor_answer(reply, &format!("05 {TICKET} 02 {hex}")));
@@ -510,9 +521,9 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("Want", format!("{REQUEST} 02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000"), 3),
         ("WriteMode", format!("{REQUEST} 04 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 {OBJECT} {OBJECT}"), 2),
         ("Outcome", format!("{REQUEST} 05 {TRANSACTION} {STAMP}"), 3),
-        ("Task", manage.clone(), 8),
-        ("Ordering", format!("{manage} 01 {OBJECT} {OBJECT}"), 5),
-        ("Atomicity", format!("{manage} 01 {OBJECT} {OBJECT} 01 01"), 2),
+        ("Task", manage.clone(), 11),
+        ("Ordering", format!("{manage} 01 {OBJECT} {OBJECT} {OBJECT}"), 5),
+        ("Atomicity", format!("{manage} 01 {OBJECT} {OBJECT} {OBJECT} 01 01"), 2),
         ("SuspectBlocks", format!("{ANSWER} 01 00000000 01000000 {TRANSACTION} {OBJECT}"), 2),
         ("Reply", ANSWER.into(), 12),
         ("content", piece, 4),

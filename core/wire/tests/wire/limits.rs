@@ -100,6 +100,7 @@ const LISTS: [Stretch; 27] = [
     ("objects", OBJECTS_MAX, |n| {
         let object = ObjectDescription {
             object: OBJECT,
+            first: 0,
             blocks: 1,
             ordering: Ordering::None,
             redundant: true,
@@ -221,7 +222,7 @@ fn a_list_that_claims_more_than_there_is_is_refused() {
 
 #[test]
 fn the_largest_write_and_the_most_ranges_fit_into_a_frame() {
-    let blocks = TRANSACTION_BYTES_MAX / BLOCK_BYTES;
+    let blocks = DEVICE_BYTES_MAX / BLOCK_BYTES;
     let block = Bytes::from(vec![5; BLOCK_BYTES]);
     let piece = |at| Piece { range: BlockRange::new(2 * at as u64, 1), content: Content::Data(block.clone()) };
     let pieces = (0..blocks).map(piece).chain((blocks..EXTENTS_MAX).map(|_| hole())).collect();
@@ -240,7 +241,7 @@ fn the_longest_membership_leaves_the_room_of_a_transaction() {
     }
     let longest = frame(longest);
     let bytes = longest.encode().to_bytes();
-    assert!(bytes.len() < FRAME_BYTES_MAX - TRANSACTION_BYTES_MAX, "{} bytes", bytes.len());
+    assert!(bytes.len() < FRAME_BYTES_MAX - DEVICE_BYTES_MAX, "{} bytes", bytes.len());
     assert_eq!(Frame::decode(bytes), Ok(longest));
 }
 

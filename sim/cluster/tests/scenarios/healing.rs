@@ -10,6 +10,7 @@ use braid_wire::{
 use braid_world::{FaultKind, Verdict};
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -367,8 +368,12 @@ fn at_home() -> (Cluster, HostSlot, HostSlot) {
 }
 
 fn scrub(array: &mut Cluster, host: HostSlot, repair: bool) -> ScrubReport {
+    scrub_stripes(array, host, 0..u64::MAX, repair)
+}
+
+fn scrub_stripes(array: &mut Cluster, host: HostSlot, stripes: Range<u64>, repair: bool) -> ScrubReport {
     let volume = array.volume().id;
-    let asked = array.ask(host, HostRequest::Scrub { volume, repair, recompute: false });
+    let asked = array.ask(host, HostRequest::Scrub { volume, stripes, repair, recompute: false });
     match array.finish(asked) {
         Ok(HostSuccess::Scrubbed(report)) => report,
         other => panic!("a scrub ends otherwise: {other:?}"),
@@ -386,6 +391,8 @@ fn a_scrub_finds_what_has_rotted_and_mends_it() {
     }
     let found = scrub(&mut array, a, false);
     assert_eq!((found.lost, found.repaired, found.rows), (6, 0, rows - 6), "{found:?}");
+    let part = scrub_stripes(&mut array, b, 1..2, false);
+    assert_eq!((part.lost, part.rows), (2, 14), "of the second stripe alone: {part:?}");
     let mended = scrub(&mut array, a, true);
     assert_eq!((mended.lost, mended.repaired, mended.rows), (6, 6, rows), "{mended:?}");
     assert_eq!(mended.findings, []);

@@ -84,12 +84,13 @@ impl Model {
         match new {
             New::Zeros => target.fill(0),
             New::Data(data) => target.copy_from_slice(data),
+            New::Pieces(_) => unreachable!("front ends bring bytes"),
         }
         self.place(touched(offset, length));
     }
 
     /// Puts blocks where they belong, with their redundancy.
-    fn place(&mut self, blocks: BlockRange) {
+    pub(super) fn place(&mut self, blocks: BlockRange) {
         let (stripe_blocks, unit) = (self.layout.stripe_blocks(), self.layout.unit_blocks());
         let rows: BTreeSet<(u64, u64)> =
             blocks.blocks().map(|block| (block / stripe_blocks, block % stripe_blocks % unit)).collect();

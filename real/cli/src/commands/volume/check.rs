@@ -18,7 +18,8 @@ use tokio::task::JoinSet;
 ///
 /// Works while the volume is in use. Prints how many stripes were checked, how many are bad (parity and data differ), how many could
 /// not be read because a block of them is damaged, and how many could not be checked because a device is out or has yet to catch
-/// up: those are served, but there is nothing to compare. Ends with status 4 if any stripe is bad or unreadable.
+/// up: those are served, but there is nothing to compare. Ends with status 4 if any stripe is bad or unreadable. Of a volume that
+/// moves, the stripes are checked where it lies, not yet where it moves to.
 ///
 /// Example: `braid volume check vol0 --reconstruct`
 #[derive(clap::Args)]

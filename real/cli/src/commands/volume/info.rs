@@ -4,6 +4,7 @@ use crate::commands::Common;
 use crate::failure::Failure;
 use crate::output::{self, table};
 use crate::volumes;
+use braid_base::DeviceId;
 use braid_base::units::format_size;
 use serde_json::json;
 use std::process::ExitCode;
@@ -34,7 +35,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
         || {
             let devices: Vec<String> = volume.devices.iter().map(|device| device.to_string()).collect();
             let line = |name: &str, value: String| vec![name.to_string(), value];
-            table(&[
+            let mut lines = vec![
                 line("name", entry.name.clone()),
                 line("size", format!("{} ({} bytes)", format_size(entry.bytes), entry.bytes)),
                 line("layout", entry.layout.clone()),
@@ -44,7 +45,17 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 line("atomicity", entry.atomicity.clone()),
                 line("devices", devices.join(" ")),
                 line("on each device", format_size(component)),
-            ])
+            ];
+            if let Some(target) = &entry.moving {
+                let devices: Vec<String> = target.devices.iter().map(|id| DeviceId(*id).to_string()).collect();
+                let copied = target.copied_to * braid_base::BLOCK_BYTES as u64;
+                lines.extend([
+                    line("moving to", format!("{}, stripe unit {}", target.layout, format_size(target.unit))),
+                    line("on devices", devices.join(" ")),
+                    line("looked through", format!("at least {} of {}", format_size(copied), format_size(entry.bytes))),
+                ]);
+            }
+            table(&lines)
         },
     );
     Ok(ExitCode::SUCCESS)

@@ -24,7 +24,10 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 .iter()
                 .map(|volume| {
                     let state = match &volume.state {
-                        VolumeState::Ready => String::new(),
+                        VolumeState::Ready => match &volume.moving {
+                            Some(target) => format!("moving to {}", target.layout),
+                            None => String::new(),
+                        },
                         VolumeState::Creating => "being created".to_string(),
                         VolumeState::Draining { to, .. } | VolumeState::Reordering { to, .. } => {
                             format!("changing to {to}")

@@ -5,6 +5,7 @@ mod create;
 mod delete;
 mod info;
 mod list;
+mod migrate;
 mod set_ordering;
 
 use crate::commands::Common;
@@ -21,6 +22,7 @@ pub enum Command {
     Info(info::Arguments),
     Delete(delete::Arguments),
     SetOrdering(set_ordering::Arguments),
+    Migrate(migrate::Arguments),
     Check(check::Arguments),
 }
 
@@ -32,6 +34,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Info(arguments) => info::run(arguments, common),
         Command::Delete(arguments) => delete::run(arguments, common).await,
         Command::SetOrdering(arguments) => set_ordering::run(arguments, common).await,
+        Command::Migrate(arguments) => migrate::run(arguments, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,
     }
 }
@@ -46,6 +49,12 @@ fn json(volume: &VolumeEntry) -> serde_json::Value {
         "devices": volume.devices,
         "ordering": volume.ordering,
         "atomicity": volume.atomicity,
-        "state": volume.state.name(),
+        "state": volume.state_name(),
+        "moving": volume.moving.as_ref().map(|target| json!({
+            "layout": target.layout,
+            "unit": target.unit,
+            "devices": target.devices,
+            "copied_to": target.copied_to * braid_base::BLOCK_BYTES as u64,
+        })),
     })
 }

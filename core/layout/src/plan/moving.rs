@@ -1,0 +1,129 @@
+//! The plans of a volume that moves: what is written goes to where it lies and to where it moves to, and what lies there already is
+//! copied. Each is one transaction, so that both sides are always of one mind about every hostwrite.
+//!
+//! Either side is a plan of its own. The two meet on the devices that are on both rings: their components are different blocks of
+//! one object there, so that such a device has one share. What the target gets are whole blocks, as they are after the
+//! hostwrite on the side where the volume lies; its own old content only serves its redundancy, which matches whatever was
+//! copied so far.
+
+use super::old::Old;
+use super::read::ReadPlan;
+use super::write::{New, WritePlan};
+use super::{Methods, Share};
+use crate::{Absences, Unavailable, VolumeDescription};
+use braid_base::{BLOCK_BYTES, BlockRange};
+use braid_wire::Piece;
+
+/// A hostwrite to a volume that moves, or the copy of some of its blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovePlan {
+    source: Source,
+    target: WritePlan,
+    /// Of each position of the target's ring, which one that is among all holders.
+    positions: Vec<usize>,
+    shares: Vec<Share>,
+}
+
+/// Where the content comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    Write(WritePlan),
+    Copy(ReadPlan),
+}
+
+impl MovePlan {
+    /// A write of `length` bytes at `offset`, within the volume, which must be moving.
+    pub fn write(
+        volume: &VolumeDescription,
+        absences: &Absences,
+        offset: u64,
+        length: u64,
+    ) -> Result<MovePlan, Unavailable> {
+        let plan = WritePlan::new(&volume.layout, &absences.own, offset, length)?;
+        MovePlan::new(volume, absences, plan.blocks(), Source::Write(plan))
+    }
+
+    /// The copy of some blocks of the volume, which must be moving.
+    pub fn copy(volume: &VolumeDescription, absences: &Absences, blocks: BlockRange) -> Result<MovePlan, Unavailable> {
+        let bytes = BLOCK_BYTES as u64;
+        let plan = ReadPlan::new(&volume.layout, &absences.own, blocks.start * bytes, blocks.count * bytes)?;
+        MovePlan::new(volume, absences, blocks, Source::Copy(plan))
+    }
+
+    fn new(
+        volume: &VolumeDescription,
+        absences: &Absences,
+        blocks: BlockRange,
+        source: Source,
+    ) -> Result<MovePlan, Unavailable> {
+        let layout = &volume.moving.as_ref().expect("it moves").layout;
+        let positions = volume.target_positions();
+        let bytes = BLOCK_BYTES as u64;
+        let target = WritePlan::new(layout, &absences.target, blocks.start * bytes, blocks.count * bytes);
+        let target = target.map_err(|away| Unavailable {
+            positions: away.positions.into_iter().map(|position| positions[position]).collect(),
+        })?;
+        let mut shares = match &source {
+            Source::Write(plan) => plan.shares().to_vec(),
+            Source::Copy(plan) => plan.shares().to_vec(),
+        };
+        for share in target.shares() {
+            let position = positions[share.position];
+            match shares.binary_search_by_key(&position, |held| held.position) {
+                Err(index) => shares.insert(index, Share { position, ..share.clone() }),
+                Ok(index) => {
+                    let held = &mut shares[index];
+                    for (ranges, more) in [(&mut held.prewrites, &share.prewrites), (&mut held.reads, &share.reads)] {
+                        // The two components lie apart, one wholly behind the other.
+                        ranges.extend(more);
+                        ranges.sort_unstable();
+                    }
+                }
+            }
+        }
+        Ok(MovePlan { source, target, positions, shares })
+    }
+
+    /// What each holder does.
+    pub fn shares(&self) -> &[Share] {
+        &self.shares
+    }
+
+    /// The volume's blocks that it touches.
+    pub fn blocks(&self) -> BlockRange {
+        self.target.blocks()
+    }
+
+    /// How many bands take which method, on both sides.
+    pub fn methods(&self) -> Methods {
+        let (mut sum, more) = (
+            self.target.methods(),
+            match &self.source {
+                Source::Write(plan) => plan.methods(),
+                Source::Copy(_) => Methods::default(),
+            },
+        );
+        (sum.full, sum.large, sum.small) = (sum.full + more.full, sum.large + more.large, sum.small + more.small);
+        sum
+    }
+
+    /// What each holder that writes is to write, on both sides; of a copy, nothing is new.
+    pub fn compute(&self, new: &New, old: &Old) -> Vec<(usize, Vec<Piece>)> {
+        let (mut all, content) = match &self.source {
+            Source::Write(plan) => (plan.compute(new, old), plan.content(new, old)),
+            Source::Copy(plan) => (Vec::new(), plan.pieces(old)),
+        };
+        for (position, pieces) in self.target.compute(&New::Pieces(content), &old.seen_from(&self.positions)) {
+            let position = self.positions[position];
+            match all.binary_search_by_key(&position, |(held, _)| *held) {
+                Err(index) => all.insert(index, (position, pieces)),
+                Ok(index) => {
+                    let held = &mut all[index].1;
+                    held.extend(pieces);
+                    held.sort_by_key(|piece| piece.range.start);
+                }
+            }
+        }
+        all
+    }
+}

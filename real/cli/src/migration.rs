@@ -1,0 +1,213 @@
+//! Moving a volume to other devices or another layout, while hosts use it (`docs/healing.md`).
+//!
+//! ```text
+//!   Ready ─► on hold: devices make room ─► moving: hosts write on both sides, one copies the rest ─► on hold: devices give back ─► Ready
+//! ```
+//!
+//! What is on hold is seen to by [`crate::ordering`], whoever dies. A volume that moves is as good as any other; whoever asks for the same
+//! again goes on with it, from about where the one before was.
+
+use crate::creation;
+use crate::failure::Failure;
+use crate::ordering;
+use crate::session::Session;
+use crate::volumes;
+use braid_base::{BLOCK_BYTES, DeviceId};
+use braid_control::{ArrayDescription, Change, PlacementEntry, VolumeEntry};
+use braid_layout::{Atomicity, Scheme};
+use braid_machine::{HostRequest, HostSuccess, MigrationReport};
+use braid_wire::Ordering;
+use std::time::{Duration, Instant};
+
+/// How often it is looked how far it is, and how often that is written down.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const NOTE_EVERY: Duration = Duration::from_secs(3);
+/// How long to wait for devices that must be in at the end.
+const IN_WAIT: Duration = Duration::from_secs(60);
+
+/// Where to, as far as it is said.
+#[derive(Clone, Debug, Default)]
+pub struct Wish {
+    /// To which layout; as it is, unless said otherwise.
+    pub scheme: Option<Scheme>,
+    /// To units of so many bytes; as they are, unless said otherwise.
+    pub unit: Option<u64>,
+    /// To which devices; all of the array, unless said otherwise.
+    pub devices: Option<Vec<u16>>,
+}
+
+impl Wish {
+    /// True if nothing is said.
+    pub fn is_none(&self) -> bool {
+        self.scheme.is_none() && self.unit.is_none() && self.devices.is_none()
+    }
+}
+
+/// What there is to say while a volume moves.
+pub trait Watcher {
+    /// This is being done.
+    fn stage(&self, what: &str);
+    /// So many bytes of the volume were looked through, and so many copied.
+    fn progress(&self, looked: u64, copied: u64);
+}
+
+/// The place of a volume that is to lie as wished; refused where it can't move there.
+pub fn target(description: &ArrayDescription, entry: &VolumeEntry, wish: &Wish) -> Result<PlacementEntry, Failure> {
+    let volume = volumes::describe(entry)?;
+    let name = &entry.name;
+    if volume.atomicity != Atomicity::Implied {
+        let message = format!(
+            "volume '{name}' has the atomicity {}, and only those with {} can move",
+            volume.atomicity,
+            Atomicity::Implied
+        );
+        return Err(Failure::failed("cannot-move", message).hint("make another volume, and copy what is in it"));
+    }
+    if volume.ordering == Ordering::None {
+        let message = format!("volume '{name}' has the ordering none: nothing would keep the copy and its users apart");
+        let hint = format!("`braid volume set-ordering {name} timestamp`, and none again afterwards");
+        return Err(Failure::failed("cannot-move", message).hint(hint));
+    }
+    let scheme = wish.scheme.unwrap_or(volume.layout.scheme());
+    let unit = wish.unit.unwrap_or(entry.unit);
+    let chosen = |id: u16| wish.devices.as_ref().is_none_or(|devices| devices.contains(&id));
+    if let Some(stranger) =
+        wish.devices.iter().flatten().find(|id| description.devices.iter().all(|device| device.id != **id))
+    {
+        return Err(Failure::usage("no-such-device", format!("the array has no device {stranger}")));
+    }
+    let domains: Vec<(u16, String)> = description
+        .devices
+        .iter()
+        .filter(|device| chosen(device.id))
+        .map(|device| (device.id, device.domain.clone()))
+        .collect();
+    // Too few devices, or domains, is found out here.
+    let mut devices = volumes::ring(&domains, scheme)?;
+    let layout = creation::layout(scheme, devices.len(), unit)?;
+    if !volume.can_move_to(&layout) {
+        let message = format!(
+            "volume '{name}' can't move from {} to {scheme}: one can do without a device, and the other can't",
+            volume.layout.scheme()
+        );
+        return Err(Failure::failed("cannot-move", message).hint("make another volume, and copy what is in it"));
+    }
+    let mut same = entry.devices.clone();
+    (same.sort_unstable(), devices.sort_unstable());
+    if scheme == volume.layout.scheme() && unit == entry.unit && devices == same {
+        return Err(Failure::usage("same-place", format!("volume '{name}' lies so already"))
+            .hint("say where to with --layout, --unit or --devices"));
+    }
+    let devices = volumes::ring(&domains, scheme)?;
+    let first_block = volume.place_for(&layout);
+    Ok(PlacementEntry { layout: scheme.to_string(), unit, devices, first_block, copied_to: 0 })
+}
+
+/// Begins to move a volume; afterwards it is written on both sides.
+pub async fn begin(
+    session: &Session,
+    entry: &VolumeEntry,
+    to: PlacementEntry,
+    watcher: &impl Watcher,
+) -> Result<(), Failure> {
+    let to = Change::Move(to);
+    let (before, after) = (volumes::describe(entry)?, volumes::describe(&entry.changed(&to))?);
+    volumes::require_in(session.folder(), &after.holders(), &format!("volume '{}' can't begin to move", entry.name))?;
+    for device in after.holders() {
+        let blocks = |volume: &braid_layout::VolumeDescription| {
+            volume.object_on(device).map_or(0, |range| range.count.next_multiple_of(volumes::CHUNK_BLOCKS))
+        };
+        let (needed, room) = (blocks(&after) - blocks(&before), volumes::room_on(session, device).await?);
+        if needed > room {
+            return Err(no_room(device, needed, room));
+        }
+    }
+    ordering::apply(session, &entry.name, to, |what| watcher.stage(what)).await
+}
+
+/// Copies all that is not copied yet. What could not be read is in the report.
+pub async fn copy(
+    session: &Session,
+    name: &str,
+    bytes_per_second: u64,
+    watcher: &impl Watcher,
+) -> Result<MigrationReport, Failure> {
+    let volume = session.take_in(name).await?;
+    let folder = session.folder();
+    let from = volumes::find(&folder.describe()?, name)?.moving.as_ref().map_or(0, |target| target.copied_to);
+    let request = HostRequest::Migrate { volume: volume.id, from, bytes_per_second };
+    let asked = session.client().call(request);
+    tokio::pin!(asked);
+    let (mut noted, mut note) = (Instant::now(), from);
+    loop {
+        tokio::select! {
+            outcome = &mut asked => {
+                let HostSuccess::Migrated(report) = outcome? else {
+                    return Err(Failure::failed("internal", "a host answered something else than what was asked"));
+                };
+                if report.copied_to < volume.blocks() {
+                    let message = format!("the move of volume '{name}' was given up, or ended, by somebody else");
+                    return Err(Failure::failed("volume-moving", message).hint("`braid volume info` shows how it is"));
+                }
+                return Ok(report);
+            }
+            failure = session.lost() => return Err(failure),
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        let Some(progress) = session.view().migrating(volume.id) else { continue };
+        let bytes = BLOCK_BYTES as u64;
+        watcher.progress(progress.cursor * bytes, progress.copied * bytes);
+        if noted.elapsed() >= NOTE_EVERY && progress.cursor > note && !progress.lost {
+            (noted, note) = (Instant::now(), progress.cursor);
+            note_progress(session, name, &volume, progress.cursor)?;
+        }
+    }
+}
+
+/// Gives up the place that a volume has moved from.
+pub async fn end(session: &Session, name: &str, watcher: &impl Watcher) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        match ordering::apply(session, name, Change::EndMove, |what| watcher.stage(what)).await {
+            Err(failure) if failure.code == volumes::DEGRADED && begun.elapsed() < IN_WAIT => {
+                watcher.stage("all is copied: waiting until every device is in");
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            Err(failure) if failure.code == volumes::DEGRADED => {
+                let hint = format!(
+                    "all is copied, and users go on: `braid volume migrate {name}` ends it when every device is in"
+                );
+                return Err(failure.hint(hint));
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Gives up the place that a volume moves to.
+pub async fn give_up(session: &Session, name: &str, watcher: &impl Watcher) -> Result<(), Failure> {
+    ordering::apply(session, name, Change::GiveUpMove, |what| watcher.stage(what)).await
+}
+
+/// Writes down how far it is, for whoever has to go on.
+fn note_progress(
+    session: &Session,
+    name: &str,
+    volume: &braid_layout::VolumeDescription,
+    cursor: u64,
+) -> Result<(), Failure> {
+    session.folder().update(|description| {
+        let entry = description.volume_mut(name).filter(|entry| entry.id == volume.id.0);
+        if let Some(target) = entry.and_then(|entry| entry.moving.as_mut()) {
+            target.copied_to = target.copied_to.max(cursor);
+        }
+        Ok(())
+    })
+}
+
+fn no_room(device: DeviceId, needed: u64, room: u64) -> Failure {
+    let size = |blocks: u64| braid_base::units::format_size(blocks * BLOCK_BYTES as u64);
+    let message =
+        format!("device {device} has room for {}, and the move needs {} more there", size(room), size(needed));
+    Failure::failed("device-full", message).hint("delete a volume, or choose other devices with --devices")
+}

@@ -1,0 +1,151 @@
+//! A volume moves to another layout and other devices, and its users go on.
+
+use crate::story::*;
+use braid_base::DeviceId;
+use braid_cluster::{Cluster, HostSlot, Options};
+use braid_layout::Layout;
+use braid_machine::{HostError, HostOutcome, HostSuccess};
+use braid_wire::Ordering;
+use braid_world::Verdict;
+use std::time::Duration;
+
+/// A mirror of 40 blocks on devices 0 and 1, with five more devices in the array.
+fn mirror(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
+    let lock_servers = ordering.needs_lock_server().into();
+    array_of(Options { ordering, lock_servers, other_devices: 5, ..Options::calm("raid1:2", 2, 4, 10) })
+}
+
+fn layout(scheme: &str, devices: usize, unit: u64) -> Layout {
+    Layout::new(scheme.parse().unwrap(), devices, unit).unwrap()
+}
+
+fn ring(devices: &[u16]) -> Vec<DeviceId> {
+    devices.iter().copied().map(DeviceId).collect()
+}
+
+/// Copied altogether: so many blocks, none of them lost.
+fn copied(outcome: HostOutcome) -> u64 {
+    match outcome {
+        Ok(HostSuccess::Migrated(report)) if report.lost == 0 => report.copied,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn wait_idle(array: &mut Cluster) {
+    wait_until(array, "nothing is under way", Cluster::is_volume_idle);
+    // Those who committed have been told.
+    array.run_for(Duration::from_secs(1));
+}
+
+/// Both hosts write here and there, in part and as a whole, some of it zeros, all at the same time.
+fn write_about(array: &mut Cluster, hosts: [HostSlot; 2], round: u64) {
+    let mut writes = Vec::new();
+    for step in 0..6 {
+        let host = hosts[(step % 2) as usize];
+        let start = (round * 7 + step * 5) % 36;
+        let (offset, length) = match step % 3 {
+            0 => (start * BLOCK, 3 * BLOCK),
+            1 => (start * BLOCK + 512, BLOCK),
+            _ => (start * BLOCK, BLOCK),
+        };
+        writes.push(array.write(host, offset, length));
+    }
+    for write in writes {
+        assert_eq!(array.finish(write), DONE);
+    }
+}
+
+#[test]
+fn a_volume_moves_under_the_writes_of_two_hosts_whatever_orders_them() {
+    for ordering in KEPT_APART {
+        let (mut array, a, b) = mirror(ordering);
+        write_about(&mut array, [a, b], 0);
+        wait_idle(&mut array);
+        // There, to devices that are on both rings, and back to where it was.
+        for (to, devices) in [
+            (layout("raid5:3+1", 4, 2), ring(&[1, 2, 3, 4])),
+            (layout("raid5:4+1", 5, 4), ring(&[4, 3, 2, 1, 0])),
+            (layout("raid1:2", 2, 4), ring(&[0, 1])),
+        ] {
+            array.begin_move(b, to, devices).expect("devices have room");
+            write_about(&mut array, [a, b], 1);
+            let copy = array.copy_all(a, 0);
+            for round in 2..5 {
+                write_about(&mut array, [a, b], round);
+            }
+            assert!(copied(array.finish(copy)) > 0);
+            write_about(&mut array, [a, b], 5);
+            wait_idle(&mut array);
+            array.end_move(b).expect("devices give back what they had");
+            write_about(&mut array, [a, b], 6);
+            wait_idle(&mut array);
+        }
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_move_that_is_given_up_leaves_everything_where_it_was() {
+    let (mut array, a, b) = mirror(Ordering::Timestamp);
+    write_about(&mut array, [a, b], 0);
+    wait_idle(&mut array);
+    for _ in 0..2 {
+        array.begin_move(a, layout("raid5:2+1", 3, 1), ring(&[0, 1, 5])).expect("devices have room");
+        let copy = array.copy_all(a, 0);
+        write_about(&mut array, [a, b], 1);
+        copied(array.finish(copy));
+        wait_idle(&mut array);
+        array.give_up_move(a).expect("devices give back what they had");
+        let late = array.copy_all(a, 0);
+        assert_eq!(array.finish(late), Err(HostError::NotMoving));
+        write_about(&mut array, [a, b], 2);
+        wait_idle(&mut array);
+    }
+    all_is_well(array);
+}
+
+#[test]
+fn who_copies_dies_and_another_goes_on() {
+    let (mut array, a, b) = mirror(Ordering::Timestamp);
+    write_about(&mut array, [a, b], 0);
+    write_about(&mut array, [a, b], 1);
+    wait_idle(&mut array);
+    array.begin_move(a, layout("raid5:3+1", 4, 2), ring(&[3, 4, 5, 6])).expect("devices have room");
+    // It dies with copies half made.
+    array
+        .world
+        .network
+        .set_rule(|_, to, message| if is_write(message) && to == device(5) { Verdict::Drop } else { Verdict::Pass });
+    array.copy_all(a, 0);
+    array.run_for(Duration::from_millis(200));
+    array.crash(array.node(a));
+    array.world.network.heal();
+    array.run_for(A_WHILE);
+    let copy = array.copy_all(b, 0);
+    assert!(copied(array.finish(copy)) > 0);
+    wait_idle(&mut array);
+    array.end_move(b).expect("devices give back what they had");
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_of_either_ring_goes_and_comes_back_while_a_volume_moves() {
+    for gone in [0, 1, 3] {
+        let (mut array, a, b) = mirror(Ordering::Timestamp);
+        write_about(&mut array, [a, b], 0);
+        wait_idle(&mut array);
+        array.begin_move(a, layout("raid5:3+1", 4, 2), ring(&[1, 2, 3, 4])).expect("devices have room");
+        write_about(&mut array, [a, b], 1);
+        lose(&mut array, gone);
+        let copy = array.copy_all(a, 0);
+        write_about(&mut array, [a, b], 2);
+        assert!(copied(array.finish(copy)) > 0);
+        welcome(&mut array, gone);
+        write_about(&mut array, [a, b], 3);
+        wait_in(&mut array, gone);
+        wait_idle(&mut array);
+        array.end_move(b).expect("devices give back what they had");
+        write_about(&mut array, [a, b], 4);
+        all_is_well(array);
+    }
+}
