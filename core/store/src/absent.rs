@@ -51,7 +51,7 @@ impl Absent {
         let before = missed_len(extents.len());
         act(extents);
         self.bytes = self.bytes - before + missed_len(extents.len());
-        if extents.len() == 0 {
+        if extents.is_empty() {
             self.objects.remove(&object);
         }
         while self.bytes > self.budget {

@@ -520,3 +520,36 @@ fn a_rebuild_gives_way_to_users_and_goes_fast_without_them() {
     let (alone, beside) = (took(false), took(true));
     assert!(beside > alone * 2, "{alone:?} alone, {beside:?} beside users");
 }
+
+#[test]
+fn a_device_that_missed_ten_seconds_of_small_writes_is_current_soon_and_is_sent_little_more() {
+    // 10,000 blocks on each device.
+    let options = Options { device_bytes: 512 << 20, ..Options::calm("raid5:4+1", 5, 16, 625) };
+    let (mut array, a, b) = array_of(options);
+    let blocks = array.volume().bytes / BLOCK;
+    let restored = count_restored(&mut array, 2);
+    let mut next = 0;
+    let mut users = |array: &mut Cluster, milliseconds: u64| {
+        for _ in 0..milliseconds {
+            next = (next + 7_919) % blocks;
+            array.write(if next % 2 == 0 { a } else { b }, next * BLOCK, BLOCK);
+            array.run_for(Duration::from_millis(1));
+        }
+    };
+    array.crash(device(2));
+    users(&mut array, 10_000);
+    assert_eq!(standing(&array, 2), Some(Standing::Out));
+    array.restart_device(DeviceId(2));
+    let back = array.world.now();
+    while standing(&array, 2) != Some(Standing::In) {
+        users(&mut array, 10);
+        assert!(array.world.now().since(back) < Duration::from_secs(5), "{:?}", healing(&array, a));
+    }
+    // A small write is of one block of data and one of parity.
+    assert!((1..2 * 2 * 10_000 / 5).contains(&restored.get()), "{}", restored.get());
+    array.run_for(A_WHILE);
+    for stripe in (0..625).step_by(25) {
+        let asked = array.ask(b, HostRequest::Check { volume: array.volume().id, stripe });
+        assert_eq!(array.finish(asked), Ok(HostSuccess::Checked { matches: true }));
+    }
+}
