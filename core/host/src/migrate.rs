@@ -174,7 +174,9 @@ impl Host {
             None if migration.looking || migration.looked >= volume.blocks() => return false,
             None => {
                 migration.looking = true;
-                let end = volume.blocks().min(migration.looked + REGION_BLOCKS);
+                // A device's part of the answer has at most one extent in each stripe.
+                let most = REGION_BLOCKS.min((limits::EXTENTS_MAX as u64 - 1) * volume.layout.stripe_blocks());
+                let end = volume.blocks().min(migration.looked + most);
                 Errand::Look(BlockRange::between(migration.looked, end))
             }
         };

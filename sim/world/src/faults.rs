@@ -53,11 +53,13 @@ pub enum FaultKind {
     Misdirected,
     /// A device's disk is gone for good, and its operator puts an empty one in its place.
     Replace,
+    /// The volume moves. Not of a moment: it begins before a storm and ends behind it.
+    Migrate,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 17] = [
+    pub const ALL: [FaultKind; 18] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -75,6 +77,7 @@ impl FaultKind {
         FaultKind::Unreadable,
         FaultKind::Misdirected,
         FaultKind::Replace,
+        FaultKind::Migrate,
     ];
 
     /// As it is called on the command line.
@@ -97,6 +100,7 @@ impl FaultKind {
             FaultKind::Unreadable => "unreadable",
             FaultKind::Misdirected => "misdirected",
             FaultKind::Replace => "replace",
+            FaultKind::Migrate => "migrate",
         }
     }
 
@@ -363,7 +367,8 @@ impl FaultOptions {
     pub fn draw(rng: &mut Rng, budget: &Budget) -> FaultOptions {
         let mut weight = |most: u64| if rng.chance(1, 2) { 0 } else { rng.between(1, most) };
         // Every kind throws its dice, allowed or not: so the rest of a seed is the same under any budget.
-        let weights = FaultKind::ALL.map(|kind| (kind, weight(kind.weight_max())));
+        let storms = FaultKind::ALL.into_iter().filter(|kind| *kind != FaultKind::Migrate);
+        let weights: Vec<(FaultKind, u64)> = storms.map(|kind| (kind, weight(kind.weight_max()))).collect();
         let network = NetworkOptions {
             latency_min: Duration::from_micros(10),
             latency_max: Duration::ZERO,

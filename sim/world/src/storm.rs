@@ -124,6 +124,7 @@ impl Storm {
             }
             FaultKind::FullDisk => Fault::FullDisk { node: self.pick(&of(Part::Device))?, span: self.span() },
             FaultKind::Replace => Fault::Replace { node: self.pick(&terrain.replaceable())?, away: self.span() },
+            FaultKind::Migrate => unreachable!("volumes move from storm to storm"),
             FaultKind::Rot => Fault::Rot(self.pick(&terrain.damageable())?),
             FaultKind::Unreadable => Fault::Unreadable(self.pick(&terrain.damageable())?),
             FaultKind::Misdirected => {
