@@ -160,7 +160,7 @@ impl Stage {
 /// A device that can do all it is asked.
 fn answer(device: DeviceId, request: Request) -> Input {
     let reply = match request.command {
-        Command::Heartbeat => Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new() },
+        Command::Heartbeat => Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false },
         Command::Prewrite { transaction, reads: extents, .. } | Command::Read { transaction, extents, .. } => {
             Reply::Data { transaction, waited: false, pieces: extents.into_iter().map(old).collect() }
         }

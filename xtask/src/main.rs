@@ -1,6 +1,7 @@
 //! Chores around the repository, in the language of the repository.
 
 mod compare;
+mod healing;
 mod instructions;
 mod packages;
 
@@ -13,6 +14,7 @@ Chores around the repository.
 
   cargo xtask test      install the clients that the tests use (Debian packages), then run all tests
   cargo xtask compare   measure Braid beside the raw disk and qemu-nbd; --help says how
+  cargo xtask healing   measure how fast an array heals, and what users notice of that; --help says how
   cargo xtask planted [NAME…]
                         plant known bugs (bugs/NAME.patch; all, if none is named), one after the other, and see the simulator
                         catch each
@@ -36,6 +38,7 @@ fn chore() -> Result<()> {
     let task = arguments.first().map_or("", String::as_str);
     match task {
         "test" => test(),
+        "healing" => healing::run(std::env::args().skip(2)),
         "compare" => compare::run(std::env::args().skip(2)),
         "planted" => planted(&arguments[1..]),
         "instructions" => instructions::instructions(&arguments[1..]),

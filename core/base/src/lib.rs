@@ -5,6 +5,7 @@
 pub mod buffer;
 pub mod checksum;
 pub mod counters;
+pub mod extents;
 pub mod id;
 pub mod limits;
 pub mod membership;
@@ -17,6 +18,7 @@ pub mod timers;
 pub mod units;
 
 pub use buffer::AlignedBuffer;
+pub use extents::Extents;
 pub use id::{ArrayId, DeviceId, DiskId, Epoch, Generation, LockServerId, NodeId, ObjectId, TransactionId, VolumeId};
 pub use membership::{FenceTable, Member, Membership, Standing};
 pub use range::BlockRange;

@@ -68,6 +68,12 @@ impl Membership {
         Some(&self.members[index])
     }
 
+    /// One more device, which is out. None has its number.
+    pub fn add(&mut self, device: DeviceId) {
+        let at = self.members.binary_search_by_key(&device, |member| member.device).expect_err("it is not there yet");
+        self.members.insert(at, Member { device, standing: Standing::Out, since: self.epoch });
+    }
+
     /// The same, to be changed.
     pub fn member_mut(&mut self, device: DeviceId) -> Option<&mut Member> {
         let index = self.members.binary_search_by_key(&device, |member| member.device).ok()?;

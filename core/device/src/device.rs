@@ -246,8 +246,13 @@ impl Device {
             Gate::Shut => return,
             Gate::NotYet => return self.defer(host, command, out),
         }
+        if matches!(command, Command::Read { .. } | Command::Prewrite { .. } | Command::Write { .. })
+            && let Some(session) = self.hosts.get_mut(host)
+        {
+            session.last_served = Some(now.time);
+        }
         match command {
-            Command::Heartbeat => self.on_heartbeat(host, out),
+            Command::Heartbeat => self.on_heartbeat(now, host, out),
             Command::Read { transaction, stamp, object, ordering, extents, want } => {
                 let read = ReadRequest { object, ordering, extents, want, waited: false };
                 self.on_read(now, transaction, stamp, read, out);
@@ -388,7 +393,7 @@ impl Device {
     }
 
     /// Names some orphans, others each time: one that can't be resolved, since a participant is away, must not hide the rest.
-    fn on_heartbeat(&mut self, host: Generation, out: &mut Effects) {
+    fn on_heartbeat(&mut self, now: Now, host: Generation, out: &mut Effects) {
         let of = |id: &TransactionId| {
             let transaction = self.transactions.get(*id).expect("an orphan is a transaction");
             Orphan { transaction: *id, stamp: transaction.stamp, participants: self.voters(*id) }
@@ -400,7 +405,16 @@ impl Device {
             self.last_named = last.transaction;
         }
         let suspects = self.name_suspects();
-        self.answer(host, Reply::Heartbeat { orphans, suspects }, out);
+        let busy = self.serves_users_beside(now, host);
+        self.answer(host, Reply::Heartbeat { orphans, suspects, busy }, out);
+    }
+
+    /// True if another host than this one has lately asked for something, that helps nobody: so it did for users.
+    fn serves_users_beside(&self, now: Now, host: Generation) -> bool {
+        let lately = |at: Time| now.time.since(at) <= self.config.settings.heartbeat;
+        let others = self.hosts.iter().filter(|(other, _)| **other != host);
+        let mut active = others.filter(|(_, session)| session.last_served.is_some_and(lately));
+        active.any(|(other, _)| !self.place.is_helper(*other))
     }
 
     /// Ends the leases of hosts that have been silent for too long: what they only announced is dropped, what they left

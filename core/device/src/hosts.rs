@@ -9,6 +9,8 @@ use std::time::Duration;
 pub struct Session {
     /// When its last message came.
     pub last_heard: Time,
+    /// When it last asked to read or write.
+    pub last_served: Option<Time>,
     /// Its transactions below this sequence are over.
     pub settled: u64,
     /// The highest stamp with which it asked for device locks: under the floor once its lease has run out, since nothing else
@@ -32,6 +34,7 @@ impl Hosts {
         }
         let session = self.live.entry(host).or_insert(Session {
             last_heard: now,
+            last_served: None,
             settled: 0,
             locked: Stamp::ZERO,
             confirmed: Vec::new(),

@@ -71,6 +71,12 @@ impl Place {
     pub fn refuses(&self, host: Generation) -> bool {
         self.adopted.as_ref().is_some_and(|membership| membership.fence.refuses(host))
     }
+
+    /// True if the host helps a device that is returning.
+    pub fn is_helper(&self, host: Generation) -> bool {
+        let helps = |standing| matches!(standing, Standing::Returning { helper } if helper == Some(host));
+        self.adopted.as_ref().is_some_and(|membership| membership.members.iter().any(|member| helps(member.standing)))
+    }
 }
 
 impl Device {

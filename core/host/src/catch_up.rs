@@ -12,8 +12,9 @@
 //! It asks for nothing that a front end could not ask for; its requests are numbered apart from those of front ends.
 
 use crate::host::{Host, Timer};
-use crate::rebuild::{Bucket, Portion, Rebuilding, Region, Side, Step};
-use braid_base::{BlockRange, DeviceId, Epoch, Now, Standing, VolumeId, limits};
+use crate::pace::Throttle;
+use crate::rebuild::{Portion, Rebuilding, Region, Side, Step};
+use braid_base::{BlockRange, DeviceId, Epoch, Extents, Now, Standing, Time, VolumeId, limits};
 use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_wire::{Failure, HealingProgress, Managed, ObjectDescription, Task};
@@ -25,10 +26,16 @@ type Volumes = BTreeMap<VolumeId, Rc<VolumeDescription>>;
 
 /// Front ends number their requests below this.
 const OWN_OPERATIONS: u64 = 1 << 63;
-/// Restoring transactions at a time.
+/// Devices that one host helps at a time.
+const HELPED_MAX: usize = 8;
+/// Requests at a time, for one device.
 const PARALLEL: usize = 8;
 /// Blocks of the volume that one of them restores at most.
 const BLOCKS_AT_ONCE: u64 = 128;
+/// The most runs of missed blocks that are kept in mind of a volume; beyond, those that lie closest are taken for one.
+const MISSED_MAX: usize = 1 << 16;
+/// What a device missed is brought to it without giving way to users, up to so many of its blocks: redundancy is back the sooner.
+const HASTE_BLOCKS: u64 = 1 << 16;
 /// How long to wait after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long to wait for commits to be told, before it is looked whether all is there.
@@ -41,18 +48,18 @@ pub(crate) struct CatchUp {
     /// The epoch of its return.
     since: Epoch,
     stage: Stage,
-    /// What is under way.
-    asked: BTreeMap<OpId, Errand>,
+    /// What is under way, and since when.
+    asked: BTreeMap<OpId, (Errand, Time)>,
     /// What is to be done, or to be done again.
     errands: VecDeque<Errand>,
     /// The objects of each device.
     objects: BTreeMap<DeviceId, Vec<ObjectDescription>>,
-    /// What was missed, by volume, as far as it is known.
-    missed: BTreeMap<VolumeId, BTreeSet<(u64, u64)>>,
+    /// What was missed, as far as it is known and not yet an errand: blocks of the volume, on each of its sides.
+    missed: BTreeMap<Side, Extents>,
     /// The volume that is being rebuilt on it, and those of which nothing is absent.
     rebuilding: Option<Rebuilding>,
     whole: BTreeSet<Side>,
-    bucket: Bucket,
+    throttle: Throttle,
     progress: HealingProgress,
     /// Blocks that can't be restored.
     lost: BTreeSet<(VolumeId, u64)>,
@@ -85,99 +92,92 @@ enum Errand {
 }
 
 impl Host {
-    /// What this host helps a device with: the device, and how many blocks of volumes are still to be looked at, once that is known.
+    /// The first device that this host helps, and how many blocks of it are still to be looked at, once that is known.
     pub fn helps(&self) -> Option<(DeviceId, Option<u64>)> {
-        let helped = self.catch_up.as_ref()?;
+        let helped = self.catch_ups.values().next()?;
         let known = matches!(helped.stage, Stage::Restoring | Stage::Rebuilding | Stage::Done);
         Some((helped.device, known.then(|| helped.left())))
     }
 
-    /// The device that this host helps, and how far that is, in blocks of the device.
-    pub fn healing(&self) -> Option<(DeviceId, HealingProgress)> {
-        let helped = self.catch_up.as_ref()?;
-        let lost = helped.lost.len() as u64;
-        Some((helped.device, HealingProgress { left: helped.left(), lost, ..helped.progress }))
+    /// The devices that this host helps, and how far that is, in blocks of the device.
+    pub fn healing(&self) -> impl Iterator<Item = (DeviceId, HealingProgress)> + '_ {
+        self.catch_ups.values().map(|helped| {
+            let lost = helped.lost.len() as u64;
+            (helped.device, HealingProgress { left: helped.left(), lost, ..helped.progress })
+        })
     }
 
-    /// Blocks of volumes that could not be restored on the device that this host helps, since too much of their rows is lost.
+    /// Blocks of volumes that could not be restored on devices that this host helps, since too much of their rows is lost.
     pub fn not_restored(&self) -> impl Iterator<Item = (VolumeId, u64)> + '_ {
-        self.catch_up.iter().flat_map(|helped| helped.lost.iter().copied())
+        self.catch_ups.values().flat_map(|helped| helped.lost.iter().copied())
     }
 
-    /// The device that it has helped to all that it missed.
-    pub(crate) fn has_caught_up(&self) -> Option<(DeviceId, Epoch)> {
-        let helped = self.catch_up.as_ref()?;
-        (helped.stage == Stage::Done).then_some((helped.device, helped.since))
+    /// The devices that it has helped to all that they missed.
+    pub(crate) fn have_caught_up(&self) -> impl Iterator<Item = (DeviceId, Epoch)> + '_ {
+        let done = self.catch_ups.values().filter(|helped| helped.stage == Stage::Done);
+        done.map(|helped| (helped.device, helped.since))
     }
 
-    /// A membership has come: is there a device that this host is to help?
+    /// A membership has come: are there devices that this host is to help?
     pub(crate) fn look_for_help(&mut self, now: Now, out: &mut Effects) {
         let own = Some(self.config.generation);
         let mine = |standing| matches!(standing, Standing::Returning { helper } if helper == own);
         let membership = self.membership().expect("one has come");
         let members: Vec<_> = membership.members.iter().filter(|member| mine(member.standing)).copied().collect();
-        if let Some(helped) = &self.catch_up {
-            if members.iter().any(|member| (member.device, member.since) == (helped.device, helped.since)) {
-                return;
-            }
-            self.catch_up = None;
+        let goes_on = |helped: &CatchUp| {
+            members.iter().any(|member| (member.device, member.since) == (helped.device, helped.since))
+        };
+        self.catch_ups.retain(|_, helped| goes_on(helped));
+        let helped: BTreeSet<_> = self.catch_ups.keys().copied().collect();
+        // The turn of more comes with the epoch in which one of these is in.
+        let new = members.into_iter().filter(|member| !helped.contains(&member.device));
+        for member in new.take(HELPED_MAX.saturating_sub(helped.len())) {
+            self.catch_ups.insert(member.device, CatchUp::new(member.device, member.since));
+            self.survey(member.device);
+            self.help(now, member.device, out);
         }
-        // One at a time: another one's turn comes with the epoch in which this one is in.
-        let Some(member) = members.first() else { return };
-        self.catch_up = Some(CatchUp {
-            device: member.device,
-            since: member.since,
-            stage: Stage::Surveying,
-            asked: BTreeMap::new(),
-            errands: VecDeque::new(),
-            objects: BTreeMap::new(),
-            missed: BTreeMap::new(),
-            rebuilding: None,
-            whole: BTreeSet::new(),
-            bucket: Bucket::default(),
-            progress: HealingProgress::default(),
-            lost: BTreeSet::new(),
-        });
-        self.survey();
-        self.help(now, out);
+    }
+
+    fn helped(&mut self, device: DeviceId) -> &mut CatchUp {
+        self.catch_ups.get_mut(&device).expect("the device is being helped")
     }
 
     /// Has every device that is in, and the returning one, asked for its objects.
-    fn survey(&mut self) {
+    fn survey(&mut self, device: DeviceId) {
         let membership = self.membership().expect("one has come");
         let there: Vec<_> = membership.devices(|standing| standing == Standing::In).collect();
-        let helped = self.catch_up.as_mut().expect("a device is being helped");
+        let helped = self.helped(device);
         helped.objects.clear();
-        helped.errands = there.into_iter().chain([helped.device]).map(|of| Errand::Survey { of }).collect();
+        helped.errands = there.into_iter().chain([device]).map(|of| Errand::Survey { of }).collect();
     }
 
-    /// Goes on with what is to be done.
-    pub(crate) fn help(&mut self, now: Now, out: &mut Effects) {
+    /// Goes on with what is to be done for a device.
+    pub(crate) fn help(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
         loop {
-            let Some(helped) = &mut self.catch_up else { return };
+            let Some(helped) = self.catch_ups.get_mut(&device) else { return };
             if helped.asked.len() >= PARALLEL || helped.stage == Stage::Done {
                 return;
             }
-            let Some(errand) = helped.errands.pop_front() else {
+            let Some(errand) = helped.next_errand(&self.volumes) else {
                 if !helped.asked.is_empty() {
                     return;
                 }
-                if !self.enter_next_stage(now, out) {
+                if !self.enter_next_stage(now, device, out) {
                     return;
                 }
                 continue;
             };
-            if let Errand::Restore { portion, .. } = &errand
-                && let Err(later) = helped.bucket.take(now.time, self.place.pace, portion.bytes())
-            {
-                helped.errands.push_front(errand);
-                self.timers.set(Timer::Help, later);
-                return;
-            }
-            let (device, since) = (helped.device, helped.since);
+            let errand = match errand {
+                Errand::Restore { side, portion, salvage } => match self.begin_restore(now, device, side, portion) {
+                    Some(portion) => Errand::Restore { side, portion, salvage },
+                    None => return self.helped(device).errands.push_front(errand),
+                },
+                other => other,
+            };
             let op = self.own_operation();
-            let helped = self.catch_up.as_mut().expect("just seen");
-            helped.asked.insert(op, errand.clone());
+            let helped = self.helped(device);
+            helped.asked.insert(op, (errand.clone(), now.time));
+            let since = helped.since;
             let request = match errand {
                 Errand::Survey { of } => HostRequest::Manage { device: of, task: Task::ListObjects },
                 Errand::Object(task) => HostRequest::Manage { device, task },
@@ -197,43 +197,67 @@ impl Host {
                 }
             };
             self.on_request(now, op, request, out);
-            if self.catch_up.as_ref().is_none_or(|helped| helped.since != since) {
+            if self.catch_ups.get(&device).is_none_or(|helped| helped.since != since) {
                 return;
             }
         }
     }
 
+    /// Lets a restore begin, or as much of it as should now; what is left of it is the next errand. None if it has to wait.
+    fn begin_restore(&mut self, now: Now, device: DeviceId, side: Side, portion: Portion) -> Option<Portion> {
+        let helped = &self.catch_ups[&device];
+        let hastens = helped.stage == Stage::Restoring && helped.progress.done < HASTE_BLOCKS;
+        let effort = self.effort(now, side.volume, hastens);
+        let restoring = helped.asked.values().filter(|(errand, _)| matches!(errand, Errand::Restore { .. })).count();
+        if restoring >= effort.parallel.min(PARALLEL) {
+            return None;
+        }
+        let stripe = side_of(&self.volumes, side).map_or(1, |volume| volume.layout.stripe_blocks());
+        let (portion, rest) = portion.cut(effort.blocks, stripe);
+        if let Err(later) = self.helped(device).throttle.begin(now.time, &effort, portion.bytes()) {
+            self.timers.set(Timer::Help(device), later);
+            return None;
+        }
+        if let Some(portion) = rest {
+            self.helped(device).errands.push_front(Errand::Restore { side, portion, salvage: false });
+        }
+        Some(portion)
+    }
+
     /// All of a stage is done. False if there is nothing to do now.
-    fn enter_next_stage(&mut self, now: Now, out: &mut Effects) -> bool {
-        let helped = self.catch_up.as_ref().expect("a device is being helped");
-        match helped.stage {
-            Stage::Surveying => match self.after_survey() {
-                Some(errands) => self.go_to(Stage::Listing, errands),
+    fn enter_next_stage(&mut self, now: Now, device: DeviceId, out: &mut Effects) -> bool {
+        match self.catch_ups[&device].stage {
+            Stage::Surveying => match self.after_survey(device) {
+                Some(errands) => self.go_to(device, Stage::Listing, errands),
                 None => {
                     // Its front end will tell of the volumes that are not known yet.
-                    self.survey();
-                    self.timers.set(Timer::Help, now.time.after(PAUSE));
+                    self.survey(device);
+                    self.timers.set(Timer::Help(device), now.time.after(PAUSE));
                     return false;
                 }
             },
             Stage::Listing => {
-                let sides = self.sides_on(helped.device).into_iter();
-                let missed = sides.filter_map(|(side, volume)| Some((side, volume, helped.missed.get(&side.volume)?)));
-                let errands = missed.flat_map(|(side, volume, extents)| restores(side, &volume, extents)).collect();
-                self.go_to(Stage::Restoring, errands);
+                let weighed = |(side, extents): (&Side, &Extents)| {
+                    side_of(&self.volumes, *side).map_or(0, |volume| weight(&volume, extents.blocks()))
+                };
+                let left = self.catch_ups[&device].missed.iter().map(weighed).sum();
+                self.helped(device).progress.left = left;
+                self.go_to(device, Stage::Restoring, VecDeque::new());
             }
-            Stage::Restoring => self.go_to(Stage::Rebuilding, VecDeque::new()),
+            Stage::Restoring => {
+                self.helped(device).progress.left = 0;
+                self.go_to(device, Stage::Rebuilding, VecDeque::new());
+            }
             Stage::Rebuilding => {
-                let next = self.next_of_rebuild();
-                let helped = self.catch_up.as_mut().expect("a device is being helped");
+                let next = self.next_of_rebuild(device);
                 match next {
                     Some(errands) if errands.is_empty() => {
-                        self.timers.set(Timer::Help, now.time.after(LINGER));
+                        self.timers.set(Timer::Help(device), now.time.after(LINGER));
                         return false;
                     }
-                    Some(errands) => helped.errands = errands,
+                    Some(errands) => self.helped(device).errands = errands,
                     None => {
-                        self.go_to(Stage::Done, VecDeque::new());
+                        self.go_to(device, Stage::Done, VecDeque::new());
                         // The monitor hears of it at once, and again until it has taken note.
                         self.on_monitor_timer(now, out);
                         return false;
@@ -247,9 +271,9 @@ impl Host {
 
     /// What follows when all of a step of the rebuild is done; none if nothing is absent any more. Nothing at all if it is to be asked
     /// for again, later.
-    fn next_of_rebuild(&mut self) -> Option<VecDeque<Errand>> {
-        let helped = self.catch_up.as_mut().expect("a device is being helped");
-        let sides = sides_on(&self.volumes, helped.device);
+    fn next_of_rebuild(&mut self, device: DeviceId) -> Option<VecDeque<Errand>> {
+        let helped = self.catch_ups.get_mut(&device).expect("the device is being helped");
+        let sides = sides_on(&self.volumes, device);
         let known = |held: &Rebuilding| sides.iter().find(|(side, _)| *side == held.side);
         let Some((side, volume)) = helped.rebuilding.as_ref().and_then(known) else {
             let (side, volume) = sides.into_iter().find(|(side, _)| !helped.whole.contains(side))?;
@@ -284,10 +308,10 @@ impl Host {
     }
 
     /// The returning device has said what is absent of the volume that is being rebuilt.
-    fn on_absent(&mut self, side: Side, from: u64, extents: &[BlockRange]) {
+    fn on_absent(&mut self, device: DeviceId, side: Side, from: u64, extents: &[BlockRange]) {
         let membership = self.membership().expect("one has come");
         let there: Vec<_> = membership.devices(|standing| standing == Standing::In).collect();
-        let helped = self.catch_up.as_mut().expect("a device is being helped");
+        let helped = self.catch_ups.get_mut(&device).expect("the device is being helped");
         let Some(held) = helped.rebuilding.as_mut().filter(|held| held.side == side) else { return };
         let Some(volume) = side_of(&self.volumes, side) else { return };
         // What is absent of the other side has its own turn.
@@ -309,8 +333,8 @@ impl Host {
     }
 
     /// Some blocks can't be restored, since others of their rows are lost, too: they are cut down to the single ones that can't.
-    fn on_not_restorable(&mut self, side: Side, portion: Portion) {
-        let helped = self.catch_up.as_mut().expect("a device is being helped");
+    fn on_not_restorable(&mut self, device: DeviceId, side: Side, portion: Portion) {
+        let helped = self.helped(device);
         let Portion { blocks, weight, moves } = portion;
         if blocks.count <= 1 {
             if helped.lost.len() < limits::LOST_RUNS_MAX {
@@ -327,14 +351,14 @@ impl Host {
         }
     }
 
-    fn go_to(&mut self, stage: Stage, errands: VecDeque<Errand>) {
-        let helped = self.catch_up.as_mut().expect("a device is being helped");
+    fn go_to(&mut self, device: DeviceId, stage: Stage, errands: VecDeque<Errand>) {
+        let helped = self.helped(device);
         (helped.stage, helped.errands) = (stage, errands);
     }
 
     /// What follows from the objects that devices have; none if there is a volume that this host does not know.
-    fn after_survey(&self) -> Option<VecDeque<Errand>> {
-        let helped = self.catch_up.as_ref().expect("a device is being helped");
+    fn after_survey(&self, device: DeviceId) -> Option<VecDeque<Errand>> {
+        let helped = &self.catch_ups[&device];
         let membership = self.membership().expect("one has come");
         let own = helped.objects.get(&helped.device)?;
         let others =
@@ -398,28 +422,35 @@ impl Host {
         Some(errands)
     }
 
-    /// What lies on a device, or is to: the sides of redundant volumes, each as a volume of its own.
-    fn sides_on(&self, device: DeviceId) -> Vec<(Side, Rc<VolumeDescription>)> {
-        sides_on(&self.volumes, device)
-    }
-
     /// One of this host's own requests has ended.
     pub(crate) fn on_errand(&mut self, now: Now, op: OpId, outcome: HostOutcome) {
-        let Some(helped) = &mut self.catch_up else { return };
-        let Some(errand) = helped.asked.remove(&op) else { return };
+        let Some(helped) = self.catch_ups.values_mut().find(|helped| helped.asked.contains_key(&op)) else { return };
+        let (errand, since) = helped.asked.remove(&op).expect("just seen");
+        let device = helped.device;
+        if let Errand::Restore { side, .. } = errand {
+            let took = now.time.since(since);
+            let effort = self.effort(now, side.volume, false);
+            self.helped(device).throttle.ended(now.time, &effort, took);
+        }
+        let helped = self.catch_ups.get_mut(&device).expect("just seen");
         match (errand, outcome) {
             (Errand::Survey { of }, Ok(HostSuccess::Managed(Managed::Objects(objects)))) => {
                 helped.objects.insert(of, objects);
             }
             (Errand::List { volume, of, .. }, Ok(HostSuccess::Managed(Managed::Missed { extents, next }))) => {
-                let missed = helped.missed.entry(volume).or_default();
-                missed.extend(extents.into_iter().map(|extent| (extent.start, extent.count)));
+                for (side, _) in sides_on(&self.volumes, device).into_iter().filter(|(side, _)| side.volume == volume) {
+                    let missed = helped.missed.entry(side).or_default();
+                    extents.iter().for_each(|extent| missed.insert(*extent));
+                    if missed.len() > MISSED_MAX {
+                        missed.coarsen(MISSED_MAX / 4 * 3);
+                    }
+                }
                 if let Some(from) = next {
                     helped.errands.push_back(Errand::List { volume, of, from });
                 }
             }
             (Errand::Absent { side, from }, Ok(HostSuccess::Managed(Managed::Extents { extents, .. }))) => {
-                self.on_absent(side, from, &extents);
+                self.on_absent(device, side, from, &extents);
             }
             (Errand::Allocated { side, of, range }, Ok(HostSuccess::Managed(Managed::Extents { extents, next }))) => {
                 let held = helped.rebuilding.as_mut().filter(|held| held.side == side);
@@ -441,22 +472,22 @@ impl Host {
                 if side_of(&self.volumes, side).is_none() => {}
             (
                 Errand::Restore { side, portion, salvage: false },
-                Err(HostError::Device { failure: Failure::Lost { .. }, device }),
-            ) if device != helped.device => self.on_not_restorable(side, portion),
+                Err(HostError::Device { failure: Failure::Lost { .. }, device: other }),
+            ) if other != device => self.on_not_restorable(device, side, portion),
             // Too many extents for one request.
             (Errand::Restore { side, portion, salvage: false }, Err(HostError::OutOfRange))
                 if portion.blocks.count > 1 =>
             {
-                self.on_not_restorable(side, portion);
+                self.on_not_restorable(device, side, portion);
             }
             (errand, _) => {
                 helped.errands.push_back(errand);
-                self.timers.set(Timer::Help, now.time.after(PAUSE));
+                self.timers.set(Timer::Help(device), now.time.after(PAUSE));
                 return;
             }
         }
-        if self.timers.deadline_of(Timer::Help).is_none() {
-            self.timers.set(Timer::Help, now.time);
+        if self.timers.deadline_of(Timer::Help(device)).is_none() {
+            self.timers.set(Timer::Help(device), now.time);
         }
     }
 
@@ -473,11 +504,60 @@ impl Host {
 }
 
 impl CatchUp {
+    fn new(device: DeviceId, since: Epoch) -> CatchUp {
+        CatchUp {
+            device,
+            since,
+            stage: Stage::Surveying,
+            asked: BTreeMap::new(),
+            errands: VecDeque::new(),
+            objects: BTreeMap::new(),
+            missed: BTreeMap::new(),
+            rebuilding: None,
+            whole: BTreeSet::new(),
+            throttle: Throttle::default(),
+            progress: HealingProgress::default(),
+            lost: BTreeSet::new(),
+        }
+    }
+
+    /// What is to be done next in this stage. What was missed becomes errands only now: there may be much of it.
+    fn next_errand(&mut self, volumes: &Volumes) -> Option<Errand> {
+        let waiting = self.errands.pop_front();
+        if waiting.is_some() || self.stage != Stage::Restoring {
+            return waiting;
+        }
+        while let Some(mut entry) = self.missed.first_entry() {
+            let side = *entry.key();
+            let Some((volume, run)) = side_of(volumes, side).zip(entry.get().from(0).next()) else {
+                entry.remove();
+                continue;
+            };
+            let end = volume.stripes() * volume.layout.stripe_blocks();
+            let blocks = BlockRange::new(run.start, run.count.min(BLOCKS_AT_ONCE));
+            entry.get_mut().remove(blocks);
+            let weight = weight(&volume, blocks.count);
+            self.progress.left = self.progress.left.saturating_sub(weight);
+            let blocks = blocks.intersection(BlockRange::new(0, end));
+            if !blocks.is_empty() {
+                let portion = Portion { blocks, weight, moves: true };
+                return Some(Errand::Restore { side, portion, salvage: false });
+            }
+        }
+        None
+    }
+
     /// Blocks of the device that it still lacks, as far as that is known.
     fn left(&self) -> u64 {
         let weight = |errand: &Errand| if let Errand::Restore { portion, .. } = errand { portion.weight } else { 0 };
-        self.errands.iter().chain(self.asked.values()).map(weight).sum::<u64>() + self.progress.left
+        let asked = self.asked.values().map(|(errand, _)| errand);
+        self.errands.iter().chain(asked).map(weight).sum::<u64>() + self.progress.left
     }
+}
+
+/// How many blocks of a device so many of a volume bring, about.
+fn weight(volume: &VolumeDescription, blocks: u64) -> u64 {
+    blocks.div_ceil(volume.layout.data_units() as u64)
 }
 
 /// A side of a volume, as a volume of its own.
@@ -486,29 +566,10 @@ fn side_of(volumes: &Volumes, side: Side) -> Option<Rc<VolumeDescription>> {
     if side.target { volume.target().map(Rc::new) } else { Some(volume.clone()) }
 }
 
-/// See [`Host::sides_on`].
+/// What lies on a device, or is to: the sides of redundant volumes, each as a volume of its own.
 fn sides_on(volumes: &Volumes, device: DeviceId) -> Vec<(Side, Rc<VolumeDescription>)> {
     let redundant = volumes.values().filter(|volume| volume.layout.redundancy_units() > 0);
     let sides = redundant.flat_map(|volume| [false, true].map(|target| Side { volume: volume.id, target }));
     let known = sides.filter_map(|side| Some((side, side_of(volumes, side)?)));
     known.filter(|(_, volume)| volume.devices.contains(&device)).collect()
-}
-
-/// Missed extents of a volume, each block once, cut into what one transaction restores.
-fn restores(side: Side, volume: &VolumeDescription, extents: &BTreeSet<(u64, u64)>) -> Vec<Errand> {
-    let end = volume.stripes() * volume.layout.stripe_blocks();
-    let mut errands = Vec::new();
-    let mut reached = 0;
-    for (start, count) in extents {
-        let last = (start + count).min(end);
-        reached = reached.max(*start);
-        while reached < last {
-            let count = BLOCKS_AT_ONCE.min(last - reached);
-            let weight = count.div_ceil(volume.layout.data_units() as u64);
-            let portion = Portion { blocks: BlockRange::new(reached, count), weight, moves: true };
-            errands.push(Errand::Restore { side, portion, salvage: false });
-            reached += count;
-        }
-    }
-    errands
 }

@@ -43,6 +43,10 @@ braid_base::counters! {
     epochs,
     /// Attempts that met a block which its device has lost, and did without it.
     damaged,
+    /// Blocks that devices had lost, as scrubs found, and mending what users met.
+    rot_found,
+    /// Those of them that were worked out from the rest of their rows and written again.
+    rot_repaired,
     /// Bands written whole, without reading (see `braid_layout::Method`).
     full_bands,
     /// Bands written by reading the units not updated.

@@ -223,6 +223,10 @@ impl Host {
             && self.can_do_without(op, device)
         {
             self.counters.damaged += 1;
+            if let Failure::Lost { block } = failure {
+                let volume = self.transactions[&id.sequence].volume.clone();
+                self.mend_rot(now, &volume, device, block);
+            }
             return self.lose(now, id.sequence, None, out);
         }
         self.abort(now, id.sequence, None, out);

@@ -68,8 +68,10 @@ pub struct Host {
     pub(crate) resolutions: BTreeMap<TransactionId, Resolution>,
     pub(crate) tasks: BTreeMap<u64, PendingTask>,
     pub(crate) claims: Claims,
-    /// A returning device that this host helps.
-    pub(crate) catch_up: Option<CatchUp>,
+    /// Returning devices that this host helps.
+    pub(crate) catch_ups: BTreeMap<DeviceId, CatchUp>,
+    /// When users last had a request under way here.
+    pub(crate) users_at: Option<Time>,
     /// What this host mends.
     pub(crate) mends: Mends,
     /// What it goes through.
@@ -116,7 +118,7 @@ pub(crate) enum Timer {
     /// The monitor has not changed something in time.
     Administer(u64),
     /// A returning device is to be helped on.
-    Help,
+    Help(DeviceId),
     /// Scrubs go on.
     Scrub,
     /// Copying goes on.
@@ -137,7 +139,8 @@ impl Host {
             resolutions: BTreeMap::new(),
             tasks: BTreeMap::new(),
             claims: Claims::default(),
-            catch_up: None,
+            catch_ups: BTreeMap::new(),
+            users_at: None,
             mends: Mends::default(),
             scrubs: Scrubs::default(),
             migrations: Migrations::default(),
@@ -188,6 +191,9 @@ impl Host {
     }
 
     pub(crate) fn on_request(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut Effects) {
+        if !matches!(request, HostRequest::Scrub { .. } | HostRequest::Manage { .. } | HostRequest::Administer { .. }) {
+            self.note_user(now, op);
+        }
         let volume = match &request {
             HostRequest::AdoptVolume { volume } => {
                 return out.reply(op, self.adopt(volume.clone()));
@@ -199,8 +205,8 @@ impl Host {
             HostRequest::Fence { below, except } => {
                 return self.start_fence(now, op, *below, except.clone(), out);
             }
-            HostRequest::Scrub { volume, repair, recompute } => {
-                return self.start_scrub(now, op, *volume, *repair, *recompute, out);
+            HostRequest::Scrub { volume, stripes, repair, recompute } => {
+                return self.start_scrub(now, op, *volume, stripes.clone(), (*repair, *recompute), out);
             }
             HostRequest::Migrate { volume, from, bytes_per_second } => {
                 return self.start_migration(now, op, *volume, *from, *bytes_per_second, out);
@@ -304,7 +310,8 @@ impl Host {
             self.on_confirmed(now, device, sequence, out);
         }
         match reply {
-            Reply::Heartbeat { orphans, suspects } => {
+            Reply::Heartbeat { orphans, suspects, busy } => {
+                self.on_busy(now, device, busy);
                 if self.links[&device].behind {
                     self.on_adoption(now, device);
                 }
@@ -401,7 +408,7 @@ impl Host {
                 Timer::Monitor => self.on_monitor_timer(now, out),
                 Timer::Fence(ticket) => self.on_fence_expired(now, ticket, out),
                 Timer::Administer(ticket) => self.on_administration_expired(now, ticket, out),
-                Timer::Help => self.help(now, out),
+                Timer::Help(device) => self.help(now, device, out),
                 Timer::Scrub => self.scrub_on(now, out),
                 Timer::Migrate => self.migrate_on(now, out),
             }
@@ -418,7 +425,8 @@ impl Host {
 
     /// Sends a command, and whatever is to ride on it.
     pub(crate) fn send(&mut self, now: Now, device: DeviceId, command: Command, out: &mut Effects) {
-        let link = self.links.get_mut(&device).expect("commands go to known devices");
+        // What is left to say to one that is gone from the array need not be said.
+        let Some(link) = self.links.get_mut(&device) else { return };
         let (host, epoch) = (self.config.generation, self.place.epoch());
         let message = link.request(now.time, host, epoch, self.next_sequence, command);
         if link.lingers && !link.has_any_queued() {
@@ -463,7 +471,7 @@ impl Machine for Host {
             Input::Wake => {}
         }
         // One may bring about the next.
-        while !self.errands_done.is_empty() {
+        loop {
             for (op, outcome) in std::mem::take(&mut self.errands_done) {
                 let taken = self.on_mend_answer(now, op, &outcome, out)
                     || self.on_scrub_answer(now, op, &outcome)
@@ -472,8 +480,11 @@ impl Machine for Host {
                     self.on_errand(now, op, outcome);
                 }
             }
+            self.on_wake(now, out);
+            if self.errands_done.is_empty() {
+                break;
+            }
         }
-        self.on_wake(now, out);
         self.take_turns(now, out);
     }
 

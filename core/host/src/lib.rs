@@ -10,7 +10,8 @@
 //! | `claims` | locks of lock servers, which some orderings need first |
 //! | `membership` | who is in, and what becomes of transactions when that changes |
 //! | `catch_up` | bringing a returning device what it missed |
-//! | `rebuild` | and what it lacks altogether, at its pace |
+//! | `rebuild` | and what it lacks altogether |
+//! | `pace` | how hard it works at that, so that users hardly notice |
 //! | `mend` | what was cut short where writes take effect on arrival |
 //! | `migrate` | copying a volume to where it moves to |
 //! | `scrub` | going through a volume, to find what has rotted |
@@ -41,6 +42,7 @@ mod membership;
 mod mend;
 mod migrate;
 pub mod operation;
+mod pace;
 mod rebuild;
 mod resolve;
 mod scrub;

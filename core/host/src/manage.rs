@@ -16,6 +16,13 @@ pub(crate) struct PendingTask {
     resend_after: Duration,
 }
 
+impl PendingTask {
+    /// Whose it is.
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+}
+
 impl Host {
     pub(crate) fn start_task(&mut self, now: Now, op: OpId, device: DeviceId, task: Task, out: &mut Effects) {
         if !self.links.contains_key(&device) {

@@ -208,14 +208,14 @@ impl Host {
             let command = MonitorCommand::Administer { ticket: *ticket, request: pending.request };
             self.tell_monitor(command, out);
         }
-        if let Some((device, progress)) = self.healing() {
+        for (device, progress) in self.healing() {
             self.tell_monitor(MonitorCommand::Healing { device, progress }, out);
         }
         for (ticket, fence) in &self.place.fences {
             let (ticket, below, except) = (*ticket, fence.below, fence.except.clone());
             self.tell_monitor(MonitorCommand::Fence { ticket, below, except, also: Vec::new() }, out);
         }
-        if let Some((device, since)) = self.has_caught_up() {
+        for (device, since) in self.have_caught_up() {
             self.tell_monitor(MonitorCommand::CaughtUp { device, since }, out);
         }
     }
@@ -352,10 +352,38 @@ impl Host {
             // Devices name again, in the new epoch, what is left to resolve.
             self.drop_resolutions_of_others();
         }
+        self.follow_members();
         self.look_for_help(now, out);
         self.retry_all(now, out);
-        for device in self.config.devices.clone() {
-            self.on_heartbeat_timer(now, device, out);
+        let members: Vec<_> = self.links.keys().copied().filter(|device| self.is_member(*device)).collect();
+        members.into_iter().for_each(|device| self.on_heartbeat_timer(now, device, out));
+    }
+
+    fn is_member(&self, device: DeviceId) -> bool {
+        self.place.standing(device).is_some()
+    }
+
+    /// Makes links to devices that are new in the array. Those that are gone from it are forgotten, as soon as nothing here has to do with
+    /// them any more.
+    fn follow_members(&mut self) {
+        let members: BTreeSet<_> =
+            self.membership().expect("just taken over").members.iter().map(|member| member.device).collect();
+        for device in &members {
+            self.links.entry(*device).or_default();
+        }
+        let mut needed = members.clone();
+        let volumes = self.volumes.values().chain(self.operations.values().map(|operation| &operation.volume));
+        needed.extend(volumes.flat_map(|volume| volume.holders()));
+        needed.extend(self.transactions.values().flat_map(|transaction| transaction.volume.holders()));
+        needed.extend(self.resolutions.values().flat_map(|resolution| resolution.participants()));
+        needed.extend(self.tasks.values().map(|task| task.device()));
+        let gone: Vec<_> = self.links.keys().copied().filter(|device| !members.contains(device)).collect();
+        for device in gone {
+            self.timers.cancel(Timer::Heartbeat(device));
+            if !needed.contains(&device) {
+                self.timers.cancel(Timer::Linger(device));
+                self.links.remove(&device);
+            }
         }
     }
 

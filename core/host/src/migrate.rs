@@ -13,8 +13,8 @@
 //! same at once, or one again what another has left off.
 
 use crate::host::{Host, Timer};
-use crate::rebuild::Bucket;
-use braid_base::{BLOCK_BYTES, BlockRange, Now, VolumeId, limits};
+use crate::pace::Throttle;
+use braid_base::{BLOCK_BYTES, BlockRange, Now, Time, VolumeId, limits};
 use braid_layout::{Layout, VolumeDescription};
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId};
 use braid_wire::Failure;
@@ -38,8 +38,8 @@ const MIGRATIONS_MAX: usize = 16;
 pub(crate) struct Migrations {
     /// By the request of the front end.
     under_way: BTreeMap<OpId, Migration>,
-    /// This host's own requests, and for whom.
-    asked: BTreeMap<OpId, (OpId, Errand)>,
+    /// This host's own requests, for whom, and since when.
+    asked: BTreeMap<OpId, (OpId, Errand, Time)>,
 }
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ struct Migration {
     portions: VecDeque<BlockRange>,
     /// What is being copied.
     copying: Vec<BlockRange>,
-    bucket: Bucket,
+    throttle: Throttle,
     /// Bytes a second at most; 0: as everything that heals.
     bytes_per_second: u64,
     /// No more is begun.
@@ -115,7 +115,7 @@ impl Host {
             looking: false,
             portions: VecDeque::new(),
             copying: Vec::new(),
-            bucket: Bucket::default(),
+            throttle: Throttle::default(),
             bytes_per_second,
             stopped: false,
             report: MigrationReport::default(),
@@ -140,11 +140,9 @@ impl Host {
 
     /// Begins with what is next; false if there is nothing to begin now.
     fn migrate_more(&mut self, now: Now, op: OpId, out: &mut Effects) -> bool {
-        let mut pace = self.place.pace;
-        let Some(migration) = self.migrations.under_way.get_mut(&op) else { return false };
-        if migration.bytes_per_second > 0 {
-            pace.bytes_per_second = migration.bytes_per_second;
-        }
+        let Some(migration) = self.migrations.under_way.get(&op) else { return false };
+        let effort = self.effort(now, migration.volume, false).with_rate(migration.bytes_per_second);
+        let migration = self.migrations.under_way.get_mut(&op).expect("just seen");
         let known = self.volumes.get(&migration.volume).filter(|volume| volume.moving.is_some());
         let done = migration.stopped || known.is_some_and(|volume| migration.is_done(volume));
         if migration.out() == 0 && (done || known.is_none() || self.fenced) {
@@ -160,10 +158,19 @@ impl Host {
             out.reply(op, outcome);
             return false;
         }
-        let Some(volume) = known.filter(|_| !done && migration.out() < PARALLEL) else { return false };
+        let Some(volume) = known.filter(|_| !done && migration.out() < PARALLEL.min(effort.parallel)) else {
+            return false;
+        };
         let errand = match migration.portions.pop_front() {
-            Some(blocks) => {
-                if let Err(later) = migration.bucket.take(now.time, pace, blocks.count * BLOCK_BYTES as u64) {
+            Some(mut blocks) => {
+                // Beside users, less at a time; but no part of a stripe of the target, as far as that can be.
+                let stripe = volume.moving.as_ref().map_or(1, |target| target.layout.stripe_blocks());
+                let most = effort.blocks.checked_next_multiple_of(stripe).unwrap_or(u64::MAX);
+                if blocks.count > most {
+                    migration.portions.push_front(BlockRange::new(blocks.start + most, blocks.count - most));
+                    blocks.count = most;
+                }
+                if let Err(later) = migration.throttle.begin(now.time, &effort, blocks.count * BLOCK_BYTES as u64) {
                     migration.portions.push_front(blocks);
                     self.timers.set(Timer::Migrate, later);
                     return false;
@@ -186,15 +193,20 @@ impl Host {
             Errand::Copy(blocks) => HostRequest::Copy { volume, blocks },
         };
         let own = self.own_operation();
-        self.migrations.asked.insert(own, (op, errand));
+        self.migrations.asked.insert(own, (op, errand, now.time));
         self.on_request(now, own, request, out);
         true
     }
 
     /// One of its requests has ended; false if the operation was none.
     pub(crate) fn on_copy_answer(&mut self, now: Now, own: OpId, outcome: &HostOutcome) -> bool {
-        let Some((op, errand)) = self.migrations.asked.remove(&own) else { return false };
+        let Some((op, errand, since)) = self.migrations.asked.remove(&own) else { return false };
+        let volume = self.migrations.under_way[&op].volume;
+        let effort = self.effort(now, volume, false);
         let migration = self.migrations.under_way.get_mut(&op).expect("it waits for all its requests");
+        if let Errand::Copy(_) = errand {
+            migration.throttle.ended(now.time, &effort, now.time.since(since));
+        }
         let target = self.volumes.get(&migration.volume).and_then(|volume| volume.moving.as_deref());
         let wait = migration.take(target.map(|target| &target.layout), errand, outcome);
         let again = now.time.after(if wait { PAUSE } else { Duration::ZERO });
@@ -305,7 +317,7 @@ mod tests {
             let region = BlockRange::new(start, all);
             let mut migration = Migration {
                 volume: VolumeId(1), looked: start, looking: true, portions: VecDeque::new(), copying: Vec::new(),
-                bucket: Bucket::default(), bytes_per_second: 0, stopped: false, report: MigrationReport::default(),
+                throttle: Throttle::default(), bytes_per_second: 0, stopped: false, report: MigrationReport::default(),
             };
             let outcome = Ok(HostSuccess::Allocation(runs.clone()));
             prop_assert!(!migration.take(Some(&target), Errand::Look(region), &outcome));

@@ -11,18 +11,14 @@
 //! The device says what is absent; so whoever helps goes on where another left off, and nothing is taken for brought that is not durable
 //! there. What the others say of their chunks only decides how large transactions are.
 
-use braid_base::{BLOCK_BYTES, BlockRange, Time, VolumeId};
+use braid_base::{BLOCK_BYTES, BlockRange, VolumeId};
 use braid_layout::{StripeRows, VolumeDescription};
-use braid_wire::Pace;
-use std::time::Duration;
 
 /// Blocks of the device that are looked at together.
 const REGION_BLOCKS: u64 = 1 << 16;
 /// Blocks of the device in one transaction, where there is something; and where there is nothing.
 const BLOCKS_AT_ONCE: u64 = 256;
 const HOLES_AT_ONCE: u64 = 1024;
-/// What may be brought at once after a rest, at any pace: a quarter of a second's worth.
-const BURST: Duration = Duration::from_millis(250);
 
 /// One side of a volume: where it lies, or, while it moves, where it moves to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +68,22 @@ impl Portion {
     /// What counts against the pace.
     pub fn bytes(&self) -> u64 {
         if self.moves { self.weight * BLOCK_BYTES as u64 } else { 0 }
+    }
+
+    /// About so many blocks of the device, and what is left. It is cut where stripes end.
+    pub fn cut(self, blocks: u64, stripe: u64) -> (Portion, Option<Portion>) {
+        let all = self.blocks;
+        if !self.moves || self.weight <= blocks {
+            return (self, None);
+        }
+        let count = (all.count * blocks / self.weight / stripe).max(1) * stripe;
+        if count >= all.count {
+            return (self, None);
+        }
+        let weight = (self.weight * count).div_ceil(all.count).min(self.weight);
+        let first = Portion { blocks: BlockRange::new(all.start, count), weight, moves: true };
+        let blocks = BlockRange::between(all.start + count, all.end());
+        (first, Some(Portion { blocks, weight: self.weight - weight, moves: true }))
     }
 }
 
@@ -151,33 +163,6 @@ fn stripes_of(volume: &VolumeDescription, position: usize, blocks: BlockRange) -
     BlockRange::between(first * stripe, (last + 1) * stripe)
 }
 
-/// Keeps to a pace.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Bucket {
-    /// When all that was let through will have been within the pace.
-    free_at: Time,
-}
-
-impl Bucket {
-    /// Lets some bytes through, or says when to ask again.
-    pub fn take(&mut self, now: Time, pace: Pace, bytes: u64) -> Result<(), Time> {
-        if pace.paused {
-            return Err(now.after(BURST));
-        }
-        if pace.bytes_per_second == 0 {
-            return Ok(());
-        }
-        if self.free_at > now.after(BURST) {
-            let wait = self.free_at.since(now) - BURST;
-            return Err(now.after(wait.min(BURST)));
-        }
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(pace.bytes_per_second);
-        let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 4).min(u64::MAX / 4));
-        self.free_at = self.free_at.max(now).after(takes);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,24 +220,5 @@ mod tests {
             }
             prop_assert!(wanted.is_subset(&restored));
         }
-    }
-
-    #[test]
-    fn a_bucket_lets_through_what_its_pace_says() {
-        let pace = Pace { bytes_per_second: 1_000_000, paused: false };
-        let (mut bucket, mut now, mut sent) = (Bucket::default(), Time(5_000_000_000), 0);
-        let end = now.after(Duration::from_secs(10));
-        while now < end {
-            match bucket.take(now, pace, 50_000) {
-                Ok(()) => sent += 50_000,
-                Err(later) => {
-                    assert!(later > now);
-                    now = later;
-                }
-            }
-        }
-        assert!((10_000_000..10_400_000).contains(&sent), "{sent}");
-        assert!(bucket.take(now, Pace { paused: true, ..pace }, 1).is_err());
-        assert_eq!(bucket.take(now, Pace::default(), u64::MAX), Ok(()));
     }
 }

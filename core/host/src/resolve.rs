@@ -46,6 +46,11 @@ enum Phase {
 }
 
 impl Resolution {
+    /// The devices that it has to do with.
+    pub fn participants(&self) -> &BTreeSet<DeviceId> {
+        &self.participants
+    }
+
     fn silent(&self) -> &BTreeSet<DeviceId> {
         match &self.phase {
             Phase::Asking { silent, .. } | Phase::Telling { silent, .. } | Phase::Forgetting { silent } => silent,

@@ -8,14 +8,17 @@
 //! ```
 //!
 //! All that it does are ordinary storage transactions, a few at a time, at the pace of everything that heals.
+//!
+//! Where a user's request met rot, and could do without, the host does the same by itself for the stripe.
 
 use crate::host::{Host, Timer};
-use crate::rebuild::Bucket;
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Now, VolumeId, limits};
+use crate::pace::Throttle;
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Now, Time, VolumeId, limits};
 use braid_layout::{StripeRows, VolumeDescription};
 use braid_machine::{Effects, Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, OpId, ScrubReport};
 use braid_wire::Failure;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 /// Stripes that are looked at at a time.
 const PARALLEL: usize = 4;
@@ -23,14 +26,16 @@ const PARALLEL: usize = 4;
 const ATTEMPTS: u32 = 3;
 /// The most scrubs at a time.
 const SCRUBS_MAX: usize = 16;
+/// The most stripes that are mended at a time because of what users met there. Others are when somebody meets it again.
+const STRIPES_MAX: usize = 16;
 
 /// All that a host goes through.
 #[derive(Debug, Default)]
 pub(crate) struct Scrubs {
-    /// By the request of the front end.
+    /// By the request of the front end, or one of this host's own.
     under_way: BTreeMap<OpId, Scrub>,
-    /// This host's own requests, and for whom.
-    asked: BTreeMap<OpId, (OpId, Errand)>,
+    /// This host's own requests, for whom, and since when.
+    asked: BTreeMap<OpId, (OpId, Errand, Time)>,
 }
 
 #[derive(Debug)]
@@ -39,11 +44,12 @@ struct Scrub {
     repair: bool,
     recompute: bool,
     next_stripe: u64,
+    /// The one behind the last.
     stripes: u64,
     /// What comes before the next stripe.
     errands: VecDeque<Errand>,
     out: usize,
-    bucket: Bucket,
+    throttle: Throttle,
     report: ScrubReport,
 }
 
@@ -55,9 +61,10 @@ enum Errand {
 }
 
 impl Host {
-    /// What is being scrubbed, how many stripes have been begun, and how many there are.
+    /// What is being scrubbed, the first stripe that has not been begun, and where that ends.
     pub fn scrubbing(&self) -> impl Iterator<Item = (VolumeId, u64, u64)> + '_ {
-        self.scrubs.under_way.values().map(|scrub| (scrub.volume, scrub.next_stripe, scrub.stripes))
+        let asked = self.scrubs.under_way.iter().filter(|(op, _)| !Host::is_own(**op)).map(|(_, scrub)| scrub);
+        asked.map(|scrub| (scrub.volume, scrub.next_stripe, scrub.stripes))
     }
 
     pub(crate) fn start_scrub(
@@ -65,21 +72,32 @@ impl Host {
         now: Now,
         op: OpId,
         volume: VolumeId,
-        repair: bool,
-        recompute: bool,
+        stripes: Range<u64>,
+        (repair, recompute): (bool, bool),
         out: &mut Effects,
     ) {
         let Some(known) = self.volumes.get(&volume) else {
             return out.reply(op, Err(HostError::NoSuchVolume));
         };
-        if self.scrubs.under_way.len() >= SCRUBS_MAX {
+        if self.scrubs.under_way.len() >= SCRUBS_MAX + STRIPES_MAX {
             return out.reply(op, Err(HostError::Busy));
         }
-        let (stripes, errands, report) = (known.stripes(), VecDeque::new(), ScrubReport::default());
-        let (next_stripe, bucket) = (0, Bucket::default());
-        let scrub = Scrub { volume, repair, recompute, next_stripe, stripes, errands, out: 0, bucket, report };
+        let scrub = Scrub { repair, recompute, ..Scrub::of(volume, stripes.start, stripes.end.min(known.stripes())) };
         self.scrubs.under_way.insert(op, scrub);
         self.scrub_on(now, out);
+    }
+
+    /// A device has lost a block that a request asked for: the stripe is mended soon.
+    pub(crate) fn mend_rot(&mut self, now: Now, volume: &VolumeDescription, device: DeviceId, block: u64) {
+        let Some(stripe) = stripe_of(volume, device, block) else { return };
+        let mut own = self.scrubs.under_way.iter().filter(|(op, _)| Host::is_own(**op));
+        let is_under_way = own.any(|(_, scrub)| scrub.volume == volume.id && scrub.stripes == stripe + 1);
+        if is_under_way || self.scrubs.under_way.len() >= STRIPES_MAX {
+            return;
+        }
+        let op = self.own_operation();
+        self.scrubs.under_way.insert(op, Scrub { repair: true, ..Scrub::of(volume.id, stripe, stripe + 1) });
+        self.timers.set(Timer::Scrub, now.time);
     }
 
     /// Goes on with every scrub, as far as its pace allows.
@@ -91,12 +109,16 @@ impl Host {
 
     /// Begins with what is next; false if there is nothing to begin now.
     fn scrub_more(&mut self, now: Now, op: OpId, out: &mut Effects) -> bool {
-        let pace = self.place.pace;
+        let Some(scrubbed) = self.scrubs.under_way.get(&op).map(|scrub| scrub.volume) else { return false };
+        let effort = self.effort(now, scrubbed, false);
         let Some(scrub) = self.scrubs.under_way.get_mut(&op) else { return false };
         let volume = self.volumes.get(&scrub.volume).cloned();
         let done = scrub.errands.is_empty() && scrub.next_stripe >= scrub.stripes;
         if scrub.out == 0 && (done || volume.is_none() || self.fenced) {
             let scrub = self.scrubs.under_way.remove(&op).expect("just seen");
+            if Host::is_own(op) {
+                return false;
+            }
             let outcome = match done {
                 true => Ok(HostSuccess::Scrubbed(scrub.report)),
                 false if self.fenced => Err(HostError::Fenced),
@@ -105,12 +127,12 @@ impl Host {
             out.reply(op, outcome);
             return false;
         }
-        let Some(volume) = volume.filter(|_| !done && scrub.out < PARALLEL) else { return false };
+        let Some(volume) = volume.filter(|_| !done && scrub.out < effort.parallel.min(PARALLEL)) else { return false };
         let errand = match scrub.errands.pop_front() {
             Some(errand) => errand,
             None => {
                 let bytes = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
-                if let Err(later) = scrub.bucket.take(now.time, pace, bytes) {
+                if let Err(later) = scrub.throttle.begin(now.time, &effort, bytes) {
                     self.timers.set(Timer::Scrub, later);
                     return false;
                 }
@@ -131,18 +153,23 @@ impl Host {
             Errand::Recompute { rows } => HostRequest::Recompute { volume, rows },
         };
         let own = self.own_operation();
-        self.scrubs.asked.insert(own, (op, errand));
+        self.scrubs.asked.insert(own, (op, errand, now.time));
         self.on_request(now, own, request, out);
         true
     }
 
     /// One of its requests has ended; false if the operation was none.
     pub(crate) fn on_scrub_answer(&mut self, now: Now, own: OpId, outcome: &HostOutcome) -> bool {
-        let Some((op, errand)) = self.scrubs.asked.remove(&own) else { return false };
+        let Some((op, errand, since)) = self.scrubs.asked.remove(&own) else { return false };
+        let effort = self.effort(now, self.scrubs.under_way[&op].volume, false);
         let scrub = self.scrubs.under_way.get_mut(&op).expect("it waits for all its requests");
         scrub.out -= 1;
+        scrub.throttle.ended(now.time, &effort, now.time.since(since));
         if let Some(volume) = self.volumes.get(&scrub.volume) {
+            let before = (scrub.report.lost, scrub.report.repaired);
             scrub.take(volume, errand, outcome);
+            self.counters.rot_found += scrub.report.lost - before.0;
+            self.counters.rot_repaired += scrub.report.repaired - before.1;
         }
         self.timers.set(Timer::Scrub, now.time);
         true
@@ -150,6 +177,11 @@ impl Host {
 }
 
 impl Scrub {
+    fn of(volume: VolumeId, next_stripe: u64, stripes: u64) -> Scrub {
+        let (errands, throttle, report) = (VecDeque::new(), Throttle::default(), ScrubReport::default());
+        Scrub { volume, repair: false, recompute: false, next_stripe, stripes, errands, out: 0, throttle, report }
+    }
+
     fn take(&mut self, volume: &VolumeDescription, errand: Errand, outcome: &HostOutcome) {
         match (errand, outcome) {
             (Errand::Check { rows, .. }, Ok(HostSuccess::Checked { matches: true })) => self.count_checked(rows),
@@ -232,6 +264,13 @@ fn bytes_of_rows(volume: &VolumeDescription, rows: StripeRows) -> BlockRange {
     let whole = rows.rows.count == volume.layout.unit_blocks();
     let count = if whole { volume.layout.stripe_blocks() } else { rows.rows.count };
     BlockRange::new(first * BLOCK_BYTES as u64, count * BLOCK_BYTES as u64)
+}
+
+/// The stripe that a device's block is of, if any.
+fn stripe_of(volume: &VolumeDescription, device: DeviceId, block: u64) -> Option<u64> {
+    let position = volume.devices.iter().position(|held| *held == device)?;
+    let stripe = StripeRows::of_component(&volume.layout, position, BlockRange::new(block, 1)).pop()?.stripe;
+    (stripe < volume.stripes()).then_some(stripe)
 }
 
 /// The row that a device's block is in, and a block of the volume of which just that one is written with: itself, or, of redundancy,

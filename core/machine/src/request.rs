@@ -4,6 +4,7 @@ use braid_base::{BlockRange, DeviceId, Generation, LockServerId, TransactionId, 
 use braid_layout::{StripeRows, VolumeDescription};
 use braid_wire::{Administration, Failure, Managed, Objection, Rejection, Task};
 use bytes::Bytes;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Names a request of a front end to its host.
@@ -77,11 +78,13 @@ pub enum HostRequest {
         /// Where.
         rows: StripeRows,
     },
-    /// Goes through the whole volume: are all blocks there, and does its redundancy match? Takes as long as that takes, and is
+    /// Goes through the volume: are all blocks there, and does its redundancy match? Takes as long as that takes, and is
     /// answered at the end.
     Scrub {
         /// Which volume.
         volume: VolumeId,
+        /// Which stripes of it; what lies beyond its end is none.
+        stripes: Range<u64>,
         /// Blocks that are lost are worked out from their rows, and written again.
         repair: bool,
         /// Redundancy that does not match is computed anew, from the data.

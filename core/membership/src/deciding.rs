@@ -59,8 +59,10 @@ impl Monitor {
 
     /// Notes of each device the latest epoch that it was heard to live by.
     fn note_epochs(&self, record: &mut Recorded) {
-        for (device, known) in &self.devices {
-            let slot = record.slot_mut(*device);
+        for member in record.membership.members.clone() {
+            // One that is just being added has said nothing.
+            let Some(known) = self.devices.get(&member.device) else { continue };
+            let slot = record.slot_mut(member.device);
             slot.lived_by = slot.lived_by.max(known.epoch);
         }
     }
@@ -78,7 +80,8 @@ impl Monitor {
     /// Devices that have what they missed.
     fn decide_caught_up(&mut self, next: &mut Membership) {
         for device in std::mem::take(&mut self.caught_up) {
-            let member = next.member_mut(device).expect("only devices of the array are noted");
+            // It may just be going to be removed.
+            let Some(member) = next.member_mut(device) else { continue };
             if matches!(member.standing, Standing::Returning { .. }) {
                 member.standing = Standing::In;
                 self.counters.caught_up += 1;
@@ -126,7 +129,8 @@ impl Monitor {
 
     /// Devices that are out, and have been heard of: for long enough, if they come and go.
     fn let_return(&mut self, now: Now, durable: &Recorded, record: &mut Recorded) {
-        for device in durable.membership.devices(|standing| standing == Standing::Out) {
+        let out = durable.membership.devices(|standing| standing == Standing::Out);
+        for device in out.filter(|device| record.membership.member(*device).is_some()).collect::<Vec<_>>() {
             let slot = record.slot(device);
             // Whose disk is being changed has not been heard of.
             let may_return = !slot.held && slot.disk == durable.slot(device).disk;
@@ -191,7 +195,7 @@ impl Monitor {
             Standing::In => {
                 let leaves = matches!(self.slot(device).change, Change::Leaving { .. });
                 let is_there =
-                    |other: DeviceId| !self.devices[&other].suspected && self.is_reliable(now.time, other, durable);
+                    |other: DeviceId| self.is_reliable(now.time, other, durable) && !self.devices[&other].suspected;
                 (leaves || self.stripes.is_protected(device)) && self.stripes.needed_beside(device, is_there).is_empty()
             }
         }

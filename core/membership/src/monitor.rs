@@ -21,7 +21,7 @@ use std::time::Duration;
 pub struct MonitorConfig {
     /// Whose monitor it is. No two processes may be that at a time.
     pub array: ArrayId,
-    /// All devices of the array.
+    /// The devices that the array has at first. Later its record says which there are.
     pub devices: Vec<DeviceId>,
     /// Waits and spans.
     pub settings: Settings,
@@ -55,6 +55,7 @@ pub struct Monitor {
     /// What devices and hosts have said may not have been heard yet: nobody is taken for gone until then.
     pub(crate) unsure_until: Time,
     next_patrol: Option<Time>,
+    started: Time,
     /// The time of the last step.
     last_step: Time,
     pub(crate) counters: MonitorCounters,
@@ -107,6 +108,7 @@ impl Monitor {
             decide_now: false,
             unsure_until: Time(0),
             next_patrol: None,
+            started: Time(0),
             last_step: Time(0),
             counters: MonitorCounters::default(),
         }
@@ -155,15 +157,9 @@ impl Monitor {
 
     fn start(&mut self, now: Now, out: &mut Effects) {
         assert_eq!(self.service, MonitorService::Off, "a monitor is started once");
-        self.service = MonitorService::Reading;
+        (self.service, self.started) = (MonitorService::Reading, now.time);
         let settings = &self.config.settings;
         self.unsure_until = now.time.after(settings.heartbeat * 4);
-        for device in &self.config.devices {
-            // What an earlier start of the monitor granted may run for so long.
-            let mut known = Device::new(now.time, settings);
-            known.grant(now.time, settings);
-            self.devices.insert(*device, known);
-        }
         self.record.start(out);
     }
 
@@ -179,6 +175,7 @@ impl Monitor {
             Progress::Writing => {}
             Progress::Written if self.service == MonitorService::Reading => self.serve(now),
             Progress::Written => {
+                self.follow_members(now);
                 self.on_handed_over(&before);
                 if self.membership().epoch != before.membership.epoch {
                     self.on_epoch_durable(now, &before.membership, out);
@@ -212,21 +209,21 @@ impl Monitor {
         if found.array != self.config.array {
             return Err(MonitorError::OtherArray { found: found.array });
         }
-        let new = self.devices.keys().find(|device| found.membership.member(**device).is_none());
-        let gone = found.membership.members.iter().map(|member| &member.device);
-        let gone = gone.into_iter().find(|device| !self.devices.contains_key(device));
-        match new.or(gone) {
-            Some(device) => Err(MonitorError::OtherDevices { device: *device }),
-            None => Ok(found),
-        }
+        Ok(found)
     }
 
     fn serve(&mut self, now: Now) {
         self.service = MonitorService::Serving;
         self.fenced_since = self.membership().epoch;
-        let out: Vec<_> = self.membership().devices(|standing| standing == Standing::Out).collect();
-        for device in out {
-            self.devices.get_mut(&device).expect("it was compared").take_out(now.time, &self.config.settings);
+        let settings = &self.config.settings;
+        for member in &self.record.durable().membership.members {
+            let mut known = Device::new(self.started, settings);
+            match member.standing {
+                Standing::Out => known.take_out(now.time, settings),
+                // What an earlier start of the monitor granted may run for so long.
+                Standing::In | Standing::Returning { .. } => known.grant(self.started, settings),
+            }
+            self.devices.insert(member.device, known);
         }
         self.next_patrol = Some(now.time.after(self.patrol_interval()));
     }
@@ -355,7 +352,9 @@ impl Monitor {
         if volume.check().is_err() {
             return Err(HostError::NoSuchVolume);
         }
-        if let Some(device) = volume.devices.iter().find(|device| !self.config.devices.contains(device)) {
+        // Before it serves, nobody knows which there are.
+        let serves = self.service == MonitorService::Serving;
+        if let Some(device) = volume.holders().iter().find(|device| serves && !self.devices.contains_key(device)) {
             return Err(HostError::NoSuchDevice { device: *device });
         }
         if self.stripes.adopt(volume) { Ok(()) } else { Err(HostError::Busy) }
@@ -429,7 +428,9 @@ impl Machine for Monitor {
             return;
         }
         let durable = self.membership();
-        assert!(durable.epoch > Epoch(0) && durable.members.len() == self.devices.len());
+        assert!(
+            durable.epoch > Epoch(0) && durable.members.iter().map(|member| &member.device).eq(self.devices.keys())
+        );
         for device in self.devices.keys() {
             assert!(self.slot(*device).lived_by <= durable.epoch, "{device} lives by what was told");
             let may_serve = self.devices[device].has_lease();

@@ -29,14 +29,6 @@ pub enum MonitorError {
         /// Which.
         found: ArrayId,
     },
-    /// The array has other devices than the record.
-    #[error(
-        "device {device} is either new to the array or gone from it: that can't be changed yet once a monitor has run"
-    )]
-    OtherDevices {
-        /// One that only one of them has.
-        device: DeviceId,
-    },
     /// A device has lived by a later epoch than the record's.
     #[error(
         "device {device} lives by epoch {theirs}, but the monitor's record ends with {ours}: its disk was lost or is an old copy, \
@@ -90,6 +82,12 @@ impl Recorded {
 
     pub fn slot_mut(&mut self, device: DeviceId) -> &mut Slot {
         self.slots.entry(device).or_default()
+    }
+
+    /// Forgets a device.
+    pub fn remove(&mut self, device: DeviceId) {
+        self.membership.members.retain(|member| member.device != device);
+        self.slots.remove(&device);
     }
 
     /// How many slots are to have another disk.
@@ -183,7 +181,7 @@ impl Record for Recorded {
             to.put_u64_le(*blocks);
         }
         to.put_u64_le(pace.bytes_per_second);
-        to.put_u32_le(pace.paused.into());
+        to.put_u32_le(u32::from(pace.paused) | u32::from(pace.share) << 8);
     }
 
     fn take(from: &mut &[u8]) -> Option<Recorded> {
@@ -208,8 +206,9 @@ impl Record for Recorded {
         for _ in 0..from.try_get_u32_le().ok()? {
             recorded.spares.insert(DiskId(from.try_get_u64_le().ok()?), from.try_get_u64_le().ok()?);
         }
-        let (bytes_per_second, paused) = (from.try_get_u64_le().ok()?, from.try_get_u32_le().ok()?);
-        recorded.pace = Pace { bytes_per_second, paused: paused == 1 };
+        let (bytes_per_second, rest) = (from.try_get_u64_le().ok()?, from.try_get_u32_le().ok()?);
+        let (paused, share) = (rest & 0xff, u8::try_from(rest >> 8).ok()?);
+        recorded.pace = Pace { bytes_per_second, share, paused: paused == 1 };
         let sound = paused <= 1 && recorded.changes() <= CHANGES_MAX && recorded.spares.len() <= limits::SPARES_MAX;
         sound.then_some(recorded)
     }
@@ -304,7 +303,7 @@ mod tests {
         }
         recorded.slots.retain(|_, slot| *slot != Slot::default());
         recorded.spares = (0..limits::SPARES_MAX as u64).map(|spare| (DiskId(spare), spare * 16)).collect();
-        recorded.pace = Pace { bytes_per_second: 77, paused: true };
+        recorded.pace = Pace { bytes_per_second: 77, share: 30, paused: true };
         let bytes = bytes_of(&recorded);
         assert!(bytes.len() + Recorded::EXTRA_BYTES <= Recorded::SLOT_BYTES);
         let mut from = &bytes[..];

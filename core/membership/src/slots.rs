@@ -9,11 +9,12 @@
 //! A disk is put on record before its first lease. What is asked for is checked when the next record is made, and answered when that
 //! is durable.
 
+use crate::leases::Device;
 use crate::monitor::Monitor;
 use crate::record::Recorded;
 use braid_base::{DeviceId, DiskId, Epoch, Membership, NodeId, Now, Standing, Time, limits};
 use braid_machine::{Effects, Ignored};
-use braid_wire::{Administration, HealingProgress, MonitorAnswer, MonitorReply, Objection, Unwelcome};
+use braid_wire::{Administration, HealingProgress, MonitorAnswer, MonitorReply, Objection, Pace, Unwelcome};
 
 /// The most requests of operators that wait at a time. Others are dropped, and asked again.
 pub(crate) const REQUESTS_MAX: usize = 64;
@@ -120,6 +121,16 @@ impl Monitor {
             let (unwelcome, progress) = (known.unwelcome, known.progress);
             SlotShown { device: *device, disk, leaves_to, awaits, held, unwelcome, progress }
         })
+    }
+
+    /// Disks that stand by, and how many blocks objects may have on each.
+    pub fn spares(&self) -> impl Iterator<Item = (DiskId, u64)> + '_ {
+        self.record.durable().spares.iter().map(|(disk, blocks)| (*disk, *blocks))
+    }
+
+    /// How fast devices are brought what they lack.
+    pub fn pace(&self) -> Pace {
+        self.record.durable().pace
     }
 
     /// A device renews with this disk. True if it is the right one, and can be treated like any; else it is answered here.
@@ -267,6 +278,34 @@ impl Monitor {
                 next.spares.remove(&disk).ok_or(Objection::NoSuchSpare)?;
             }
             Administration::Pace(pace) => next.pace = pace,
+            Administration::AddDevice { device, disk } => {
+                if standing(device, next).is_ok() {
+                    let is_this = next.slot(device).disk == Some(disk);
+                    return if is_this { Ok(()) } else { Err(Objection::DeviceExists { device }) };
+                }
+                is_free(disk, next)?;
+                if next.membership.members.len() >= limits::DEVICES_MAX {
+                    return Err(Objection::TooManyDevices);
+                }
+                if next.changes() >= CHANGES_MAX {
+                    return Err(Objection::TooManyChanges);
+                }
+                next.spares.remove(&disk);
+                next.membership.add(device);
+                self.hand_over(device, disk, next);
+            }
+            Administration::RemoveDevice { device } => {
+                // Asked again, it is not there any more.
+                if standing(device, next).is_ok() {
+                    if let Some(volume) = self.stripes.any_on(device) {
+                        return Err(Objection::HoldsVolume { volume });
+                    }
+                    next.remove(device);
+                    // It may serve on for a while: nothing lies there.
+                    let known = self.devices.get_mut(&device);
+                    known.into_iter().for_each(|known| known.take_out(now.time, &self.config.settings));
+                }
+            }
         }
         Ok(())
     }
@@ -275,6 +314,17 @@ impl Monitor {
     fn can_leave(&self, now: Time, device: DeviceId, membership: &Membership) -> Result<(), Objection> {
         let others = self.stripes.needed_beside(device, |other| self.is_reliable(now, other, membership));
         if others.is_empty() { Ok(()) } else { Err(Objection::NeedsOthers { others }) }
+    }
+
+    /// The record says which devices there are.
+    pub(crate) fn follow_members(&mut self, now: Now) {
+        let membership = self.record.durable().membership.clone();
+        self.devices.retain(|device, _| membership.member(*device).is_some());
+        self.learned.retain(|device, _| membership.member(*device).is_some());
+        self.caught_up.retain(|device| membership.member(*device).is_some());
+        for member in membership.members {
+            self.devices.entry(member.device).or_insert_with(|| Device::new(now.time, &self.config.settings));
+        }
     }
 
     /// Slots that were to get another disk, and are out.

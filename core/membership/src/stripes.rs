@@ -48,6 +48,11 @@ impl Stripes {
         needed
     }
 
+    /// A volume that lies on `device`, too.
+    pub fn any_on(&self, device: DeviceId) -> Option<VolumeId> {
+        self.of(device).map(|volume| volume.id).next()
+    }
+
     /// A volume without redundancy that lies on `device`, too.
     pub fn unprotected_on(&self, device: DeviceId) -> Option<VolumeId> {
         self.of(device).find(|volume| volume.layout.redundancy_units() == 0).map(|volume| volume.id)

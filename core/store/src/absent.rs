@@ -4,9 +4,8 @@
 //! from its commit on. In a snapshot its room is bounded: where too many runs come together, those that lie closest become one, and
 //! what is between them is absent again. So more may be brought to this device than it lacks, and never less.
 
-use crate::extents::Extents;
-use crate::record::{MISSED_PER_RECORD, Record};
-use braid_base::{BlockRange, ObjectId};
+use crate::record::{MISSED_PER_RECORD, Record, missed_len};
+use braid_base::{BlockRange, Extents, ObjectId};
 use std::collections::BTreeMap;
 
 /// See the module.
@@ -42,25 +41,25 @@ impl Absent {
     /// Forgets an object that is removed.
     pub fn drop_of_object(&mut self, object: ObjectId) {
         if let Some(extents) = self.objects.remove(&object) {
-            self.bytes -= extents.journal_len();
+            self.bytes -= missed_len(extents.len());
         }
     }
 
     fn change(&mut self, object: ObjectId, act: impl FnOnce(&mut Extents)) {
         let extents = self.objects.entry(object).or_default();
         // Of none, nothing is counted.
-        let before = extents.journal_len();
+        let before = missed_len(extents.len());
         act(extents);
-        self.bytes = self.bytes - before + extents.journal_len();
+        self.bytes = self.bytes - before + missed_len(extents.len());
         if extents.len() == 0 {
             self.objects.remove(&object);
         }
         while self.bytes > self.budget {
             let largest = self.objects.values_mut().max_by_key(|extents| extents.len());
             let Some(largest) = largest.filter(|extents| extents.len() > 1) else { return };
-            let before = largest.journal_len();
+            let before = missed_len(largest.len());
             largest.coarsen(largest.len() / 2);
-            self.bytes = self.bytes - before + largest.journal_len();
+            self.bytes = self.bytes - before + missed_len(largest.len());
         }
     }
 
@@ -98,7 +97,6 @@ impl Absent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::missed_len;
 
     const OBJECT: ObjectId = ObjectId(6);
 
@@ -111,7 +109,7 @@ mod tests {
             assert!(absent.bytes <= absent.budget, "{at}");
             assert!(absent.has_any_of(OBJECT, BlockRange::new(at * 10 + 3, 1)), "nobody has brought that");
         }
-        let bytes: u64 = absent.objects.values().map(Extents::journal_len).sum();
+        let bytes: u64 = absent.objects.values().map(|extents| missed_len(extents.len())).sum();
         assert_eq!(absent.bytes, bytes);
         absent.remove(OBJECT, BlockRange::new(0, 1_000));
         assert_eq!((absent.blocks(), absent.bytes, absent.records().count()), (0, 0, 0));

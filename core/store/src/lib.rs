@@ -40,7 +40,6 @@ mod batch;
 mod block;
 mod checkpoint;
 mod counters;
-mod extents;
 mod journal;
 mod map;
 mod missed;

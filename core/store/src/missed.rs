@@ -5,9 +5,8 @@
 //! bounded: where too many extents come together, close neighbours become one. So more may be brought to a device than it
 //! missed, and never less.
 
-use crate::extents::Extents;
-use crate::record::{MISSED_PER_RECORD, Record};
-use braid_base::{BlockRange, DeviceId, Epoch, Member, Membership, ObjectId, Standing};
+use crate::record::{MISSED_PER_RECORD, Record, missed_len};
+use braid_base::{BlockRange, DeviceId, Epoch, Extents, Member, Membership, ObjectId, Standing};
 use braid_wire::Linkage;
 use std::collections::BTreeMap;
 
@@ -65,7 +64,7 @@ impl Missed {
     }
 
     fn count(&mut self) {
-        self.bytes = self.extents.values().map(Extents::journal_len).sum();
+        self.bytes = self.extents.values().map(|extents| missed_len(extents.len())).sum();
     }
 
     /// True if nobody misses anything that takes effect.
@@ -89,19 +88,19 @@ impl Missed {
             return;
         }
         let extents = self.extents.entry((device, object)).or_default();
-        // A new one counts nothing yet: `journal_len` of no extents is zero.
-        let before = extents.journal_len();
+        // A new one counts nothing yet: `missed_len` of no extents is zero.
+        let before = missed_len(extents.len());
         extents.insert(blocks);
         if extents.len() > EXTENTS_MAX {
             extents.coarsen(EXTENTS_MAX / 4 * 3);
         }
-        self.bytes = self.bytes - before + extents.journal_len();
+        self.bytes = self.bytes - before + missed_len(extents.len());
         while self.bytes > self.budget {
             let largest = self.extents.values_mut().max_by_key(|extents| extents.len());
             let Some(largest) = largest.filter(|extents| extents.len() > 1) else { return };
-            let before = largest.journal_len();
+            let before = missed_len(largest.len());
             largest.coarsen(largest.len() / 2);
-            self.bytes = self.bytes - before + largest.journal_len();
+            self.bytes = self.bytes - before + missed_len(largest.len());
         }
     }
 
@@ -150,7 +149,6 @@ pub(crate) fn merged(mut ranges: Vec<BlockRange>) -> Vec<BlockRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::missed_len;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

@@ -41,6 +41,18 @@ pub enum Administration {
     },
     /// How fast devices are brought what they lack.
     Pace(Pace),
+    /// The array has one more device, which fills its slot with this disk. Nothing lies on it until a volume is made there, or moved.
+    AddDevice {
+        /// Its number, which no device has.
+        device: DeviceId,
+        /// Its disk, which must be without a past.
+        disk: DiskId,
+    },
+    /// The array has a device no more. No volume may lie there.
+    RemoveDevice {
+        /// Which.
+        device: DeviceId,
+    },
 }
 
 /// How fast devices are brought what they lack.
@@ -48,6 +60,9 @@ pub enum Administration {
 pub struct Pace {
     /// Bytes a second, on the device that is brought them; zero: as fast as it goes.
     pub bytes_per_second: u64,
+    /// Per cent of its time that a helper works while users have requests under way, where these would feel it; from 100 on, it gives way to
+    /// nobody; zero: what is usual.
+    pub share: u8,
     /// Not at all, for now.
     pub paused: bool,
 }
@@ -96,6 +111,21 @@ pub enum Objection {
     /// No disk of that name stands by.
     #[error("no such disk stands by")]
     NoSuchSpare,
+    /// Another disk fills the slot of that number.
+    #[error("device {device} is there already")]
+    DeviceExists {
+        /// Which.
+        device: DeviceId,
+    },
+    /// There is no room for more.
+    #[error("there are {} devices already, and can't be more", limits::DEVICES_MAX)]
+    TooManyDevices,
+    /// A volume lies there.
+    #[error("volume {} lies on it: move that first, or delete it", volume.0)]
+    HoldsVolume {
+        /// Which; the first of them.
+        volume: VolumeId,
+    },
 }
 
 /// Why a device may not serve, whatever it holds.

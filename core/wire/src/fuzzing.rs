@@ -43,7 +43,7 @@ pub fn seal(description: &[u8], payload: &[u8]) -> Bytes {
     let message = Message::Answer(Answer {
         epoch: Epoch(0),
         confirmed: vec![],
-        reply: Reply::Heartbeat { orphans: vec![], suspects: vec![] },
+        reply: Reply::Heartbeat { orphans: vec![], suspects: vec![], busy: false },
     });
     let (from, to) = (NodeId::Device(DeviceId(2)), NodeId::Host(Generation(7)));
     let proper = Frame { array: ArrayId(*b"a fuzzer's array"), from, to, message }.encode();

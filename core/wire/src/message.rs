@@ -424,6 +424,8 @@ pub enum Reply {
         orphans: Vec<Orphan>,
         /// Some of those whose stripes are suspect, if there are any.
         suspects: Vec<Suspect>,
+        /// Whether it has lately served users: hosts other than the asker, and than those that help devices.
+        busy: bool,
     },
     /// To a read, or to a read-and-pre-write that was accepted: the content, in the order asked for.
     Data {

@@ -98,7 +98,7 @@ wire_struct!(MonitorRequest { epoch, command });
 wire_struct!(MonitorAnswer { membership, away, reply });
 wire_struct!(Member { device, standing, since });
 wire_struct!(HealingProgress { done, left, lost });
-wire_struct!(Pace { bytes_per_second, paused });
+wire_struct!(Pace { bytes_per_second, share, paused });
 
 wire_list! {
     u64, limits::COMMITS_PER_REQUEST_MAX;
@@ -176,7 +176,7 @@ wire_enum!(Command {
     8 => Manage { ticket, task },
 });
 wire_enum!(Reply {
-    1 => Heartbeat { orphans, suspects },
+    1 => Heartbeat { orphans, suspects, busy },
     2 => Data { transaction, waited, pieces },
     3 => Accepted { transaction, waited },
     4 => Written { transaction, waited },
@@ -227,6 +227,8 @@ wire_enum!(Administration {
     4 => AddSpare { disk, blocks },
     5 => RemoveSpare { disk },
     6 => Pace(pace),
+    7 => AddDevice { device, disk },
+    8 => RemoveDevice { device },
 });
 wire_enum!(Objection {
     1 => NoSuchDevice,
@@ -238,6 +240,9 @@ wire_enum!(Objection {
     7 => TooManySpares,
     8 => NoSuchSpare,
     9 => TooManyChanges,
+    10 => DeviceExists { device },
+    11 => TooManyDevices,
+    12 => HoldsVolume { volume },
 });
 wire_enum!(Unwelcome { 1 => OtherDisk { expected }, 2 => Used { epoch } });
 wire_enum!(Standing { 1 => In, 2 => Returning { helper }, 3 => Out });

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use braid_base::limits::LOCK_SERVERS_MAX;
 use braid_base::units::format_size;
-use braid_control::{Creation, DeviceEntry};
+use braid_control::{Creation, DeviceEntry, DeviceState};
 use braid_layout::{Layout, Scheme};
 use braid_store::{SIZE_MIN, StoreError};
 
@@ -141,8 +141,11 @@ pub fn device_entries(creation: &Creation) -> Vec<DeviceEntry> {
             id,
             file: format!("device-{id}.braid").into(),
             size: creation.size,
+            disk: None,
             domain: format!("device-{id}"),
             address: None,
+            state: DeviceState::Ready,
+            others: Vec::new(),
         })
         .collect()
 }

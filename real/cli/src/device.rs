@@ -23,6 +23,9 @@ pub struct DeviceFile {
     superblock: Superblock,
 }
 
+/// The number in the superblock of a store that was made for whichever slot takes it: it gets that slot's when it is first opened to be served.
+pub const UNASSIGNED: DeviceId = DeviceId(u16::MAX);
+
 /// Which device a file is to be; what is not said may be anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
@@ -34,11 +37,12 @@ pub struct Expected {
 
 /// Makes a device of `config`'s size at `path`: a sparse file that is not there yet, or, with `overwrite`, whatever is
 /// there.
-pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<(), Failure> {
+pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<DiskId, Failure> {
     // The store knows what is too small before there is a file.
     let (nonce, _) = Uuid::new_v4().as_u64_pair();
-    let (disk, _) = Uuid::new_v4().as_u64_pair();
-    let parts = Store::format(config, DiskId(disk), nonce)?;
+    let (name, _) = Uuid::new_v4().as_u64_pair();
+    let name = DiskId(name);
+    let parts = Store::format(config, name, nonce)?;
     if path.exists() && !overwrite {
         return Err(Failure::failed("file-exists", format!("{} is there already", path.display()))
             .hint("name another file, or say --overwrite if its content may go"));
@@ -54,17 +58,27 @@ pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<(), 
         let message = format!("{} has {} bytes, fewer than {}", path.display(), disk.size(), config.size);
         return Err(Failure::usage("bad-size", message).hint("choose a --size that it can hold"));
     }
-    let written = parts.into_iter().try_for_each(|(offset, data)| {
+    write_and_sync(&disk, parts).map_err(|failure| failure.of(path.display()))?;
+    Ok(name)
+}
+
+fn write_and_sync(disk: &Disk, parts: Vec<(u64, Bytes)>) -> Result<(), Failure> {
+    parts.into_iter().try_for_each(|(offset, data)| {
         done(disk.perform(DiskCommand::Write { offset, data: vec![data], durable: false }))
-    });
-    written.and_then(|()| done(disk.perform(DiskCommand::Sync))).map_err(|failure| failure.of(path.display()))
+    })?;
+    done(disk.perform(DiskCommand::Sync))
 }
 
 impl DeviceFile {
     /// Opens and locks a device, if it is the one expected.
     pub fn open(path: &Path, expected: Expected) -> Result<DeviceFile, Failure> {
         let disk = open_once_free(path)?;
-        let device = DeviceFile::identify(disk, path)?;
+        let mut device = DeviceFile::identify(disk, path)?;
+        if let (UNASSIGNED, Some(id)) = (device.superblock.device, expected.id)
+            && expected.array.is_none_or(|array| array == device.superblock.array)
+        {
+            device.assign(id).map_err(|failure| failure.of(path.display()))?;
+        }
         let Superblock { array, device: id, .. } = device.superblock;
         if let Some(expected) = expected.array.filter(|expected| *expected != array) {
             return Err(Failure::from(StoreError::OtherArray { found: array, expected }).of(path.display()));
@@ -79,6 +93,25 @@ impl DeviceFile {
     pub fn open_to_look(path: &Path) -> Result<DeviceFile, Failure> {
         let disk = Disk::open(path, &DiskOptions { write: false, ..DiskOptions::default() }).map_err(open_failure)?;
         DeviceFile::identify(disk, path)
+    }
+
+    /// Gives a store that was made for any slot the number of the one that it takes. It has never been served, so nothing is on it; it is made
+    /// anew, with the same name. The superblocks come last: whenever this is cut short, it is one or the other.
+    fn assign(&mut self, id: DeviceId) -> Result<(), Failure> {
+        let Superblock { array, disk, geometry, .. } = self.superblock;
+        let (nonce, _) = Uuid::new_v4().as_u64_pair();
+        let parts = Store::format(&StoreConfig { array, device: id, size: geometry.size }, disk, nonce)?;
+        let is_superblock = |part: &(u64, Bytes)| part.0 < SUPERBLOCK_BYTES as u64;
+        let (superblocks, rest) = parts.into_iter().partition(is_superblock);
+        write_and_sync(&self.disk, rest)?;
+        write_and_sync(&self.disk, superblocks)?;
+        self.superblock = DeviceFile::read_superblock(&self.disk)?;
+        Ok(())
+    }
+
+    /// True if it was made for any slot, and has never been served.
+    pub fn is_unassigned(&self) -> bool {
+        self.superblock.device == UNASSIGNED
     }
 
     /// What its superblock says.
@@ -185,13 +218,16 @@ impl DeviceFile {
     }
 
     fn identify(disk: Disk, path: &Path) -> Result<DeviceFile, Failure> {
+        let superblock = DeviceFile::read_superblock(&disk).map_err(|error| Failure::from(error).of(path.display()))?;
+        Ok(DeviceFile { disk, superblock })
+    }
+
+    fn read_superblock(disk: &Disk) -> Result<Superblock, StoreError> {
         let start = match disk.perform(DiskCommand::Read { offset: 0, length: SUPERBLOCK_BYTES }) {
-            DiskResult::Read(read) => read.map_err(StoreError::Disk),
+            DiskResult::Read(read) => read.map_err(StoreError::Disk)?,
             DiskResult::Done(_) => unreachable!("a read ends as a read"),
         };
-        let superblock = start.and_then(|start: Bytes| Superblock::read(&start));
-        let superblock = superblock.map_err(|error| Failure::from(error).of(path.display()))?;
-        Ok(DeviceFile { disk, superblock })
+        Superblock::read(&start)
     }
 
     fn store_config(&self) -> StoreConfig {

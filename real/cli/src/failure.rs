@@ -5,6 +5,7 @@ use braid_control::{ArrayFolder, ControlError};
 use braid_layout::{LayoutError, RingError, SchemeError, VolumeError};
 use braid_machine::HostError;
 use braid_store::StoreError;
+use braid_wire::Objection;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -175,11 +176,38 @@ impl From<HostError> for Failure {
             }
             HostError::Unavailable { .. } => Failure::unreachable("volume-unavailable", message)
                 .hint("`braid status` shows which devices are out, and why; nothing is lost"),
-            HostError::Objection(_) => Failure::failed("objection", message),
+            HostError::Objection(objection) => refused(&objection, message),
             HostError::Fenced => Failure::failed("fenced", message),
             HostError::Rejected { .. } => Failure::failed("rejected", message),
             HostError::ClockApart { .. } => Failure::failed("clock-apart", message),
             _ => Failure::failed("host", message),
+        }
+    }
+}
+
+/// What the monitor has refused.
+fn refused(objection: &Objection, message: String) -> Failure {
+    let free = "take a disk that is not in use";
+    match objection {
+        Objection::NoSuchDevice => Failure::unreachable("no-such-device", message),
+        Objection::NeedsOthers { .. } => Failure::failed("needs-others", message)
+            .hint("nothing has changed: try again when `braid status` shows them as in"),
+        Objection::NothingGained => Failure::failed("nothing-gained", message),
+        Objection::DiskInUse { .. } => Failure::failed("disk-in-use", message).hint(free),
+        Objection::TooSmall { .. } => {
+            Failure::failed("disk-too-small", message).hint("take one of the size of the device's disk, or larger")
+        }
+        Objection::WouldLose { .. } => Failure::failed("would-lose", message)
+            .hint("--lose says that it may go; or delete the volume, or move it away, first"),
+        Objection::TooManyChanges | Objection::TooManySpares | Objection::TooManyDevices => {
+            Failure::failed("too-many", message)
+        }
+        Objection::NoSuchSpare => {
+            Failure::unreachable("no-such-spare", message).hint("`braid device list` shows which disks stand by")
+        }
+        Objection::DeviceExists { .. } => Failure::failed("device-exists", message),
+        Objection::HoldsVolume { .. } => {
+            Failure::failed("holds-volumes", message).hint("`braid volume migrate` moves a volume to other devices")
         }
     }
 }

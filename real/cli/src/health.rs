@@ -150,6 +150,13 @@ impl VolumeHealth {
         }
     }
 
+    /// The devices whose failure would stop some of it, besides those that it lacks.
+    pub fn needs(&self, volume: &VolumeDescription) -> Vec<DeviceId> {
+        let lacks = self.lacks();
+        let shares = |device: &&DeviceId| lacks.iter().any(|lacking| share_a_stripe(volume, &[**device, *lacking]));
+        volume.devices.iter().filter(|device| !lacks.contains(device)).filter(shares).copied().collect()
+    }
+
     /// In words.
     pub fn words(&self) -> String {
         let devices: Vec<String> = self.lacks().iter().map(|device| device.to_string()).collect();
@@ -183,7 +190,7 @@ pub fn is_there(pid: u32) -> bool {
 mod tests {
     use super::*;
     use braid_base::VolumeId;
-    use braid_control::MonitorReport;
+    use braid_control::{MonitorReport, PaceReport};
     use braid_layout::{Atomicity, Layout, Scheme};
     use braid_wire::Ordering;
 
@@ -203,17 +210,15 @@ mod tests {
         let device = |(id, standing): &(u16, DeviceStanding)| DeviceReport {
             id: *id,
             standing: *standing,
-            since: 1,
-            helper: None,
-            heard_millis: None,
-            lives_by: None,
-            outdated: None,
+            ..DeviceReport::default()
         };
         let report = MonitorReport {
             address: String::new(),
             revision: 1,
             epoch: 2,
             devices: standings.iter().map(device).collect(),
+            spares: Vec::new(),
+            pace: PaceReport::default(),
             counters: BTreeMap::new(),
         };
         MonitorEntry { pid: 1, age: Some(Duration::ZERO), report }
@@ -238,6 +243,8 @@ mod tests {
         // Two mirrors: one device of each may be out.
         let mirrors = volume("raid1:2".parse().unwrap(), 4);
         assert_eq!(health(&mirrors, &[(0, Out), (2, Out)], &[]), "degraded: without d0, d2");
+        assert_eq!(VolumeHealth::Degraded(vec![DeviceId(2)]).needs(&mirrors), [DeviceId(3)]);
+        assert_eq!(VolumeHealth::Degraded(vec![DeviceId(2)]).needs(&five), [0, 1, 3, 4].map(DeviceId));
         assert_eq!(health(&mirrors, &[(0, Out), (1, Out)], &[]), "unavailable: needs d0, d1");
         let stripes = volume("raid0:3".parse().unwrap(), 3);
         assert_eq!(health(&stripes, &[(0, Away)], &[]), "unavailable: needs d0");

@@ -8,10 +8,14 @@
 //! | `lockd` | one lock server: its state, its lease, serving it |
 //! | `monitord` | the monitor: its state, the volumes that it must know, serving it |
 //! | `daemon` | what devices, lock servers and the monitor have in common |
+//! | `look`, `condition` | one look at an array; how each device is |
+//! | `chronicle` | what the monitor's reports tell one after the other: events, rates, since when |
 //! | `health` | how devices and volumes are, from what the monitor says and who answers |
 //! | `front` | an NBD server and its host |
 //! | `observed` | machines that can be looked at while they run |
 //! | `session` | a host in this process: generation, lease, addresses of the devices |
+//! | `telltale` | what a host puts on the log of events |
+//! | `slots` | devices and spares that come, go, and get other disks |
 //! | `shelf` | the volumes that a host serves, and their being on hold |
 //! | `volumes` | volumes from their names to their components, and their exports |
 //! | `ordering` | changing a volume's ordering while hosts use it |
@@ -20,7 +24,9 @@
 //! | `failure` | errors as people and programs see them |
 //! | `output` | what commands print |
 
+mod chronicle;
 mod commands;
+mod condition;
 mod counts;
 mod creation;
 mod daemon;
@@ -29,6 +35,7 @@ mod failure;
 mod front;
 mod health;
 mod lockd;
+mod look;
 mod migration;
 mod monitord;
 mod observed;
@@ -37,7 +44,9 @@ mod output;
 mod session;
 mod shelf;
 mod signals;
+mod slots;
 mod supervisor;
+mod telltale;
 mod volumes;
 
 use std::io::IsTerminal;

@@ -1,14 +1,16 @@
 //! The array's monitor: its state in the array's folder, the volumes that it must know, and serving it.
 
+use crate::chronicle::Chronicle;
 use crate::daemon::{self, Stage};
 use crate::failure::Failure;
 use crate::observed::{ObservedServer, ServerView};
 use crate::session::{HEARTBEAT, blocking};
 use crate::volumes;
 use braid_base::limits::Settings;
-use braid_base::{ArrayId, DeviceId, Epoch, NodeId, Standing, VolumeId};
+use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, NodeId, Standing, VolumeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, Moment, MonitorReport, VolumeState, monitor_file,
+    ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, Event, HealingReport, Moment, MonitorReport,
+    PaceReport, SpareReport, VolumeState, monitor_file,
 };
 use braid_layout::VolumeDescription;
 use braid_machine::HostRequest;
@@ -27,18 +29,21 @@ pub struct MonitorDaemon {
     folder: ArrayFolder,
     array: ArrayId,
     devices: Vec<DeviceId>,
+    settings: Settings,
     disk: Disk,
 }
 
 impl MonitorDaemon {
-    /// Opens and locks its state, which is made if there is none yet.
-    pub fn open(folder: &ArrayFolder) -> Result<MonitorDaemon, Failure> {
+    /// Opens and locks its state, which is made if there is none yet. Spares take the slots of devices that have been out for `spare_after`.
+    pub fn open(folder: &ArrayFolder, spare_after: Option<Duration>) -> Result<MonitorDaemon, Failure> {
         let description = folder.describe()?;
         let in_use = Failure::failed("monitor-in-use", "the array's monitor runs already, in another process")
             .hint("`braid status` shows which");
         let disk = daemon::open_state(folder, &monitor_file(), DISK_BYTES, in_use)?;
         let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
-        Ok(MonitorDaemon { folder: folder.clone(), array: description.array, devices, disk })
+        let mut settings = Settings { heartbeat: HEARTBEAT, ..Settings::default() };
+        settings.spare_after = spare_after.unwrap_or(settings.spare_after);
+        Ok(MonitorDaemon { folder: folder.clone(), array: description.array, devices, settings, disk })
     }
 
     /// Serves at `listen` until `stop` ends. Calls `serving` with the address once it hears devices and hosts. `own_process` says
@@ -50,11 +55,10 @@ impl MonitorDaemon {
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
-        let MonitorDaemon { folder, array, devices, disk } = self;
+        let MonitorDaemon { folder, array, devices, settings, disk } = self;
         let listener = daemon::bind(listen, own_process).await?;
         let address = listener.address().clone();
         let path = disk.path().display().to_string();
-        let settings = Settings { heartbeat: HEARTBEAT, ..Settings::default() };
         let monitor = Monitor::new(MonitorConfig { array, devices, settings });
         let counters = Arc::new(Counters::default());
         let (machine, view, seen) = ObservedServer::new(monitor, counters.clone(), own_process);
@@ -63,8 +67,17 @@ impl MonitorDaemon {
         let (_, nobody) = watch::channel(Addresses::new());
         let (client, running) =
             run_server(machine, us, (disk, EngineChoice::Automatic), listener, nobody, counters, stop);
-        let (known, refused) = (BTreeMap::new(), BTreeMap::new());
-        let keeper = Keeper { folder: folder.clone(), view, client, address: address.to_string(), known, refused };
+        // One that was killed has left its last word.
+        let last = folder.monitor(&Moment::now())?.map(|entry| entry.report);
+        let keeper = Keeper {
+            folder: folder.clone(),
+            view,
+            client,
+            address: address.to_string(),
+            known: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            chronicle: Chronicle::after(last),
+        };
         let stage = |service: &MonitorService| match service {
             MonitorService::Off | MonitorService::Reading => Stage::Starting,
             MonitorService::Serving => Stage::Serving,
@@ -93,6 +106,7 @@ struct Keeper {
     known: BTreeMap<VolumeId, VolumeDescription>,
     /// Devices that are not let in, and why, as was last said.
     refused: BTreeMap<u16, String>,
+    chronicle: Chronicle,
 }
 
 impl Keeper {
@@ -114,9 +128,13 @@ impl Keeper {
                 shown.is_none_or(|(when, revision, epoch)| when.elapsed() >= HEARTBEAT || (revision, epoch) != now);
             // Before the membership has been read there is nothing to show.
             if news && now.1 != Epoch(0) {
-                let report = self.report(now.0);
+                let mut report = self.report(now.0);
                 self.warn(&report);
-                let publish = move |folder: &ArrayFolder| folder.publish_monitor(&Moment::now(), report);
+                let events = self.chronicle.take(&mut report, Instant::now());
+                let publish = move |folder: &ArrayFolder| {
+                    folder.publish_monitor(&Moment::now(), report)?;
+                    events.iter().try_for_each(|event: &Event| folder.record_event(event))
+                };
                 match blocking(&self.folder, publish).await {
                     Ok(()) => shown = Some((Instant::now(), now.0, now.1)),
                     Err(error) => tracing::warn!("the monitor can't let others see it: {error}"),
@@ -156,9 +174,13 @@ impl Keeper {
     fn report(&self, revision: u64) -> MonitorReport {
         let now = braid_shell::now().time;
         let counters = self.view.counters().into_map();
-        let (address, epoch, devices) = self.view.look(|monitor| {
+        let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_BYTES as u64);
+        self.view.look(|monitor| {
             let (membership, away) = (monitor.membership(), monitor.away());
+            let slots: BTreeMap<_, _> = monitor.slots().map(|slot| (slot.device, slot)).collect();
             let device = |lease: braid_membership::DeviceLease| {
+                let slot = slots.get(&lease.device);
+                let name = |disk: Option<braid_base::DiskId>| disk.map(|disk| disk.to_string());
                 let member = membership.member(lease.device)?;
                 let (standing, helper) = match member.standing {
                     Standing::In if away.contains(&lease.device) => (DeviceStanding::Away, None),
@@ -166,6 +188,8 @@ impl Keeper {
                     Standing::Returning { helper } => (DeviceStanding::Returning, helper.map(|host| host.0)),
                     Standing::Out => (DeviceStanding::Out, None),
                 };
+                let progress = slot.and_then(|slot| slot.progress).filter(|_| standing != DeviceStanding::Out);
+                let progress = progress.or((standing == DeviceStanding::Returning).then(Default::default));
                 let heard = lease.heard.map(|heard| now.since(heard).as_millis() as u64);
                 Some(DeviceReport {
                     id: lease.device.0,
@@ -175,10 +199,35 @@ impl Keeper {
                     heard_millis: heard,
                     lives_by: heard.map(|_| lease.epoch.0),
                     outdated: lease.outdated.map(|epoch| epoch.0),
+                    disk: slot.and_then(|slot| name(slot.disk)),
+                    leaves_to: slot.and_then(|slot| name(slot.leaves_to)),
+                    awaits: slot.and_then(|slot| name(slot.awaits)),
+                    held: slot.is_some_and(|slot| slot.held),
+                    unwelcome: slot.and_then(|slot| slot.unwelcome).map(|why| why.to_string()),
+                    healing: progress.map(|progress| HealingReport {
+                        done: bytes(progress.done),
+                        left: bytes(progress.left),
+                        lost: progress.lost,
+                        bytes_per_second: None,
+                    }),
+                    // What follows from the reports before is put in by the chronicle.
+                    ..DeviceReport::default()
                 })
             };
-            (self.address.clone(), membership.epoch.0, monitor.leases().filter_map(device).collect())
-        });
-        MonitorReport { address, revision, epoch, devices, counters }
+            let spare = |(disk, blocks): (braid_base::DiskId, u64)| SpareReport {
+                disk: disk.to_string(),
+                bytes: bytes(blocks),
+            };
+            let pace = monitor.pace();
+            MonitorReport {
+                address: self.address.clone(),
+                revision,
+                epoch: membership.epoch.0,
+                devices: monitor.leases().filter_map(device).collect(),
+                spares: monitor.spares().map(spare).collect(),
+                pace: PaceReport { bytes_per_second: pace.bytes_per_second, share: pace.share, paused: pace.paused },
+                counters,
+            }
+        })
     }
 }

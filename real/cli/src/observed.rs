@@ -2,7 +2,7 @@
 
 use crate::counts::Counts;
 use braid_base::{BLOCK_BYTES, Now, Time, VolumeId};
-use braid_control::Help;
+use braid_control::{ByteRange, Help, merged};
 use braid_device::{Device, Service};
 use braid_host::{Host, MigrationProgress};
 use braid_locks::{LockServer, LockService};
@@ -12,7 +12,7 @@ use braid_shell::Counters;
 use braid_wire::{Command, Managed, Message, Reply, Task};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -193,6 +193,9 @@ impl<S: Server> ServerView<S> {
     }
 }
 
+/// Ranges of a volume that are named with a lease.
+const LOST_SHOWN_MAX: usize = 64;
+
 /// The way to look at an [`ObservedHost`]. It needs no message, and wakes nobody.
 #[derive(Clone)]
 pub struct HostView {
@@ -286,8 +289,25 @@ impl HostView {
 
     /// What it does for a device that has come back.
     pub fn helps(&self) -> Option<Help> {
-        let (device, left) = self.host.borrow().helps()?;
-        Some(Help { device: device.0, left: left.map(|blocks| blocks * BLOCK_BYTES as u64) })
+        let host = self.host.borrow();
+        let (device, left) = host.helps()?;
+        let bytes = BLOCK_BYTES as u64;
+        let mut lost: BTreeMap<u64, Vec<ByteRange>> = BTreeMap::new();
+        for (volume, block) in host.not_restored() {
+            lost.entry(volume.0).or_default().push(ByteRange { offset: block * bytes, length: bytes });
+        }
+        // A lease is read twice a second by everybody.
+        let named = |(volume, ranges): (u64, Vec<ByteRange>)| {
+            (volume, merged(ranges.into_iter()).into_iter().take(LOST_SHOWN_MAX).collect())
+        };
+        let lost = lost.into_iter().map(named).collect();
+        Some(Help { device: device.0, left: left.map(|blocks| blocks * bytes), lost })
+    }
+
+    /// How far it is with the scrub of a volume: the first stripe that has not been begun.
+    pub fn scrubs(&self, volume: VolumeId) -> Option<u64> {
+        let host = self.host.borrow();
+        host.scrubbing().find(|(scrubbed, ..)| *scrubbed == volume).map(|(_, next, _)| next)
     }
 
     /// How far it is with copying a volume that moves.
@@ -330,6 +350,8 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         | HostRequest::Check { volume, .. }
         | HostRequest::CheckRows { volume, .. }
         | HostRequest::Reconstruct { volume, .. }
+        // Who scrubs a volume asks for a few stripes at a time, so that it may be on hold in between.
+        | HostRequest::Scrub { volume, .. }
         | HostRequest::Restore { volume, .. }
         | HostRequest::Copy { volume, .. }
         | HostRequest::CrossCheck { volume, .. }
@@ -339,7 +361,6 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         | HostRequest::Flush { .. }
         | HostRequest::Fence { .. }
         // Long, and made of requests of the host's own.
-        | HostRequest::Scrub { .. }
         | HostRequest::Migrate { .. }
         | HostRequest::StopMigrating { .. }
         | HostRequest::Administer { .. }

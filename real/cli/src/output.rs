@@ -28,6 +28,15 @@ pub fn bytes(length: u64, what: &'static str) -> indicatif::ProgressBar {
     bar
 }
 
+/// The same, of something that is followed; its message says how it is.
+pub fn healing() -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(0);
+    bar.set_style(
+        indicatif::ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg}").expect("it is a template"),
+    );
+    bar
+}
+
 /// A line on standard error that says what is being done, of which nobody knows how long it takes.
 pub fn waiting() -> indicatif::ProgressBar {
     let bar = indicatif::ProgressBar::new_spinner();

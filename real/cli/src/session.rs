@@ -5,15 +5,16 @@ use crate::daemon;
 use crate::failure::Failure;
 use crate::observed::{HostView, ObservedHost};
 use crate::shelf::{self, Shelf};
+use crate::telltale::Telltale;
 use crate::volumes;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Generation, LockServerId, NodeId};
+use braid_base::{DeviceId, Generation, LockServerId, NodeId, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Moment};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::VolumeDescription;
 use braid_shell::{Addresses, Counters, HostClient, Node, run_host};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -24,6 +25,8 @@ pub const LEASE: Duration = Duration::from_secs(4);
 /// meanwhile: devices take it for dead after their own lease and have others find out what became of its writes; lock servers
 /// have it fenced when it holds what somebody wants, and so does whoever changes an ordering.
 pub const HOST_LEASE: Duration = Duration::from_secs(60);
+/// What a host is there for that scrubs.
+pub const SCRUB: &str = "scrub";
 /// How often leases are renewed, and addresses looked up.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
 /// The same while users wait for a volume that is on hold.
@@ -68,7 +71,14 @@ impl Session {
         });
         let shelf = Shelf::new(client.clone(), view.holds().clone(), &description)?;
         let (losing, lost) = watch::channel(None);
-        let keeper = Keeper { folder: folder.clone(), generation, view: view.clone(), shelf: shelf.clone() };
+        let keeper = Keeper {
+            folder: folder.clone(),
+            generation,
+            view: view.clone(),
+            shelf: shelf.clone(),
+            // A scrub tells of itself.
+            telltale: (what != SCRUB).then(Telltale::default),
+        };
         let keeper = tokio::task::spawn_local(keeper.keep(addresses, losing));
         Ok(Session {
             folder: folder.clone(),
@@ -123,6 +133,16 @@ impl Session {
         self.view.counters()
     }
 
+    /// True if the array refuses this host from now on, or soon will.
+    pub fn is_lost(&self) -> bool {
+        self.lost.borrow().is_some()
+    }
+
+    /// How far it is with the scrub of a volume: the first stripe that has not been begun.
+    pub fn scrubs(&self, volume: VolumeId) -> Option<u64> {
+        self.view.scrubs(volume)
+    }
+
     /// Ends when the lease is lost: the array refuses this host from then on, or soon will.
     pub async fn lost(&self) -> Failure {
         let mut lost = self.lost.clone();
@@ -174,13 +194,14 @@ struct Keeper {
     generation: Generation,
     view: HostView,
     shelf: Shelf,
+    telltale: Option<Telltale>,
 }
 
 impl Keeper {
     /// Renews the lease, which also tells what the host has counted and by which revision of the description it lives;
     /// follows devices and lock servers to where they listen, and the volumes.
     async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Failure>>) {
-        let Keeper { folder, generation, view, shelf } = self;
+        let Keeper { folder, generation, view, shelf, mut telltale } = self;
         // By the clock that leases are measured with, which also counts while the machine sleeps.
         let mut renewed = Moment::now();
         let mut revision = 0;
@@ -192,8 +213,9 @@ impl Keeper {
                 return;
             }
             let now = Moment::now();
-            let (counters, helps) = (view.counters().into_map(), view.helps());
-            let report = LeaseReport { counters, revision, helps, lock_server: None };
+            let (counters, helps) = (view.counters(), view.helps());
+            let news = telltale.as_mut().map(|telltale| telltale.take(&counters, helps.as_ref(), Instant::now()));
+            let report = LeaseReport { counters: counters.into_map(), revision, helps, lock_server: None };
             let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, Some(report)).map(|()| now);
             match blocking(&folder, renew).await {
                 Ok(now) => renewed = now,
@@ -208,6 +230,11 @@ impl Keeper {
                         return;
                     }
                 }
+            }
+            if let Some(news) = news.filter(|news| !news.is_empty())
+                && let Err(error) = blocking(&folder, |folder| news.tell(folder)).await
+            {
+                tracing::warn!("can't put on the log what host {generation} has met: {error}");
             }
             match blocking(&folder, |folder| Ok((addresses(folder)?, folder.describe()?))).await {
                 Ok((found, description)) => {

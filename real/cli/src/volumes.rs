@@ -283,7 +283,7 @@ impl Backend for Exports {
 
 /// The usable bytes that one more volume of this kind can have.
 pub async fn free(session: &Session, scheme: Scheme, unit: u64) -> Result<u64, Failure> {
-    let devices = session.folder().describe()?.devices.len();
+    let devices = session.folder().describe()?.ready_devices().count();
     let layout = creation::layout(scheme, devices, unit)?;
     Ok(layout.usable_blocks(room(session).await?) * BLOCK_BYTES as u64)
 }
@@ -291,7 +291,7 @@ pub async fn free(session: &Session, scheme: Scheme, unit: u64) -> Result<u64, F
 /// Blocks that one more object can have on every device of the array.
 async fn room(session: &Session) -> Result<u64, Failure> {
     let mut least = u64::MAX;
-    for device in session.folder().describe()?.devices {
+    for device in session.folder().describe()?.ready_devices() {
         least = least.min(room_on(session, DeviceId(device.id)).await?);
     }
     Ok(least)
@@ -309,7 +309,7 @@ pub async fn room_on(session: &Session, device: DeviceId) -> Result<u64, Failure
 
 /// Puts a new volume into the description; or finds the one of a creation that was cut short.
 fn enter(description: &mut ArrayDescription, plan: &Plan) -> Result<VolumeEntry, Failure> {
-    let domains: Vec<(u16, String)> = description.devices.iter().map(|d| (d.id, d.domain.clone())).collect();
+    let domains: Vec<(u16, String)> = description.ready_devices().map(|d| (d.id, d.domain.clone())).collect();
     let devices = ring(&domains, plan.scheme)?;
     let layout = creation::layout(plan.scheme, devices.len(), plan.unit)?;
     let entry = VolumeEntry {

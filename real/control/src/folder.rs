@@ -1,8 +1,10 @@
 //! The array's folder: opening it, changing the description, and who runs it.
 
+use crate::events::{EVENTS, EVENTS_BEFORE};
 use crate::file::{self, Durability, Lock};
 use crate::hosts::GENERATIONS;
 use crate::monitor::MONITOR;
+use crate::scrubs::SCRUBS;
 use crate::{ArrayDescription, ControlError, RunningSet, lock_server_file, monitor_file, reserve};
 use serde::Serialize;
 use std::io::ErrorKind;
@@ -177,7 +179,8 @@ impl Supervision {
         file::remove(&folder.path(DESCRIPTION))?;
         let hosts = folder.path(HOSTS);
         std::fs::remove_dir_all(&hosts).map_err(ControlError::file("remove", &hosts))?;
-        for name in [GENERATIONS, MONITOR, RESERVE, RUN, LOCK, SUPERVISION] {
+        let _ = std::fs::remove_dir_all(folder.path(SCRUBS));
+        for name in [GENERATIONS, MONITOR, EVENTS, EVENTS_BEFORE, RESERVE, RUN, LOCK, SUPERVISION] {
             file::remove(&folder.path(name))?;
         }
         if and_folder {
@@ -206,7 +209,7 @@ pub(crate) const HOSTS: &str = "hosts";
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Creation, DeviceEntry, VolumeEntry, VolumeState};
+    use crate::{Creation, DeviceEntry, DeviceState, VolumeEntry, VolumeState};
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// A folder of a test's own, removed at its end.
@@ -245,8 +248,11 @@ pub(crate) mod tests {
             id,
             file: format!("device-{id}.braid").into(),
             size: 1 << 30,
+            disk: None,
             domain: format!("device-{id}"),
             address: None,
+            state: DeviceState::Ready,
+            others: Vec::new(),
         });
         let creation = Creation {
             devices: 2,

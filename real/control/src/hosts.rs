@@ -6,7 +6,7 @@
 
 use crate::file::{self, Durability};
 use crate::folder::HOSTS;
-use crate::{ArrayFolder, ControlError, Moment};
+use crate::{ArrayFolder, ByteRange, ControlError, Moment};
 use braid_base::Generation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -54,6 +54,9 @@ pub struct Help {
     pub device: u16,
     /// Bytes of volumes that are still to be looked at; none while that is being found out.
     pub left: Option<u64>,
+    /// What of which volume can't be restored, as far as it has come; the first ranges of each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost: BTreeMap<u64, Vec<ByteRange>>,
 }
 
 /// A lock server that serves.

@@ -7,6 +7,8 @@
 //!   lockd0.state          what lock server 0 must not forget
 //!   monitor.state         what the monitor must not forget: who is in the array
 //!   monitor.json          where the monitor listens, and what it says of the devices       not durable
+//!   events.jsonl          what has happened, for people and for programs that follow it           bounded
+//!   scrubs/1.json         how far a scrub of volume 1 is, and what it has found                      not durable
 //!   run.json              what `braid up` has started: processes and addresses      not durable, one run's
 //!   lock, up.lock         held while something changes; held while `braid up` runs
 //!   reserve               room on the file system, kept back for the others         given up when the disk is full
@@ -22,6 +24,7 @@
 
 mod description;
 mod error;
+mod events;
 mod file;
 mod folder;
 mod hosts;
@@ -29,14 +32,19 @@ mod moment;
 mod monitor;
 mod reserve;
 mod run;
+mod scrubs;
 
 pub use description::{
-    ArrayDescription, Change, Creation, DeviceEntry, PlacementEntry, VolumeEntry, VolumeState, lock_server_file,
-    parse_array_id,
+    ArrayDescription, Change, Creation, DeviceEntry, DeviceState, DiskEntry, PlacementEntry, VolumeEntry, VolumeState,
+    lock_server_file, parse_array_id, parse_disk,
 };
 pub use error::ControlError;
+pub use events::{Event, EventCursor, EventKind};
 pub use folder::{ArrayFolder, Supervision};
 pub use hosts::{Expired, Fence, Help, HostEntry, LeaseReport, LockService};
 pub use moment::Moment;
-pub use monitor::{DeviceReport, DeviceStanding, MonitorEntry, MonitorReport, monitor_file};
+pub use monitor::{
+    DeviceReport, DeviceStanding, HealingReport, MonitorEntry, MonitorReport, PaceReport, SpareReport, monitor_file,
+};
 pub use run::{Endpoint, RunningDaemon, RunningSet};
+pub use scrubs::{ByteRange, RANGES_MAX, ScrubFindings, ScrubRecord, merged};

@@ -28,9 +28,38 @@ pub struct MonitorReport {
     pub epoch: u32,
     /// How each device stands.
     pub devices: Vec<DeviceReport>,
+    /// Disks that stand by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spares: Vec<SpareReport>,
+    /// How fast devices are brought what they lack.
+    #[serde(default)]
+    pub pace: PaceReport,
     /// What it has counted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, u64>,
+}
+
+/// A disk that stands by for a slot whose device stays out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpareReport {
+    /// Its name.
+    pub disk: String,
+    /// What volumes may take of it, in bytes.
+    pub bytes: u64,
+}
+
+/// How fast devices are brought what they lack, and volumes gone through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaceReport {
+    /// Zero: as fast as it goes.
+    pub bytes_per_second: u64,
+    /// Per cent of the time while users would feel it; zero: what is usual, 100: it gives way to nobody.
+    #[serde(default)]
+    pub share: u8,
+    /// Not at all, for now.
+    pub paused: bool,
 }
 
 /// How the monitor sees a device.
@@ -56,6 +85,45 @@ pub struct DeviceReport {
     /// an empty disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outdated: Option<u32>,
+    /// When its standing last changed, in milliseconds since 1970, as far as this monitor knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<u64>,
+    /// The disk that fills its slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+    /// The disk that is to fill it as soon as it is out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaves_to: Option<String>,
+    /// The disk that fills it, and has not been heard of yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<String>,
+    /// An operator has taken it out.
+    #[serde(default)]
+    pub held: bool,
+    /// Why what was last heard in its place may not serve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unwelcome: Option<String>,
+    /// Its disk is another than when it was last in, so that it lacks all that lies on it.
+    #[serde(default)]
+    pub blank: bool,
+    /// What it is being brought, while it is returning; or was, when it last was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healing: Option<HealingReport>,
+}
+
+/// How far a returning device is, as its helper said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HealingReport {
+    /// Bytes of it that this helper has brought.
+    pub done: u64,
+    /// Bytes that it lacks, as far as its helper knows.
+    pub left: u64,
+    /// Blocks that can't be restored: too much of their rows is lost.
+    pub lost: u64,
+    /// How fast it went lately; none if that is not known yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u64>,
 }
 
 /// Whether a device is in the array.
@@ -127,11 +195,37 @@ pub(crate) const MONITOR: &str = "monitor.json";
 impl DeviceReport {
     /// Why it is not let in, if it is not.
     pub fn refusal(&self) -> Option<String> {
+        if let Some(why) = &self.unwelcome {
+            return Some(why.clone());
+        }
         let what = match self.outdated? {
             0 => "its disk is empty, and was not".to_string(),
             epoch => format!("its disk is older than the array's record of it: it has epoch {epoch}"),
         };
         Some(format!("{what}; bring the right one back"))
+    }
+}
+
+impl Default for DeviceReport {
+    /// A device that is in, of which nothing else is known.
+    fn default() -> DeviceReport {
+        DeviceReport {
+            id: 0,
+            standing: DeviceStanding::In,
+            since: 1,
+            helper: None,
+            heard_millis: None,
+            lives_by: None,
+            outdated: None,
+            changed: None,
+            disk: None,
+            leaves_to: None,
+            awaits: None,
+            held: false,
+            unwelcome: None,
+            blank: false,
+            healing: None,
+        }
     }
 }
 
@@ -164,20 +258,25 @@ mod tests {
             since: 5,
             helper: Some(17),
             heard_millis: Some(20),
-            lives_by: None,
-            outdated: None,
+            awaits: Some("00ff".into()),
+            healing: Some(HealingReport { done: 7, ..HealingReport::default() }),
+            ..DeviceReport::default()
         };
         let report = MonitorReport {
             address: "127.0.0.1:7000".into(),
             revision: 4,
             epoch: 5,
             devices: vec![device],
+            spares: vec![SpareReport { disk: "aa".into(), bytes: 1 << 30 }],
+            pace: PaceReport { bytes_per_second: 5, share: 30, paused: true },
             counters: BTreeMap::new(),
         };
         assert_eq!(report.devices[0].refusal(), None);
         let refused = |epoch| DeviceReport { outdated: Some(epoch), ..report.devices[0].clone() }.refusal();
         assert!(refused(0).is_some_and(|words| words.contains("empty")));
         assert!(refused(3).is_some_and(|words| words.contains("older") && words.contains('3')));
+        let unwelcome = DeviceReport { unwelcome: Some("used".into()), ..report.devices[0].clone() };
+        assert_eq!(unwelcome.refusal().as_deref(), Some("used"));
         folder.publish_monitor(&at(1), report.clone()).unwrap();
         let seen = folder.monitor(&at(3)).unwrap().unwrap();
         assert_eq!((seen.age, seen.report), (Some(Duration::from_secs(2)), report));

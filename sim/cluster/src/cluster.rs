@@ -21,7 +21,7 @@ use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_membership::{Monitor, MonitorConfig};
 use braid_store::{Geometry, Store, StoreConfig};
-use braid_wire::{Atomicity, Ordering, Task};
+use braid_wire::{Atomicity, Ordering, Pace, Task};
 use braid_world::{Disk, DiskOptions, Happening, LocalClock, Trace, World};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -241,6 +241,14 @@ impl Cluster {
     pub(crate) fn is_any_disk_changing(&self) -> bool {
         let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return false };
         monitor.slots().any(|slot| slot.leaves_to.is_some() || slot.awaits.is_some())
+    }
+
+    /// True if healing goes at the usual pace, as far as the monitor has it on record.
+    pub(crate) fn is_pace_usual(&self) -> bool {
+        match self.world.machine(NodeId::Monitor) {
+            Some(Role::Monitor(monitor)) => monitor.pace() == Pace::default(),
+            _ => true,
+        }
     }
 
     /// True if a device is in, and has this disk.
@@ -681,7 +689,8 @@ impl Cluster {
         Err(Failed { check: "no-progress", details: format!("{otherwise}: no answer at all") })
     }
 
-    fn add_device(&mut self, device: DeviceId) {
+    /// Starts a device with an empty disk, which the array need not have yet.
+    pub fn add_device(&mut self, device: DeviceId) {
         let disk = self.new_disk();
         let disk = self.empty_disk(device, disk);
         let machine = self.new_device(device);

@@ -83,6 +83,9 @@ impl Cluster {
         }
         for membership in decided.into_iter().chain(lives_by.iter().map(|(_, membership)| *membership)) {
             seen.learn(membership)?;
+            if let Some(forgotten) = self.devices().iter().find(|device| membership.member(**device).is_none()) {
+                return Err(format!("{forgotten} is forgotten, and the volume lies there: {membership:?}"));
+            }
         }
         let Some(decided) = decided else { return Ok(()) };
         if let Some((device, ahead)) = lives_by.iter().find(|(_, membership)| membership.epoch > decided.epoch) {
@@ -150,7 +153,8 @@ fn follows(before: &Membership, after: &Membership) -> Result<(), String> {
     }
     for member in &before.members {
         match after.member(member.device) {
-            None => return wrong("a device is forgotten"),
+            // It was removed.
+            None => {}
             Some(later) if later.since < member.since => {
                 return wrong("a device is said to have been there for longer");
             }

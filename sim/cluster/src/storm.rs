@@ -12,7 +12,7 @@ use braid_machine::{HostError, HostOutcome, OpId};
 use braid_wire::Failure as WireFailure;
 use braid_world::{CrashPoint, DiskCounts, Fault, Happening, LocalClock, Storm, Trace};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -68,6 +68,10 @@ pub(crate) struct Run {
     pub(crate) replacement: Option<Replacement>,
     /// The request that has the volume copied, while it moves.
     pub(crate) copying: Option<OpId>,
+    /// What else an operator has asked for.
+    pub(crate) chores: BTreeSet<OpId>,
+    /// The last that he said of the pace: a copy of it may be late.
+    pub(crate) paced: Option<OpId>,
     issued: u64,
     pub(crate) storming: bool,
     report: Report,
@@ -107,6 +111,8 @@ impl Run {
             crash_plans: BTreeMap::new(),
             replacement: None,
             copying: None,
+            chores: BTreeSet::new(),
+            paced: None,
             issued: 0,
             storming: true,
             report: Report { runs: 1, ..Report::default() },
@@ -164,6 +170,7 @@ impl Run {
         let settings = self.cluster.options.settings.clone();
         let answered = self.cluster.world.now().after(AFTERMATH + settings.request_timeout + settings.host_lease);
         while self.cluster.asked().next().is_some() {
+            self.set_usual_pace();
             let Some(happening) = self.cluster.world.next(answered) else {
                 let late: Vec<&Asked> = self.cluster.asked().collect();
                 return Err(Failed { check: "unanswered", details: format!("{late:?}") });
@@ -183,10 +190,14 @@ impl Run {
             }
             self.replace_fenced();
             self.change_disks();
+            self.set_usual_pace();
             match self.cluster.check_nothing_is_left() {
                 // What an operator asked for may yet arrive, and begin.
                 Ok(()) if self.cluster.is_any_disk_changing() => {}
-                Ok(()) if self.replacement.is_some() && self.cluster.world.now() < all_arrived => {}
+                Ok(()) if !self.cluster.is_pace_usual() => {}
+                Ok(())
+                    if (self.replacement.is_some() || self.paced.is_some())
+                        && self.cluster.world.now() < all_arrived => {}
                 // What is asked next is asked of an array that is well.
                 Ok(()) if !self.cluster.world.is_any_stalled() => return Ok(()),
                 Ok(()) => {}
@@ -200,7 +211,8 @@ impl Run {
         self.cluster.check_moment()?;
         match happening {
             Happening::Reply { op, outcome, .. } => {
-                let is_operators = self.on_replacement(op, &outcome) || self.copying == Some(op);
+                let is_operators =
+                    self.on_replacement(op, &outcome) | self.chores.remove(&op) | (self.copying == Some(op));
                 if let Some(asked) = self.cluster.on_reply(op, &outcome)?
                     && !is_operators
                 {

@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, HostSlot};
 use crate::storm::{AFTERMATH, Agenda, Replacement, Run};
 use braid_base::{NodeId, Time};
 use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
-use braid_wire::Administration;
+use braid_wire::{Administration, Pace};
 use braid_world::{Damageable, Fault, FaultKind, Terrain};
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub(crate) enum Weather {
     Disks,
     /// Somebody copies, while the volume moves.
     Copy,
+    /// Healing goes at its usual pace again.
+    UsualPace,
 }
 
 /// How often it is looked whether somebody copies.
@@ -88,6 +90,7 @@ impl Run {
                 self.keep_copying();
                 self.plan_weather(COPY_EVERY, Weather::Copy);
             }
+            Weather::UsualPace => self.set_usual_pace(),
             Weather::Disks => {
                 self.change_disks();
                 self.plan_weather(DISKS_EVERY, Weather::Disks);
@@ -151,6 +154,18 @@ impl Run {
                 world.disk_mut(node).expect("it has a disk").lose(bytes);
             }
             Fault::Replace { node, away } => self.ask_for_replacement(node, away),
+            Fault::Scrub { node } => {
+                let slot = self.cluster.slot(node).expect("only hosts scrub");
+                let volume = self.cluster.volume().id;
+                let op = self
+                    .cluster
+                    .ask(slot, HostRequest::Scrub { volume, stripes: 0..u64::MAX, repair: true, recompute: false });
+                self.chores.insert(op);
+            }
+            Fault::Pace { bytes_per_second, share, paused, span } => {
+                self.ask_for_pace(Pace { bytes_per_second, share, paused });
+                self.plan_weather(span, Weather::UsualPace);
+            }
             Fault::Misdirected { meant, hit } => {
                 world.disk_mut(meant.node).expect("it has a disk").lead_astray(meant.bytes, hit);
             }
@@ -191,6 +206,22 @@ impl Run {
         let op = self.cluster.ask(slot, HostRequest::Administer { request });
         self.cluster.replacing = true;
         self.replacement = Some(Replacement { op, device, disk, away, refused: None });
+    }
+
+    fn ask_for_pace(&mut self, pace: Pace) {
+        let up = |slot: &HostSlot| self.cluster.world.machine(self.cluster.node(*slot)).is_some();
+        let Some(slot) = self.cluster.slots().find(up) else { return };
+        let op = self.cluster.ask(slot, HostRequest::Administer { request: Administration::Pace(pace) });
+        self.chores.insert(op);
+        self.paced = Some(op);
+    }
+
+    /// An operator wants the usual pace, if it is another, unless he has just asked for one.
+    pub(crate) fn set_usual_pace(&mut self) {
+        let waits = |paced: OpId| self.cluster.asked().any(|asked| asked.op == paced);
+        if !self.cluster.is_pace_usual() && !self.paced.is_some_and(waits) {
+            self.ask_for_pace(Pace::default());
+        }
     }
 
     /// It is answered: refused, it will not happen. Of anything else that went wrong, it may yet.

@@ -55,11 +55,13 @@ pub enum FaultKind {
     Replace,
     /// The volume moves. Not of a moment: it begins before a storm and ends behind it.
     Migrate,
+    /// No fault: an operator has the volume scrubbed and mended, or has healing go at another pace, or stand still for a while.
+    Chore,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 18] = [
+    pub const ALL: [FaultKind; 19] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -78,6 +80,7 @@ impl FaultKind {
         FaultKind::Misdirected,
         FaultKind::Replace,
         FaultKind::Migrate,
+        FaultKind::Chore,
     ];
 
     /// As it is called on the command line.
@@ -101,6 +104,7 @@ impl FaultKind {
             FaultKind::Misdirected => "misdirected",
             FaultKind::Replace => "replace",
             FaultKind::Migrate => "migrate",
+            FaultKind::Chore => "chore",
         }
     }
 
@@ -259,6 +263,22 @@ pub enum Fault {
         /// How long it is off then.
         away: Duration,
     },
+    /// A host is to scrub the volume, and to mend what it finds.
+    Scrub {
+        /// Which.
+        node: NodeId,
+    },
+    /// Healing is to go at another pace for a while.
+    Pace {
+        /// At most so many bytes a second; zero: any.
+        bytes_per_second: u64,
+        /// With this share of its time, in per cent; zero: the usual.
+        share: u8,
+        /// Not at all.
+        paused: bool,
+        /// For how long.
+        span: Duration,
+    },
 }
 
 /// Between whom nothing passes.
@@ -310,6 +330,8 @@ impl Fault {
             Fault::Unreadable(_) => "unreadable sector",
             Fault::Misdirected { .. } => "misdirected write",
             Fault::Replace { .. } => "replaced disk",
+            Fault::Scrub { .. } => "scrub",
+            Fault::Pace { .. } => "another pace",
         }
     }
 }
@@ -367,8 +389,10 @@ impl FaultOptions {
     pub fn draw(rng: &mut Rng, budget: &Budget) -> FaultOptions {
         let mut weight = |most: u64| if rng.chance(1, 2) { 0 } else { rng.between(1, most) };
         // Every kind throws its dice, allowed or not: so the rest of a seed is the same under any budget.
-        let storms = FaultKind::ALL.into_iter().filter(|kind| *kind != FaultKind::Migrate);
-        let weights: Vec<(FaultKind, u64)> = storms.map(|kind| (kind, weight(kind.weight_max()))).collect();
+        // But for those that are no faults: they throw theirs last, or elsewhere.
+        let apart = [FaultKind::Migrate, FaultKind::Chore];
+        let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
+        let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();
         let network = NetworkOptions {
             latency_min: Duration::from_micros(10),
             latency_max: Duration::ZERO,
@@ -379,6 +403,12 @@ impl FaultOptions {
             delay: weight(300),
             delay_max: Duration::ZERO,
         };
+        // Dice of their own: they change nothing else of a seed.
+        let dice = &mut rng.clone();
+        weights.push((
+            FaultKind::Chore,
+            if dice.chance(1, 2) { 0 } else { dice.between(1, FaultKind::Chore.weight_max()) },
+        ));
         FaultOptions {
             every: Duration::from_millis(rng.between(30, 2_000)),
             weights: weights.into_iter().filter(|(kind, weight)| *weight > 0 && budget.kinds.contains(kind)).collect(),

@@ -125,6 +125,13 @@ impl Storm {
             FaultKind::FullDisk => Fault::FullDisk { node: self.pick(&of(Part::Device))?, span: self.span() },
             FaultKind::Replace => Fault::Replace { node: self.pick(&terrain.replaceable())?, away: self.span() },
             FaultKind::Migrate => unreachable!("volumes move from storm to storm"),
+            FaultKind::Chore if self.rng.chance(1, 2) => Fault::Scrub { node: self.pick(&of(Part::Host))? },
+            FaultKind::Chore => Fault::Pace {
+                bytes_per_second: [0, 0, 1 << 16, 1 << 20][self.rng.below(4) as usize],
+                share: [0, 1, 30, 100][self.rng.below(4) as usize],
+                paused: self.rng.chance(1, 3),
+                span: self.span(),
+            },
             FaultKind::Rot => Fault::Rot(self.pick(&terrain.damageable())?),
             FaultKind::Unreadable => Fault::Unreadable(self.pick(&terrain.damageable())?),
             FaultKind::Misdirected => {
@@ -284,7 +291,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 26, "{names:?}");
+        assert_eq!(names.len(), 28, "{names:?}");
     }
 
     #[test]

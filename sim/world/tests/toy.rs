@@ -83,7 +83,7 @@ impl Machine for Toy {
             }
             Input::DiskDone { .. } => {
                 for (to, op) in self.asked_by.drain(..) {
-                    let reply = Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new() };
+                    let reply = Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false };
                     out.send(to, Message::Answer(Answer { epoch: Epoch(0), confirmed: vec![op], reply }));
                 }
             }

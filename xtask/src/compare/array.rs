@@ -143,23 +143,43 @@ impl<'a> Array<'a> {
 
     fn braid(&self, task: &str) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg(task).arg("--array").arg(self.folder.join("array")).env_remove("BRAID_ARRAY");
+        command.arg(task).arg("--array").arg(self.folder()).env_remove("BRAID_ARRAY");
         command
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> PathBuf {
+        self.folder.join("array")
+    }
+
+    /// What a command of `braid` says with `--json`, which must end well.
+    pub fn told(&self, words: &[&str]) -> Result<Value> {
+        let text = self.said(words)?;
+        let object = text.lines().find(|line| line.starts_with('{'));
+        let object = object.with_context(|| format!("`braid {}` prints no JSON object", words.join(" ")))?;
+        serde_json::from_str(object).with_context(|| format!("`braid {}` prints no JSON object", words.join(" ")))
+    }
+
+    /// The log of events, as far as it goes back.
+    pub fn events(&self) -> Result<Vec<Value>> {
+        let text = self.said(&["events"])?;
+        text.lines().map(|line| serde_json::from_str(line).context("an event is no JSON object")).collect()
+    }
+
+    fn said(&self, words: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        command.args(words).arg("--array").arg(self.folder()).arg("--json").env_remove("BRAID_ARRAY");
+        let said = self.folder.join("said.json");
+        Process::start(&mut command, &said)?.ended(STATUS_WAIT, self.interrupt)?;
+        std::fs::read_to_string(&said).with_context(|| format!("can't read {}", said.display()))
     }
 
     /// What `braid status` says; none if there is no array, or it is not up.
     fn status(&self) -> Result<Option<Value>> {
-        let mut command = self.braid("status");
-        let said = self.folder.join("status.json");
-        let asked = Process::start(command.arg("--json"), &said)?;
-        if asked.ended(STATUS_WAIT, self.interrupt).is_err() {
-            self.interrupt.check()?;
-            return Ok(None);
+        match self.told(&["status"]) {
+            Ok(status) => Ok(Some(status)),
+            Err(_) => self.interrupt.check().map(|()| None),
         }
-        let text = std::fs::read_to_string(&said).with_context(|| format!("can't read {}", said.display()))?;
-        let object = text.lines().find(|line| line.starts_with('{'));
-        let object = object.context("`braid status --json` prints no JSON object")?;
-        Ok(Some(serde_json::from_str(object).context("`braid status --json` prints no JSON object")?))
     }
 }
 

@@ -75,7 +75,8 @@ impl<'a> Fio<'a> {
         self.said(&mut command, deadline).map(|_| ())
     }
 
-    fn command(&self, target: &Target, load: Load) -> Command {
+    /// The load as a command, without an end.
+    pub fn command(&self, target: &Target, load: Load) -> Command {
         let mut command = Command::new("fio");
         command.current_dir(self.folder);
         command.args(["--name=compare", "--output-format=json", "--eta=never", "--direct=1", "--norandommap=1"]);

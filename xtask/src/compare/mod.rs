@@ -1,20 +1,20 @@
 //! `cargo xtask compare`: Braid beside the raw disk and `qemu-nbd`, interleaved on one file system.
 
-mod array;
-mod fio;
-mod folder;
-mod interrupt;
+pub mod array;
+pub mod fio;
+pub mod folder;
+pub mod interrupt;
 mod loopback;
-mod plan;
-mod process;
-mod progress;
+pub mod plan;
+pub mod process;
+pub mod progress;
 mod qemu;
 mod report;
 mod rest;
 mod rounds;
-mod statistics;
+pub mod statistics;
 mod system;
-mod table;
+pub mod table;
 
 use crate::packages::{self, Package};
 use anyhow::{Context, Result, bail};
@@ -79,14 +79,17 @@ struct Arguments {
 }
 
 /// How much, and of what.
-struct Settings {
-    rounds: u32,
-    seconds: u32,
+pub struct Settings {
+    /// How often each subject runs.
+    pub rounds: u32,
+    /// How long each run takes.
+    pub seconds: u32,
     /// Bytes of the volume and of the raw file.
-    size: u64,
-    parts: Vec<Part>,
+    pub size: u64,
+    /// What is measured.
+    pub parts: Vec<Part>,
     /// How long the array is watched at rest.
-    rest: Duration,
+    pub rest: Duration,
 }
 
 /// The least size that makes sense: a sequential run should not wrap around at once.
@@ -191,7 +194,8 @@ impl Settings {
     }
 }
 
-fn size(text: &str) -> Result<u64, String> {
+/// Bytes of a volume, as they are typed.
+pub fn size(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text).map_err(|error| error.to_string())?;
     if bytes < SIZE_MIN || !bytes.is_multiple_of(1 << 20) {
         return Err(format!("take whole MiB, and at least {}", format_size(SIZE_MIN)));

@@ -204,6 +204,6 @@ fn what_a_silent_host_left_is_named_to_the_others() {
     bench.heard.clear();
     bench.say(B, Command::Heartbeat);
     let answer = bench.heard.entry(B).or_default().pop_front().expect("an answer");
-    assert_eq!(answer.reply, Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new() });
+    assert_eq!(answer.reply, Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false });
     assert_eq!(read_now(&mut bench, 1), [8]);
 }

@@ -204,7 +204,7 @@ fn device_locks_of_a_read_are_given_back_behind_the_users_back() {
     stage.pass(Duration::from_millis(3));
     let (to, request) = stage.sent.pop().expect("the unlock");
     assert_eq!((to, &request.commits[..]), (*device, &[id.sequence][..]));
-    stage.answer_with(*device, vec![id.sequence], Reply::Heartbeat { orphans: vec![], suspects: vec![] });
+    stage.answer_with(*device, vec![id.sequence], Reply::Heartbeat { orphans: vec![], suspects: vec![], busy: false });
     assert!(stage.host.is_idle());
 }
 

@@ -189,7 +189,11 @@ fn what_is_committed_waits_no_more_for_a_device_that_is_out() {
     stage.accept_all(&writes, 0);
     assert_eq!(stage.outcome(op), DONE);
     stage.pass(Duration::from_millis(3));
-    stage.answer_with(DeviceId(0), vec![id.sequence], Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new() });
+    stage.answer_with(
+        DeviceId(0),
+        vec![id.sequence],
+        Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false },
+    );
     assert!(!stage.host.is_idle());
     lose(&mut stage, 4);
     assert!(stage.host.is_idle());
@@ -392,7 +396,7 @@ fn devices_that_do_not_answer_are_named_to_the_monitor() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     for _ in 0..10 {
         (1..5).for_each(|number| {
-            stage.answer(DeviceId(number), Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new() })
+            stage.answer(DeviceId(number), Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false })
         });
         stage.pass(Duration::from_millis(500));
     }

@@ -76,7 +76,7 @@ fn a_confirmed_commit_is_settled_and_an_unconfirmed_one_is_told_again() {
     }
     stage.pass(Duration::from_millis(3));
     stage.sent.clear();
-    stage.answer_with(devices[0], vec![1], Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new() });
+    stage.answer_with(devices[0], vec![1], Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false });
     stage.pass(Duration::from_secs(2));
     let told = |stage: &Stage, device: DeviceId| {
         stage.sent.iter().filter(|(to, request)| *to == device && request.commits == [1]).count()
@@ -88,7 +88,7 @@ fn a_confirmed_commit_is_settled_and_an_unconfirmed_one_is_told_again() {
         stage.sent.iter().filter(of_last).all(|(_, request)| request.settled == 1),
         "not settled while one has not confirmed"
     );
-    stage.answer_with(devices[1], vec![1], Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new() });
+    stage.answer_with(devices[1], vec![1], Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false });
     stage.sent.clear();
     stage.pass(Duration::from_secs(1));
     assert!(stage.sent.iter().all(|(_, request)| request.settled == 2), "settled everywhere: {:?}", stage.sent);
@@ -255,7 +255,7 @@ fn a_device_that_is_away_does_not_make_the_others_remember() {
                 stage.answer_with(
                     device,
                     request.commits,
-                    Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new() },
+                    Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false },
                 );
                 if request.command != Command::Heartbeat {
                     stage.accept_all(&[(device, request.command)], 0);
@@ -321,8 +321,8 @@ fn the_votes_decide_what_becomes_of_an_orphan() {
         let participants = vec![DeviceId(0), DeviceId(1)];
         let stamp = Stamp { clock: Clock(5), host: Generation(3) };
         let orphans = vec![Orphan { transaction, stamp, participants }];
-        stage.answer(DeviceId(0), Reply::Heartbeat { orphans: orphans.clone(), suspects: Vec::new() });
-        stage.answer(DeviceId(1), Reply::Heartbeat { orphans, suspects: Vec::new() });
+        stage.answer(DeviceId(0), Reply::Heartbeat { orphans: orphans.clone(), suspects: Vec::new(), busy: false });
+        stage.answer(DeviceId(1), Reply::Heartbeat { orphans, suspects: Vec::new(), busy: false });
         assert_eq!(stage.commands().len(), 2, "each participant is asked, once");
         for (index, vote) in votes.iter().enumerate() {
             assert!(stage.commands().is_empty(), "{votes:?}: not decided before vote {index}");
@@ -352,6 +352,6 @@ fn a_host_does_not_resolve_what_it_is_itself_about() {
     let (transaction, stamp) = subject(&commands[0].1);
     assert_eq!(transaction.host, HOST);
     let orphans = vec![Orphan { transaction, stamp, participants: vec![DeviceId(0)] }];
-    stage.answer(DeviceId(0), Reply::Heartbeat { orphans, suspects: Vec::new() });
+    stage.answer(DeviceId(0), Reply::Heartbeat { orphans, suspects: Vec::new(), busy: false });
     assert!(stage.commands().is_empty());
 }

@@ -26,6 +26,7 @@ fn back_once() -> Bench {
 fn a_new_array_of_empty_disks_is_let_in_one_after_the_other() {
     let mut bench = Bench::of(5);
     for number in ALL {
+        assert_eq!(bench.answer_to(device(number)).reply, MonitorReply::Changed, "first its disk is put on record");
         assert!(bench.gets_lease(device(number)), "nobody has lived by anything yet");
         assert!(
             bench.gets_lease(device(number)),

@@ -140,7 +140,7 @@ fn what_was_heard_of_the_old_disk_does_not_let_the_new_one_in() {
 #[test]
 fn it_is_all_there_after_a_restart() {
     let mut bench = awaiting();
-    let pace = Pace { bytes_per_second: 5_000, paused: true };
+    let pace = Pace { bytes_per_second: 5_000, share: 20, paused: true };
     assert_eq!(ask(&mut bench, Administration::Pace(pace)), Some(Ok(())));
     assert_eq!(ask(&mut bench, Administration::AddSpare { disk: DiskId(90), blocks: 600 }), Some(Ok(())));
     bench.restart(config(5));
@@ -217,4 +217,69 @@ fn what_was_refused_does_not_happen_later() {
     assert_eq!((bench.standing(2), slot(&bench, 2).leaves_to), (Standing::In, None));
     bench.say(host(HOST), MonitorCommand::Administer { ticket: 6, request: replace(2, NEW) });
     assert_eq!(slot(&bench, 2).leaves_to, Some(NEW));
+}
+
+fn add(device: u16, disk: DiskId) -> Administration {
+    Administration::AddDevice { device: DeviceId(device), disk }
+}
+
+#[test]
+fn a_device_is_added_and_removed_while_all_goes_on() {
+    let mut bench = steady();
+    let before = bench.membership().clone();
+    assert_eq!(ask(&mut bench, add(5, DiskId(3))), Some(Err(Objection::DiskInUse { device: DeviceId(3) })));
+    assert_eq!(ask(&mut bench, add(4, NEW)), Some(Err(Objection::DeviceExists { device: DeviceId(4) })));
+    assert_eq!(ask(&mut bench, add(7, NEW)), Some(Ok(())));
+    assert_eq!(ask(&mut bench, add(7, NEW)), Some(Ok(())), "it is done already");
+    assert_eq!((bench.standing(7), slot(&bench, 7).awaits), (Standing::Out, Some(NEW)));
+    assert_eq!(bench.membership().members[..5], before.members, "nothing has changed for the others");
+    put(&mut bench, 7, DiskId(78));
+    assert!(matches!(bench.answer_to(device(7)).reply, MonitorReply::Unwelcome(Unwelcome::OtherDisk { .. })));
+    put(&mut bench, 7, NEW);
+    let all = nodes(&[0, 1, 2, 3, 4, 7], &[HOST]);
+    bench.pass_with(SECOND * 3, &all);
+    let since = bench.membership().member(DeviceId(7)).map(|member| member.since).expect("it is there");
+    bench.say(host(HOST), MonitorCommand::CaughtUp { device: DeviceId(7), since });
+    assert_eq!(bench.standing(7), Standing::In);
+    bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[7, 0]));
+    let remove = Administration::RemoveDevice { device: DeviceId(7) };
+    let holds = Objection::HoldsVolume { volume: braid_base::VolumeId(2) };
+    assert_eq!(ask(&mut bench, remove), Some(Err(holds)));
+    bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[1, 0]));
+    bench.pass_with(SECOND, &all);
+    assert!(bench.gets_lease(device(7)));
+    assert_eq!(ask(&mut bench, remove), Some(Ok(())));
+    assert_eq!(ask(&mut bench, remove), Some(Ok(())), "it is done already");
+    assert_eq!(bench.membership().members, before.members);
+    bench.renew_in(Epoch(1), device(7));
+    assert_eq!(bench.hear(device(7)), None, "nobody knows it");
+    bench.restart(config(5));
+    assert_eq!(bench.membership().members, before.members);
+    assert_eq!(ask(&mut bench, add(7, NEW)), None, "a monitor that has just started has yet to hear who is there");
+    bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
+    assert_eq!(slot(&bench, 7).awaits, Some(NEW), "then it is asked again");
+}
+
+#[test]
+fn a_device_that_is_awaited_or_on_its_way_back_is_removed_like_any() {
+    let mut bench = steady();
+    for awaited in [true, false] {
+        assert_eq!(ask(&mut bench, add(9, NEW)), Some(Ok(())));
+        if !awaited {
+            put(&mut bench, 9, NEW);
+            bench.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3, 4, 9], &[HOST]));
+            let since = bench.membership().member(DeviceId(9)).map(|member| member.since).expect("it is there");
+            // What is said of it in the same moment comes too late.
+            bench.stalled = true;
+            bench.say(host(HOST), MonitorCommand::CaughtUp { device: DeviceId(9), since });
+        }
+        bench.say(
+            host(HOST),
+            MonitorCommand::Administer { ticket: 3, request: Administration::RemoveDevice { device: DeviceId(9) } },
+        );
+        while bench.run_command() {}
+        bench.stalled = false;
+        bench.pass_with(SECOND, &nodes(&ALL, &[HOST]));
+        assert_eq!(bench.membership().member(DeviceId(9)), None);
+    }
 }

@@ -98,7 +98,7 @@ fn one_copy_of_the_record_is_enough_and_is_written_twice_again() {
 }
 
 #[test]
-fn the_record_of_another_array_or_of_other_devices_is_refused() {
+fn the_record_of_another_array_is_refused_and_says_which_devices_there_are() {
     let mut bench = one_out();
     let mut refused = |config: MonitorConfig| {
         bench.restart(config);
@@ -109,8 +109,11 @@ fn the_record_of_another_array_or_of_other_devices_is_refused() {
     };
     let other = MonitorConfig { array: ArrayId([2; 16]), ..config(5) };
     assert_eq!(refused(other), MonitorError::OtherArray { found: ArrayId([1; 16]) });
-    assert_eq!(refused(config(6)), MonitorError::OtherDevices { device: DeviceId(5) });
-    assert_eq!(refused(config(4)), MonitorError::OtherDevices { device: DeviceId(4) });
+    for devices in [4, 6] {
+        bench.restart(config(devices));
+        let members: Vec<_> = bench.membership().members.iter().map(|member| member.device.0).collect();
+        assert_eq!((members, bench.standing(2)), (vec![0, 1, 2, 3, 4], Standing::Out));
+    }
 }
 
 /// The disk was lost, or is an old copy.

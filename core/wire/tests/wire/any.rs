@@ -100,7 +100,11 @@ fn disk() -> impl Strategy<Value = DiskId> {
 }
 
 fn pace() -> impl Strategy<Value = Pace> {
-    (number(), any::<bool>()).prop_map(|(bytes_per_second, paused)| Pace { bytes_per_second, paused })
+    (number(), any::<u8>(), any::<bool>()).prop_map(|(bytes_per_second, share, paused)| Pace {
+        bytes_per_second,
+        share,
+        paused,
+    })
 }
 
 fn administration() -> impl Strategy<Value = Administration> {
@@ -116,6 +120,8 @@ fn administration() -> impl Strategy<Value = Administration> {
         (disk(), number()).prop_map(|(disk, blocks)| Administration::AddSpare { disk, blocks }),
         disk().prop_map(|disk| Administration::RemoveSpare { disk }),
         pace().prop_map(Administration::Pace),
+        (device(), disk()).prop_map(|(device, disk)| Administration::AddDevice { device, disk }),
+        device().prop_map(|device| Administration::RemoveDevice { device }),
     ]
 }
 
@@ -130,6 +136,9 @@ fn objection() -> impl Strategy<Value = Objection> {
         Just(Objection::TooManySpares),
         Just(Objection::NoSuchSpare),
         Just(Objection::TooManyChanges),
+        device().prop_map(|device| Objection::DeviceExists { device }),
+        Just(Objection::TooManyDevices),
+        number().prop_map(|volume| Objection::HoldsVolume { volume: VolumeId(volume) }),
     ]
 }
 
@@ -223,8 +232,8 @@ fn task() -> impl Strategy<Value = Task> {
 
 fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
-        (vec(orphan(), 0..4), vec(suspect(), 0..4))
-            .prop_map(|(orphans, suspects)| Reply::Heartbeat { orphans, suspects }),
+        (vec(orphan(), 0..4), vec(suspect(), 0..4), any::<bool>())
+            .prop_map(|(orphans, suspects, busy)| Reply::Heartbeat { orphans, suspects, busy }),
         (transaction(), any::<bool>(), pieces()).prop_map(|(transaction, waited, pieces)| Reply::Data {
             transaction,
             waited,

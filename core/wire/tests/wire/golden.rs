@@ -195,8 +195,12 @@ pub fn goldens() -> Vec<Golden> {
         task(Task::Inspect, "06"),
         task(Task::SetOrdering { object, ordering: Ordering::None }, &format!("07 {OBJECT} 02")),
         answer(
-            Reply::Heartbeat { orphans: vec![Orphan { transaction, stamp, participants }], suspects: vec![] },
-            &format!("01 01000000 {TRANSACTION} {STAMP} 02000000 0200 0301 00000000"),
+            Reply::Heartbeat {
+                orphans: vec![Orphan { transaction, stamp, participants }],
+                suspects: vec![],
+                busy: false,
+            },
+            &format!("01 01000000 {TRANSACTION} {STAMP} 02000000 0200 0301 00000000 00"),
         ),
         answer(
             Reply::Heartbeat {
@@ -205,10 +209,11 @@ pub fn goldens() -> Vec<Golden> {
                     Suspect { transaction, object, blocks: SuspectBlocks::Written(Linkage { first: 7, last: 9 }) },
                     Suspect { transaction, object, blocks: SuspectBlocks::Announced(BlockRange::new(4, 2)) },
                 ],
+                busy: true,
             },
             &format!(
                 "01 00000000 02000000 {TRANSACTION} {OBJECT} 01 0700000000000000 0900000000000000 \
-                 {TRANSACTION} {OBJECT} 02 0400000000000000 0200000000000000"
+                 {TRANSACTION} {OBJECT} 02 0400000000000000 0200000000000000 01"
             ),
         ),
         answer(Reply::Data { transaction, waited: true, pieces }, &format!("02 {TRANSACTION} 01 {pieces_hex}")),
@@ -349,8 +354,8 @@ fn monitoring() -> Vec<Golden> {
         ),
         monitor_request(MonitorCommand::CaughtUp { device: DeviceId(2), since: Epoch(9) }, "03 0200 09000000"),
         monitor_answer(
-            MonitorReply::Lease { sent, pace: Pace { bytes_per_second: 5, paused: true } },
-            &format!("01 {sent_hex} 0500000000000000 01"),
+            MonitorReply::Lease { sent, pace: Pace { bytes_per_second: 5, share: 9, paused: true } },
+            &format!("01 {sent_hex} 0500000000000000 09 01"),
         ),
         monitor_answer(MonitorReply::Unwelcome(Unwelcome::OtherDisk { expected: DiskId(9) }), "04 01 0900000000000000"),
         monitor_answer(MonitorReply::Unwelcome(Unwelcome::Used { epoch: Epoch(4) }), "04 02 04000000"),
@@ -365,7 +370,9 @@ fn monitoring() -> Vec<Golden> {
         (Administration::Replace { device, disk, blocks, lose: true }, "03 0200 0900000000000000 1000000000000000 01"),
         (Administration::AddSpare { disk, blocks }, "04 0900000000000000 1000000000000000"),
         (Administration::RemoveSpare { disk }, "05 0900000000000000"),
-        (Administration::Pace(Pace { bytes_per_second: 5, paused: false }), "06 0500000000000000 00"),
+        (Administration::Pace(Pace { bytes_per_second: 5, share: 7, paused: false }), "06 0500000000000000 07 00"),
+        (Administration::AddDevice { device, disk }, "07 0200 0900000000000000"),
+        (Administration::RemoveDevice { device }, "08 0200"),
     ] {
         let command = MonitorCommand::Administer { ticket: 6, request };
         all.push(monitor_request(command, &format!("05 {TICKET} {hex}")));
@@ -380,6 +387,9 @@ fn monitoring() -> Vec<Golden> {
         (Objection::TooManySpares, "07"),
         (Objection::NoSuchSpare, "08"),
         (Objection::TooManyChanges, "09"),
+        (Objection::DeviceExists { device }, "0a 0200"),
+        (Objection::TooManyDevices, "0b"),
+        (Objection::HoldsVolume { volume: VolumeId(3) }, "0c 0300000000000000"),
     ] {
         let reply = MonitorReply::Administered { ticket: 6, result: Err(objection) };
         all.push(monitor_answer(reply, &format!("05 {TICKET} 02 {hex}")));

@@ -90,12 +90,12 @@ const LISTS: [Stretch; 27] = [
     ("orphans", ORPHANS_PER_ANSWER_MAX, |n| {
         let orphan =
             Orphan { transaction: TRANSACTION, stamp: STAMP, participants: vec![DeviceId(1); PARTICIPANTS_MAX] };
-        answer(Reply::Heartbeat { orphans: vec![orphan; n], suspects: vec![] })
+        answer(Reply::Heartbeat { orphans: vec![orphan; n], suspects: vec![], busy: false })
     }),
     ("suspects", ORPHANS_PER_ANSWER_MAX, |n| {
         let blocks = SuspectBlocks::Announced(BlockRange::new(1, 1));
         let suspect = Suspect { transaction: TRANSACTION, object: OBJECT, blocks };
-        answer(Reply::Heartbeat { orphans: vec![], suspects: vec![suspect; n] })
+        answer(Reply::Heartbeat { orphans: vec![], suspects: vec![suspect; n], busy: false })
     }),
     ("objects", OBJECTS_MAX, |n| {
         let object = ObjectDescription {

@@ -4,9 +4,12 @@ mod bench;
 mod completions;
 mod device;
 mod down;
+mod events;
 mod lockd;
 mod monitord;
 mod nbd;
+mod rebuild;
+mod scrub;
 mod sim;
 mod status;
 mod up;
@@ -21,6 +24,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio::task::LocalSet;
 
 /// A shared storage array without a controller.
@@ -65,6 +69,9 @@ enum Command {
     Up(up::Arguments),
     Down(down::Arguments),
     Status(status::Arguments),
+    Rebuild(rebuild::Arguments),
+    Scrub(scrub::Arguments),
+    Events(events::Arguments),
     #[command(subcommand)]
     Volume(volume::Command),
     #[command(subcommand)]
@@ -84,7 +91,8 @@ A first tour:
   nbdinfo nbd://127.0.0.1:10809/vol0         in another terminal: look at the volume
   nbdcopy some.img nbd://127.0.0.1:10809/vol0
   braid status                               what runs, and how it is
-  braid volume check vol0                    compare the parity of every stripe
+  braid events --follow                      what happens to it: devices that go and come, rebuilds, rot
+  braid scrub vol0 --repair                  look for what has rotted, and mend it
   braid down                                 end it; `braid up` opens it again
 
 Exit status: 0 done, 1 failed, 2 wrong usage, 3 not there or not reachable, 4 data lost or check failed.
@@ -135,6 +143,9 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         Command::Up(arguments) => up::run(arguments, common).await,
         Command::Down(arguments) => down::run(arguments, common).await,
         Command::Status(arguments) => status::run(arguments, common).await,
+        Command::Rebuild(arguments) => rebuild::run(arguments, common).await,
+        Command::Scrub(arguments) => scrub::run(arguments, common).await,
+        Command::Events(arguments) => events::run(arguments, common).await,
         Command::Volume(command) => volume::run(command, common).await,
         Command::Device(command) => device::run(command, common).await,
         Command::Lockd(arguments) => lockd::run(arguments, common).await,
@@ -158,9 +169,33 @@ fn ordering() -> impl TypedValueParser<Value = Ordering> {
         .map(|name| name.parse().expect("only names of orderings are possible"))
 }
 
+/// Reads a rate for an argument, in bytes a second; zero is none.
+fn rate(text: &str) -> Result<u64, String> {
+    match text {
+        "none" => Ok(0),
+        _ => match size(text.strip_suffix("/s").unwrap_or(text))? {
+            0 => Err("a rate is more than nothing: `none` is no limit, and `braid rebuild pause` stops it".to_string()),
+            rate => Ok(rate),
+        },
+    }
+}
+
 /// Reads a size for an argument.
 fn size(text: &str) -> Result<u64, String> {
     braid_base::units::parse_size(text).map_err(|error| error.to_string())
+}
+
+/// Reads a span such as 90s, 5m or 1h; a number alone is seconds.
+fn span(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        other => return Err(format!("'{other}' is no unit of time: use s, m or h")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("'{text}' is no span: write 90s, 5m or 1h"))?;
+    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| "that is too long".to_string())
 }
 
 #[cfg(test)]
@@ -183,9 +218,25 @@ mod tests {
     }
 
     #[test]
+    fn rates_are_read_with_and_without_their_second() {
+        assert_eq!((rate("50MiB/s"), rate("1G"), rate("none")), (Ok(50 << 20), Ok(1 << 30), Ok(0)));
+        assert!(rate("0").is_err() && rate("fast").is_err() && rate("1/min").is_err());
+        assert!(parse(&words("braid rebuild 2")).is_ok() && parse(&words("braid rebuild pause")).is_ok());
+        assert!(parse(&words("braid rebuild 2 --rate 1M")).is_err(), "the pace is one for all");
+    }
+
+    #[test]
     fn a_usage_error_names_all_that_is_missing() {
         let error = parse(&words("braid volume create")).err().unwrap();
         assert_eq!(sentence(&error), "the following required arguments were not provided: --size <SIZE> <NAME>");
+    }
+
+    #[test]
+    fn spans_are_seconds_minutes_or_hours() {
+        assert_eq!(["7", "90s", "5m", "1h"].map(|text| span(text).unwrap().as_secs()), [7, 90, 300, 3_600]);
+        for wrong in ["", "m", "5d", "1.5h", "-3s", "99999999999999999h"] {
+            assert!(span(wrong).is_err(), "{wrong}");
+        }
     }
 
     fn words(line: &str) -> Vec<OsString> {

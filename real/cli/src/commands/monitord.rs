@@ -8,6 +8,7 @@ use crate::signals::{self, Signals};
 use braid_shell::Address;
 use serde_json::json;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Decide which devices are in the array
 ///
@@ -24,6 +25,9 @@ pub struct Arguments {
     /// Where to listen: HOST:PORT, port 0 for any free one, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: Address,
+    /// How long a device stays out until a spare takes its place [default: 10m]
+    #[arg(long, value_name = "TIME", value_parser = super::span)]
+    spare_after: Option<Duration>,
     /// Die with this process, which must be the parent
     #[arg(long, hide = true)]
     child_of: Option<u32>,
@@ -35,7 +39,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         signals::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
-    let monitor = MonitorDaemon::open(&common.folder())?;
+    let monitor = MonitorDaemon::open(&common.folder(), arguments.spare_after)?;
     let serving = |address: &Address| daemon::announce(common.json, "the monitor", address, json!({}));
     monitor.serve(&arguments.listen, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)

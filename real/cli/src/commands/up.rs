@@ -9,7 +9,7 @@ use crate::output;
 use crate::session::{HEARTBEAT, Session, blocking};
 use crate::signals::{self, Signals};
 use crate::supervisor::{self, Keepers, Placement, Report, keep_fenced};
-use crate::{ordering, volumes};
+use crate::{ordering, slots, volumes};
 use braid_base::units::{format_size, parse_size};
 use braid_base::{DeviceId, NodeId};
 use braid_control::{
@@ -21,6 +21,7 @@ use braid_nbd::{Server, uri};
 use braid_shell::Address;
 use braid_store::StoreConfig;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -69,6 +70,9 @@ pub struct Arguments {
     /// Come up though devices can't be served, as far as the others can do without them
     #[arg(long)]
     degraded: bool,
+    /// How long a device stays out until a spare takes its place: 30s, 10m [default: 10m]
+    #[arg(long, value_name = "TIME", value_parser = super::span)]
+    spare_after: Option<Duration>,
     /// Run the monitor and each device in a process of its own (the default)
     #[arg(long, conflicts_with = "in_process")]
     processes: bool,
@@ -121,7 +125,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let description = open_or_create(&folder, &asked)?;
 
     let mut array = Array {
-        keepers: Keepers::start(&folder, &description, placement),
+        keepers: Keepers::start(&folder, &description, placement, arguments.spare_after),
         running: RunningSet::begun(std::process::id()),
         lock_servers_started: false,
         may_be_degraded: arguments.degraded,
@@ -183,8 +187,11 @@ impl Array {
                 () = signals.asked_to_end() => break,
                 report = self.keepers.report() => self.note(&report),
                 _ = ticks.tick() => match blocking(&self.folder, ArrayFolder::describe).await {
-                    Ok(description) => self.start_lock_servers_if_needed(&description),
-                    Err(error) => tracing::warn!("can't see whether lock servers are needed: {error}"),
+                    Ok(description) => {
+                        self.start_lock_servers_if_needed(&description);
+                        self.follow_devices(description).await;
+                    }
+                    Err(error) => tracing::warn!("can't see what is to run: {error}"),
                 },
                 failure = front.session().lost() => {
                     tracing::warn!("the host is shut out, and starts again: {failure}");
@@ -263,10 +270,30 @@ impl Array {
         }
     }
 
+    /// Runs the devices that the array has, each on the disk that fills its slot.
+    async fn follow_devices(&mut self, description: ArrayDescription) {
+        let description = match blocking(&self.folder, move |folder| slots::fill(folder, description)).await {
+            Ok(description) => description,
+            Err(error) => return tracing::warn!("can't see which disks fill the slots of devices: {error}"),
+        };
+        self.keepers.follow(&description);
+        let there = self.running.devices.len();
+        self.running.devices.retain(|running| description.device(running.id).is_some());
+        if self.running.devices.len() < there {
+            self.publish();
+        }
+    }
+
     /// Lets others know of the fate of the monitor, a device or a lock server.
     fn note(&mut self, report: &Report) {
         if let Err(failure) = &report.state {
             tracing::warn!("{} is down, and will be started again: {failure}", supervisor::name(report.node));
+        }
+        if let NodeId::Device(device) = report.node
+            && !self.keepers.keeps(device)
+        {
+            // It is gone from the array.
+            return;
         }
         let among = match report.node {
             NodeId::Monitor => {
@@ -296,7 +323,8 @@ impl Array {
         let session = front.session();
         let client = session.client().clone();
         watching.spawn(keep_fenced(self.folder.clone(), session.generation(), client.clone()));
-        watching.spawn(ordering::keep_settled(self.folder.clone(), client));
+        watching.spawn(ordering::keep_settled(self.folder.clone(), client.clone()));
+        watching.spawn(slots::keep_settled(self.folder.clone(), client));
         watching
     }
 }
@@ -343,11 +371,15 @@ fn open_or_create(folder: &ArrayFolder, asked: &Asked) -> Result<ArrayDescriptio
     }
     // What an earlier attempt left of it knows other devices, or the same ones otherwise.
     let _ = std::fs::remove_file(folder.dir().join(monitor_file()));
+    let mut disks = BTreeMap::new();
     for entry in &description.devices {
         let config = StoreConfig { array: description.array, device: DeviceId(entry.id), size: entry.size };
-        device::create(&entry.path(folder.dir()), &config, true)?;
+        disks.insert(entry.id, device::create(&entry.path(folder.dir()), &config, true)?);
     }
     folder.update(|description| {
+        for entry in &mut description.devices {
+            entry.disk = disks.get(&entry.id).copied();
+        }
         description.created = true;
         Ok::<_, Failure>(description.clone())
     })

@@ -12,8 +12,9 @@ pub use fence::{keep_fenced, shut_out};
 
 use crate::failure::Failure;
 use braid_base::{ArrayId, DeviceId, LockServerId, NodeId};
-use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, RunningDaemon};
+use braid_control::{ArrayDescription, ArrayFolder, RunningDaemon};
 use braid_shell::Address;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -59,19 +60,24 @@ pub struct Running {
 /// What a keeper keeps running.
 #[derive(Clone, Debug)]
 enum Assignment {
-    Monitor { folder: ArrayFolder },
+    Monitor { folder: ArrayFolder, spare_after: Option<Duration> },
     Device { folder: ArrayFolder, array: ArrayId, id: DeviceId, file: PathBuf },
     LockServer { folder: ArrayFolder, id: LockServerId },
 }
+
+/// What a keeper is to keep running; none when it is to end.
+type Wanted = Option<Assignment>;
 
 /// The keepers of an array.
 pub struct Keepers {
     folder: ArrayFolder,
     placement: Placement,
-    stop: watch::Sender<bool>,
+    /// What each device's keeper is to keep running, and on which file.
+    devices: BTreeMap<DeviceId, (PathBuf, watch::Sender<Wanted>)>,
+    lock_servers: Vec<watch::Sender<Wanted>>,
     tasks: JoinSet<()>,
     /// Of the monitor, which ends last: devices that ended before it in its sight would be taken out.
-    stop_monitor: watch::Sender<bool>,
+    stop_monitor: watch::Sender<Wanted>,
     monitor: JoinSet<()>,
     reporter: mpsc::Sender<Report>,
     reports: mpsc::Receiver<Report>,
@@ -79,43 +85,80 @@ pub struct Keepers {
 
 impl Keepers {
     /// Starts the monitor and every device of the array, but those that somebody else runs, at an address of their own. What becomes of them is told by [`Keepers::report`].
-    pub fn start(folder: &ArrayFolder, description: &ArrayDescription, placement: Placement) -> Keepers {
+    /// A spare takes the slot of a device that has been out for `spare_after`.
+    pub fn start(
+        folder: &ArrayFolder,
+        description: &ArrayDescription,
+        placement: Placement,
+        spare_after: Option<Duration>,
+    ) -> Keepers {
         let (reporter, reports) = mpsc::channel(description.devices.len() + 1);
+        let monitor = Assignment::Monitor { folder: folder.clone(), spare_after };
+        let (stop_monitor, wanted) = watch::channel(Some(monitor));
         let mut keepers = Keepers {
             folder: folder.clone(),
             placement,
-            stop: watch::channel(false).0,
+            devices: BTreeMap::new(),
+            lock_servers: Vec::new(),
             tasks: JoinSet::new(),
-            stop_monitor: watch::channel(false).0,
+            stop_monitor,
             monitor: JoinSet::new(),
             reporter,
             reports,
         };
-        let monitor = Assignment::Monitor { folder: folder.clone() };
-        keepers.monitor.spawn_local(keep(
-            monitor,
-            placement,
-            keepers.stop_monitor.subscribe(),
-            keepers.reporter.clone(),
-        ));
-        let ours = description.devices.iter().filter(|device| device.address.is_none());
-        for DeviceEntry { id, file, .. } in ours {
-            let (folder, file) = (folder.clone(), folder.dir().join(file));
-            keepers.add(Assignment::Device { folder, array: description.array, id: DeviceId(*id), file });
-        }
+        keepers.monitor.spawn_local(keep(NodeId::Monitor, wanted, placement, keepers.reporter.clone()));
+        keepers.follow(description);
         keepers
+    }
+
+    /// Starts the devices that have come to the array, stops those that are gone from it, and moves those that have another disk now.
+    pub fn follow(&mut self, description: &ArrayDescription) {
+        let ours = description.devices.iter().filter(|device| device.address.is_none());
+        let ours: BTreeMap<_, _> = ours.map(|device| (DeviceId(device.id), device.path(self.folder.dir()))).collect();
+        self.devices.retain(|id, (_, wanted)| {
+            let stays = ours.contains_key(id);
+            if !stays {
+                wanted.send_replace(None);
+            }
+            stays
+        });
+        for (id, file) in ours {
+            let assignment = || {
+                let (folder, array, file) = (self.folder.clone(), description.array, file.clone());
+                Some(Assignment::Device { folder, array, id, file })
+            };
+            match self.devices.get_mut(&id) {
+                Some((kept, _)) if *kept == file => {}
+                Some((kept, wanted)) => {
+                    wanted.send_replace(assignment());
+                    *kept = file;
+                }
+                None => {
+                    let wanted = watch::channel(assignment()).0;
+                    self.add(NodeId::Device(id), &wanted);
+                    self.devices.insert(id, (file, wanted));
+                }
+            }
+        }
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    /// True if it keeps this device running.
+    pub fn keeps(&self, device: DeviceId) -> bool {
+        self.devices.contains_key(&device)
     }
 
     /// Starts every lock server of the array.
     pub fn start_lock_servers(&mut self, description: &ArrayDescription) {
         for id in description.lock_servers() {
-            self.add(Assignment::LockServer { folder: self.folder.clone(), id });
+            let wanted = watch::channel(Some(Assignment::LockServer { folder: self.folder.clone(), id })).0;
+            self.add(NodeId::LockServer(id), &wanted);
+            self.lock_servers.push(wanted);
         }
     }
 
-    fn add(&mut self, assignment: Assignment) {
-        let stopped = self.stop.subscribe();
-        self.tasks.spawn_local(keep(assignment, self.placement, stopped, self.reporter.clone()));
+    fn add(&mut self, node: NodeId, wanted: &watch::Sender<Wanted>) {
+        self.tasks.spawn_local(keep(node, wanted.subscribe(), self.placement, self.reporter.clone()));
     }
 
     /// The next thing that happens to one of them.
@@ -126,9 +169,10 @@ impl Keepers {
     /// Ends all, and returns when they have ended.
     pub async fn stop(mut self) {
         self.reports.close();
-        self.stop.send_replace(true);
+        let senders = self.devices.values().map(|(_, wanted)| wanted).chain(&self.lock_servers);
+        senders.for_each(|wanted| drop(wanted.send_replace(None)));
         while self.tasks.join_next().await.is_some() {}
-        self.stop_monitor.send_replace(true);
+        self.stop_monitor.send_replace(None);
         while self.monitor.join_next().await.is_some() {}
     }
 }
@@ -173,21 +217,14 @@ impl Started {
     }
 }
 
-async fn keep(
-    assignment: Assignment,
-    placement: Placement,
-    mut stop: watch::Receiver<bool>,
-    reporter: mpsc::Sender<Report>,
-) {
-    let node = assignment.node();
+async fn keep(node: NodeId, mut wanted: watch::Receiver<Wanted>, placement: Placement, reporter: mpsc::Sender<Report>) {
     let any = Address::loopback(0);
     let mut listen = any.clone();
     let mut backoff = BACKOFF_MIN;
-    let mut stopped = std::pin::pin!(async move {
-        // The sender's end is an end, too.
-        let _ = stop.wait_for(|stop| *stop).await;
-    });
     loop {
+        // The sender's end is an end, too.
+        let is_over = wanted.has_changed().is_err();
+        let Some(assignment) = wanted.borrow_and_update().clone().filter(|_| !is_over) else { return };
         let begun = Instant::now();
         let starting = tokio::time::timeout(START_WAIT, Started::start(&assignment, placement, &listen));
         let started = tokio::select! {
@@ -196,7 +233,7 @@ async fn keep(
                 Err(Failure::unreachable("device-slow", message))
             }),
             // A start that is cut short takes its process or task with it.
-            () = &mut stopped => return,
+            _ = wanted.changed() => continue,
         };
         let failure = match started {
             Ok((mut server, running)) => {
@@ -204,7 +241,10 @@ async fn keep(
                 let _ = reporter.send(Report { node, state: Ok(running) }).await;
                 let failure = tokio::select! {
                     failure = server.ended() => failure,
-                    () = &mut stopped => return server.stop().await,
+                    _ = wanted.changed() => {
+                        server.stop().await;
+                        continue;
+                    }
                 };
                 if begun.elapsed() > STEADY {
                     backoff = BACKOFF_MIN;
@@ -220,7 +260,7 @@ async fn keep(
         let _ = reporter.send(Report { node, state: Err(failure) }).await;
         tokio::select! {
             () = tokio::time::sleep(backoff) => {}
-            () = &mut stopped => return,
+            _ = wanted.changed() => continue,
         }
         backoff = (backoff * 2).min(BACKOFF_MAX);
     }
@@ -237,7 +277,7 @@ impl Assignment {
 
     fn folder(&self) -> &ArrayFolder {
         match self {
-            Assignment::Monitor { folder }
+            Assignment::Monitor { folder, .. }
             | Assignment::Device { folder, .. }
             | Assignment::LockServer { folder, .. } => folder,
         }

@@ -22,7 +22,10 @@ impl ServerProcess {
         let program = std::env::current_exe()?;
         let mut command = Command::new(program);
         match assignment {
-            Assignment::Monitor { .. } => command.arg("monitord"),
+            Assignment::Monitor { spare_after, .. } => {
+                let spare_after = spare_after.map(|span| format!("{}s", span.as_secs()));
+                command.arg("monitord").args(spare_after.iter().flat_map(|span| ["--spare-after", span]))
+            }
             Assignment::Device { array, id, file, .. } => {
                 command.args(["device", "serve", "--array-id", &array.to_string(), "--id", &id.0.to_string()]).arg(file)
             }

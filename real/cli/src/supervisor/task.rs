@@ -43,8 +43,8 @@ impl ServerTask {
             };
             let outcome = async {
                 match assignment {
-                    Assignment::Monitor { folder } => {
-                        MonitorDaemon::open(&folder)?.serve(&listen, false, told, stopped).await
+                    Assignment::Monitor { folder, spare_after } => {
+                        MonitorDaemon::open(&folder, spare_after)?.serve(&listen, false, told, stopped).await
                     }
                     Assignment::Device { folder, array, id, file } => {
                         let expected = Expected { array: Some(array), id: Some(id) };

@@ -10,6 +10,7 @@ use braid_wire::{
 use braid_world::{FaultKind, Verdict};
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ fn unwelcome(array: &Cluster, number: u16) -> Option<Unwelcome> {
 
 fn healing(array: &Cluster, host: HostSlot) -> Option<HealingProgress> {
     match array.world.machine(array.node(host)) {
-        Some(Role::Host(host)) => host.healing().map(|(_, progress)| progress),
+        Some(Role::Host(host)) => host.healing().next().map(|(_, progress)| progress),
         _ => None,
     }
 }
@@ -227,7 +228,7 @@ fn large() -> (Cluster, HostSlot, HostSlot) {
 fn a_rebuild_goes_on_where_it_was_whoever_dies() {
     let (mut array, a, b) = large();
     let blocks = array.volume().component_blocks();
-    let pace = Pace { bytes_per_second: 1 << 20, paused: false };
+    let pace = Pace { bytes_per_second: 1 << 20, ..Pace::default() };
     assert_eq!(administer(&mut array, a, Administration::Pace(pace)), DONE);
     let restored = count_restored(&mut array, 1);
     renew(&mut array, b, 1);
@@ -260,7 +261,7 @@ fn a_rebuild_goes_on_where_it_was_whoever_dies() {
 fn a_rebuild_keeps_to_its_pace_and_stands_still_when_told_to() {
     let (mut array, a, b) = large();
     let bytes = array.volume().component_blocks() * BLOCK;
-    let pace = |bytes_per_second, paused| Administration::Pace(Pace { bytes_per_second, paused });
+    let pace = |bytes_per_second, paused| Administration::Pace(Pace { bytes_per_second, paused, ..Pace::default() });
     assert_eq!(administer(&mut array, b, pace(bytes / 8, false)), DONE);
     renew(&mut array, b, 0);
     let begun = array.world.now();
@@ -289,7 +290,7 @@ fn what_nobody_ever_wrote_takes_no_time() {
         write(&mut array, a, number * stripe, stripe);
     }
     let restored = count_restored(&mut array, 2);
-    let pace = Administration::Pace(Pace { bytes_per_second: 1 << 20, paused: false });
+    let pace = Administration::Pace(Pace { bytes_per_second: 1 << 20, ..Pace::default() });
     assert_eq!(administer(&mut array, b, pace), DONE);
     renew(&mut array, b, 2);
     let begun = array.world.now();
@@ -367,8 +368,12 @@ fn at_home() -> (Cluster, HostSlot, HostSlot) {
 }
 
 fn scrub(array: &mut Cluster, host: HostSlot, repair: bool) -> ScrubReport {
+    scrub_stripes(array, host, 0..u64::MAX, repair)
+}
+
+fn scrub_stripes(array: &mut Cluster, host: HostSlot, stripes: Range<u64>, repair: bool) -> ScrubReport {
     let volume = array.volume().id;
-    let asked = array.ask(host, HostRequest::Scrub { volume, repair, recompute: false });
+    let asked = array.ask(host, HostRequest::Scrub { volume, stripes, repair, recompute: false });
     match array.finish(asked) {
         Ok(HostSuccess::Scrubbed(report)) => report,
         other => panic!("a scrub ends otherwise: {other:?}"),
@@ -386,6 +391,8 @@ fn a_scrub_finds_what_has_rotted_and_mends_it() {
     }
     let found = scrub(&mut array, a, false);
     assert_eq!((found.lost, found.repaired, found.rows), (6, 0, rows - 6), "{found:?}");
+    let part = scrub_stripes(&mut array, b, 1..2, false);
+    assert_eq!((part.lost, part.rows), (2, 14), "of the second stripe alone: {part:?}");
     let mended = scrub(&mut array, a, true);
     assert_eq!((mended.lost, mended.repaired, mended.rows), (6, 6, rows), "{mended:?}");
     assert_eq!(mended.findings, []);
@@ -443,4 +450,73 @@ fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
     write(&mut array, a, 0, 32 * BLOCK);
     assert_eq!(array.volume().id, volume);
     all_is_well(array);
+}
+
+#[test]
+fn rot_that_a_user_meets_is_mended_without_anybody_asking() {
+    let (mut array, a, b) = at_home();
+    let rows = array.volume().stripes() * 16;
+    // Two in one unit, and one of the parity, which no read meets.
+    for (number, block) in [(0, 3), (0, 4), (2, 7)] {
+        assert!(array.rot(DeviceId(number), block));
+    }
+    content(&mut array, a, 3 * BLOCK, BLOCK);
+    array.run_for(A_WHILE);
+    assert_eq!(scrub(&mut array, b, false), ScrubReport { rows, ..ScrubReport::default() });
+    let counted = match array.world.machine(array.node(a)) {
+        Some(Role::Host(host)) => (host.counters().rot_found, host.counters().rot_repaired),
+        _ => unreachable!("it is up"),
+    };
+    assert_eq!(counted, (3, 3));
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_that_gets_nowhere_does_not_hold_up_another() {
+    // Two pairs: one of each may be missed.
+    let (mut array, a, b) = array_of(Options::calm("raid1:2", 4, 2, 8));
+    fill(&mut array, a);
+    for number in [1, 3] {
+        lose(&mut array, number);
+    }
+    write(&mut array, a, 0, 8 * BLOCK);
+    // Device 1 is back, but what it missed can't be asked for.
+    array.world.network.set_rule(move |_, _, message| {
+        let Message::Request(request) = message else { return Verdict::Pass };
+        match &request.command {
+            Command::Manage { task: Task::ListMissed { device: DeviceId(1), .. }, .. } => Verdict::Drop,
+            _ => Verdict::Pass,
+        }
+    });
+    welcome(&mut array, 1);
+    array.restart_device(DeviceId(3));
+    wait_in(&mut array, 3);
+    assert!(matches!(standing(&array, 1), Some(Standing::Returning { .. })));
+    content(&mut array, b, 0, 8 * BLOCK);
+    array.world.network.heal();
+    wait_in(&mut array, 1);
+    all_is_well(array);
+}
+
+#[test]
+fn a_rebuild_gives_way_to_users_and_goes_fast_without_them() {
+    let took = |users: bool| {
+        let (mut array, _, b) = large();
+        let pace = Pace { share: 3, ..Pace::default() };
+        assert_eq!(administer(&mut array, b, Administration::Pace(pace)), DONE);
+        renew(&mut array, b, 1);
+        let begun = array.world.now();
+        // Users of the host that does not help.
+        while standing(&array, 1) != Some(Standing::In) {
+            if users {
+                content(&mut array, b, 0, BLOCK);
+            }
+            array.run_for(Duration::from_millis(5));
+        }
+        let took = array.world.now().since(begun);
+        all_is_well(array);
+        took
+    };
+    let (alone, beside) = (took(false), took(true));
+    assert!(beside > alone * 2, "{alone:?} alone, {beside:?} beside users");
 }

@@ -4,6 +4,7 @@ mod changes;
 mod cut_short;
 mod degraded;
 mod device_locks;
+mod devices;
 mod epochs;
 mod failures;
 mod healing;

@@ -181,6 +181,41 @@ fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
 }
 
 #[test]
+fn a_scrub_finds_what_has_rotted_and_mends_it_when_told_to() {
+    let (mut array, content) = written();
+    let ring = array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["devices"].clone();
+    let file = array.device_file(number(&ring[1]) as usize);
+    let inspected = braid(&["device", "inspect", path_text(&file), "--json"]).done().json();
+    let data = number(&inspected["data"]["offset"]) as usize;
+    let bytes = std::fs::read(&file).expect("it can be read");
+    for block in [1, 3] {
+        let wanted = &content[UNIT + block * 4096..][..512];
+        let at = bytes[data..].windows(512).step_by(512).position(|sector| sector == wanted);
+        let at = (data + 512 * at.expect("the unit is at its home")) as u64;
+        change(&file, at, 512, |sector| sector[17] ^= 0x10);
+    }
+    array.start(&[]);
+    let scrub = |arguments: &[&str], status: i32| {
+        let outcome = array.braid(&[&["scrub"], arguments].concat());
+        assert_eq!(outcome.status, Some(status), "{outcome}");
+        let scrubbed = outcome.json()["volumes"][0].clone();
+        assert_eq!(scrubbed["next_stripe"], scrubbed["stripes"], "{scrubbed}");
+        let found = |name: &str| number(&scrubbed["found"][name]);
+        (found("lost"), found("repaired"))
+    };
+    assert_eq!(scrub(&["vol0"], 4), (2, 0), "it is found");
+    assert_eq!(scrub(&["--repair"], 0), (2, 2), "it is mended");
+    assert_eq!(scrub(&[], 0), (0, 0), "nothing is left of it");
+    assert_there(&array, &content);
+    let events = array.braid(&["events"]).done().json();
+    let events = events["events"].as_array().expect("events are listed");
+    let of_volume = events.iter().filter(|event| event["volume"] == "vol0");
+    let kinds: Vec<&str> = of_volume.filter_map(|event| event["kind"].as_str()).collect();
+    let (begun, found, mended, ended) = ("scrub-begun", "rot-found", "rot-repaired", "scrub-ended");
+    assert_eq!(kinds, [begun, found, ended, begun, found, mended, ended, begun, ended]);
+}
+
+#[test]
 fn an_array_comes_up_without_a_device_if_it_is_told_to_and_brings_it_what_it_missed() {
     let (mut array, content) = written();
     let (file, aside) = (array.device_file(2), array.scratch().path("aside"));

@@ -8,17 +8,20 @@
 //! | `hosts` | several servers that write the same stripes, or the same blocks, at once |
 //! | `orderings` | volumes whose ordering is changed under load; lock servers that die |
 //! | `crashes` | `kill -9` of devices, servers, and everything |
+//! | `devices` | devices that are added, taken out, replaced and removed; spares |
 //! | `failures` | one part after the other dies or stands still; what `status` tells of it |
 //! | `links` | a device whose link to the others is cut and healed |
 //! | `lifecycle` | up, status, volumes, down, signals |
 //! | `mistakes` | what people get wrong, and what they are told |
 //! | `strangers` | garbage on ports, clients that vanish, devices that stand still |
 //! | `damage` | devices that are swapped, damaged, too new, or full |
+//! | `watching` | what is told of devices that go, come back and are rebuilt, and of scrubs: status, rebuild, events |
 
 mod bench;
 mod clients;
 mod crashes;
 mod damage;
+mod devices;
 mod failures;
 mod file_system;
 mod hosts;
@@ -28,3 +31,4 @@ mod migration;
 mod mistakes;
 mod orderings;
 mod strangers;
+mod watching;

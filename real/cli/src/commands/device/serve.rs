@@ -49,6 +49,13 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut signals = Signals::catch()?;
     let expected = Expected { array: arguments.array_id, id: arguments.id.map(DeviceId) };
     let device = DeviceFile::open(&arguments.file, expected)?;
+    if device.is_unassigned() {
+        return Err(Failure::usage(
+            "no-id",
+            "the file was made for any slot that takes it, and has not been served yet",
+        )
+        .hint("say which device it is to be with --id"));
+    }
     let superblock = *device.superblock();
     let serving = |address: &Address| {
         let name = format!("device {} of array {}", superblock.device, superblock.array);

@@ -43,7 +43,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N")]
     runs: Option<u64>,
     /// Begin no further run after so long, such as 90s, 5m or 1h
-    #[arg(long, value_name = "T", value_parser = span)]
+    #[arg(long, value_name = "T", value_parser = crate::commands::span)]
     time: Option<Duration>,
     #[command(flatten)]
     chosen: Chosen,
@@ -179,32 +179,6 @@ fn bar(runs: Option<u64>, time: Option<Duration>) -> ProgressBar {
             let template = "{wide_bar} {pos} of {len} s: {msg}";
             bar.set_style(ProgressStyle::with_template(template).expect("it is a template"));
             bar
-        }
-    }
-}
-
-/// Reads a span such as 90s, 5m or 1h; a number alone is seconds.
-fn span(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let unit = match &text[digits.len()..] {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        other => return Err(format!("'{other}' is no unit of time: use s, m or h")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("'{text}' is no span: write 90s, 5m or 1h"))?;
-    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| "that is too long".to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spans_are_seconds_minutes_or_hours() {
-        assert_eq!(["7", "90s", "5m", "1h"].map(|text| span(text).unwrap().as_secs()), [7, 90, 300, 3_600]);
-        for wrong in ["", "m", "5d", "1.5h", "-3s", "99999999999999999h"] {
-            assert!(span(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -56,9 +56,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         ordering: arguments.ordering,
         atomicity: arguments.atomicity,
     };
-    creation::layout(plan.scheme, description.devices.len(), plan.unit)?;
+    creation::layout(plan.scheme, description.ready_devices().count(), plan.unit)?;
     require_up(&folder)?;
-    let devices: Vec<DeviceId> = description.devices.iter().map(|device| DeviceId(device.id)).collect();
+    let devices: Vec<DeviceId> = description.ready_devices().map(|device| DeviceId(device.id)).collect();
     volumes::require_in(&folder, &devices, "a volume can't be made")?;
     let session = Session::start(&folder, "volume create").await?;
     let mut outcome = volumes::create(&session, &plan).await;

@@ -1,12 +1,11 @@
-//! Runs of blocks, as few as can be: for what others have missed, and for what is absent here.
+//! Runs of blocks, as few as can be: for what devices have missed, and for what is absent of them.
 
-use crate::record::missed_len;
-use braid_base::BlockRange;
+use crate::BlockRange;
 use std::collections::BTreeMap;
 
 /// Runs of blocks, no two of which touch: the first block, and the one behind the last.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Extents {
+pub struct Extents {
     runs: BTreeMap<u64, u64>,
 }
 
@@ -16,13 +15,16 @@ impl Extents {
         self.runs.len()
     }
 
-    /// What they take in a snapshot.
-    pub fn journal_len(&self) -> u64 {
-        missed_len(self.len())
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
     }
 
     /// Takes in some blocks.
     pub fn insert(&mut self, blocks: BlockRange) {
+        if blocks.is_empty() {
+            return;
+        }
         let (mut start, mut end) = (blocks.start, blocks.end());
         while let Some((first, behind)) = self.runs.range(..=end).next_back().map(|(first, behind)| (*first, *behind)) {
             if behind < start {

@@ -1,0 +1,184 @@
+//! How hard a host works at what heals: as fast as it goes while nobody else wants anything, and with a small part of its time while users do, so
+//! that these hardly notice (`docs/healing.md`).
+//!
+//! ```text
+//!   no users      all transactions that it may have under way, large ones
+//!   users here    one at a time, a small one; after one that took t it rests for t·(100−s)/s, where s is the share, in per cent
+//!   or there
+//! ```
+//!
+//! Users are here while a request of theirs is under way, or was lately; and at other hosts, if a device that is concerned has said so. Besides,
+//! there may be a limit in bytes a second.
+
+use crate::host::Host;
+use braid_base::{DeviceId, Now, Time, VolumeId};
+use braid_machine::OpId;
+use braid_wire::Pace;
+use std::time::Duration;
+
+/// The share where none is asked for, in per cent.
+const SHARE: u8 = 25;
+/// Blocks of a device that one transaction brings at most while users are there.
+const BLOCKS_BESIDE_USERS: u64 = 32;
+/// The longest rest: what took long may have waited for something else.
+const REST_MAX: Duration = Duration::from_secs(1);
+/// What may be brought at once after a rest, at any rate: a quarter of a second's worth.
+const BURST: Duration = Duration::from_millis(250);
+
+/// How hard to work now, at one thing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    pace: Pace,
+    /// In per cent.
+    share: u8,
+    /// The most transactions at a time.
+    pub parallel: usize,
+    /// The most blocks of a device that one of them brings.
+    pub blocks: u64,
+}
+
+/// Keeps one thing that heals to its pace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Throttle {
+    /// When all that was let through will have been within the rate.
+    free_at: Time,
+    /// Until when it rests if users are there.
+    rests_until: Time,
+}
+
+impl Host {
+    /// How hard to work on a volume now. What `hastens` gives way to nobody, unless a share is asked for.
+    pub(crate) fn effort(&self, now: Now, volume: VolumeId, hastens: bool) -> Effort {
+        let pace = self.place.pace;
+        let share = match pace.share {
+            0 if hastens => 100,
+            0 => SHARE,
+            share => share.min(100),
+        };
+        if share < 100 && self.are_users_there(now, volume) {
+            Effort { pace, share, parallel: 1, blocks: BLOCKS_BESIDE_USERS }
+        } else {
+            Effort { pace, share: 100, parallel: usize::MAX, blocks: u64::MAX }
+        }
+    }
+
+    /// True if users of this host, or others of the volume's devices, are at work.
+    fn are_users_there(&self, now: Now, volume: VolumeId) -> bool {
+        let lately = |at: Time| now.time.since(at) <= self.config.settings.heartbeat;
+        let here = || self.operations.keys().next().is_some_and(|op| !Host::is_own(*op));
+        let busy = |device: &DeviceId| self.links.get(device).is_some_and(|link| link.busy_until > now.time);
+        let there = || self.volumes.get(&volume).is_some_and(|volume| volume.holders().iter().any(busy));
+        self.users_at.is_some_and(lately) || here() || there()
+    }
+
+    /// A request has come.
+    pub(crate) fn note_user(&mut self, now: Now, op: OpId) {
+        if !Host::is_own(op) {
+            self.users_at = Some(now.time);
+        }
+    }
+
+    /// A device has said whether it serves users of other hosts.
+    pub(crate) fn on_busy(&mut self, now: Now, device: DeviceId, busy: bool) {
+        // Until it says so again, and a part longer.
+        let patience = self.config.settings.heartbeat * 2;
+        let until = if busy { now.time.after(patience) } else { now.time };
+        self.links.get_mut(&device).expect("it has answered").busy_until = until;
+    }
+}
+
+impl Effort {
+    /// The same, with another limit in bytes a second, unless that is zero.
+    pub fn with_rate(self, bytes_per_second: u64) -> Effort {
+        match bytes_per_second {
+            0 => self,
+            _ => Effort { pace: Pace { bytes_per_second, ..self.pace }, ..self },
+        }
+    }
+}
+
+impl Throttle {
+    /// Lets some bytes through, or says when to ask again.
+    pub fn begin(&mut self, now: Time, effort: &Effort, bytes: u64) -> Result<(), Time> {
+        let pace = effort.pace;
+        if pace.paused {
+            return Err(now.after(BURST));
+        }
+        if effort.share < 100 && now < self.rests_until {
+            return Err(self.rests_until);
+        }
+        if pace.bytes_per_second == 0 {
+            return Ok(());
+        }
+        if self.free_at > now.after(BURST) {
+            let wait = self.free_at.since(now) - BURST;
+            return Err(now.after(wait.min(BURST)));
+        }
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(pace.bytes_per_second);
+        let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 4).min(u64::MAX / 4));
+        self.free_at = self.free_at.max(now).after(takes);
+        Ok(())
+    }
+
+    /// A transaction has ended that took so long.
+    pub fn ended(&mut self, now: Time, effort: &Effort, took: Duration) {
+        if effort.share < 100 {
+            let share = u32::from(effort.share.max(1));
+            let rest = took.min(REST_MAX) * (100 - share) / share;
+            self.rests_until = self.rests_until.max(now.after(rest.min(REST_MAX)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effort(bytes_per_second: u64, share: u8) -> Effort {
+        let pace = Pace { bytes_per_second, share, paused: false };
+        Effort { pace, share, parallel: 1, blocks: u64::MAX }
+    }
+
+    #[test]
+    fn what_is_let_through_is_what_the_rate_says() {
+        let effort = effort(1_000_000, 100);
+        let (mut throttle, mut now, mut sent) = (Throttle::default(), Time(5_000_000_000), 0);
+        let end = now.after(Duration::from_secs(10));
+        while now < end {
+            match throttle.begin(now, &effort, 50_000) {
+                Ok(()) => sent += 50_000,
+                Err(later) => {
+                    assert!(later > now);
+                    now = later;
+                }
+            }
+        }
+        assert!((10_000_000..10_400_000).contains(&sent), "{sent}");
+        let paused = Effort { pace: Pace { paused: true, ..effort.pace }, ..effort };
+        assert!(throttle.begin(now, &paused, 1).is_err());
+        let unlimited = Effort { pace: Pace::default(), ..effort };
+        assert_eq!(throttle.begin(now, &unlimited, u64::MAX), Ok(()));
+    }
+
+    #[test]
+    fn a_share_of_its_time_is_worked_and_the_rest_rested() {
+        for share in [1, 20, 50, 99] {
+            let (effort, mut throttle) = (effort(0, share), Throttle::default());
+            let (begun, took) = (Time(1_000_000_000), Duration::from_millis(5));
+            let (mut now, mut worked) = (begun, Duration::ZERO);
+            while now.since(begun) < Duration::from_secs(50) {
+                if let Err(later) = throttle.begin(now, &effort, 1) {
+                    now = later;
+                }
+                assert_eq!(throttle.begin(now, &effort, 1), Ok(()));
+                now = now.after(took);
+                worked += took;
+                throttle.ended(now, &effort, took);
+            }
+            let found = worked.as_secs_f64() / now.since(begun).as_secs_f64() * 100.0;
+            assert!((found - f64::from(share)).abs() < 1.0, "{found} for {share}");
+            // Alone, it does not wait for the end of its rest.
+            assert_eq!(throttle.begin(now, &Effort { share: 100, ..effort }, 1), Ok(()));
+        }
+    }
+}

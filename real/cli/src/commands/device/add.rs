@@ -1,0 +1,78 @@
+//! `braid device add`.
+
+use super::with_session;
+use crate::commands::{Common, size};
+use crate::failure::Failure;
+use crate::slots::{self, ACT_WAIT, NewDisk};
+use crate::{creation, output};
+use braid_base::units::format_size;
+use braid_control::DeviceStanding;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Add a device to a running array, or a spare
+///
+/// Makes a disk (a sparse file, or a raw disk that is overwritten), and enters it. `braid up` starts it at once, and again whenever it starts. No
+/// volume changes: new ones lie on it, too, and `braid volume migrate` moves others there. A spare holds nothing: it takes the slot
+/// of the first device that stays out for so long that it will hardly come back (`braid up --spare-after`).
+///
+/// Examples:
+///   braid device add                                  a file in the array's folder, as large as the other devices
+///   braid device add /dev/sdx --domain shelf-2        a raw disk that fails together with those of shelf-2
+///   braid device add --spare --size 16GiB
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
+    /// The file or disk [default: a new file in the array's folder]
+    path: Option<PathBuf>,
+    /// Its raw size [default: of a raw disk, all; of a file, as the array was created]
+    #[arg(long, value_parser = size)]
+    size: Option<u64>,
+    /// What fails together with it: no two units of a stripe are on devices of one domain [default: itself]
+    #[arg(long, conflicts_with = "spare")]
+    domain: Option<String>,
+    /// Let it stand by for a device that stays out
+    #[arg(long)]
+    spare: bool,
+    /// Use a file or disk that is there already, whatever it holds
+    #[arg(long)]
+    overwrite: bool,
+}
+
+/// Adds it.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let Arguments { path, size, domain, spare, overwrite } = arguments;
+    size.map_or(Ok(()), |size| creation::check_multiple("--size", size))?;
+    let (id, disk) = with_session(common, "device add", async |session| {
+        let folder = session.folder();
+        let description = folder.describe()?;
+        let stem = if spare { "spare".to_string() } else { format!("device-{}", description.unused_device()) };
+        let default_size = description.creation.size;
+        let disk = slots::prepare(folder, &description, &NewDisk { path, stem, size, default_size, overwrite })?;
+        if spare {
+            slots::add_spare(session, disk.clone()).await?;
+            return Ok((None, disk));
+        }
+        let id = slots::add(session, disk.clone(), domain).await?;
+        let is_in = |device: Option<&_>| {
+            device.is_some_and(|device: &braid_control::DeviceReport| device.standing == DeviceStanding::In)
+        };
+        slots::await_report(folder, id, Some(ACT_WAIT), is_in).await?;
+        Ok((Some(id), disk))
+    })
+    .await?;
+    let path = disk.path(&common.folder().absolute());
+    output::print(
+        common.json,
+        || json!({"schema": 1, "device": id, "spare": spare, "file": path, "size": disk.size, "disk": disk.disk.to_string()}),
+        || {
+            let (path, size) = (path.display(), format_size(disk.size));
+            match id {
+                Some(id) => format!("device {id} is in: {path}, {size}\n"),
+                None => format!("spare {} stands by: {path}, {size}\n", disk.disk),
+            }
+        },
+    );
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,82 @@
+//! `braid device fail` and `braid device readmit`.
+
+use super::with_session;
+use crate::commands::Common;
+use crate::failure::Failure;
+use crate::output;
+use crate::slots::{self, ACT_WAIT};
+use braid_base::DeviceId;
+use braid_control::{DeviceReport, DeviceStanding};
+use braid_wire::Administration;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Take a device out, and keep it out
+///
+/// The others do without it, and remember what it misses. Refused if they can't: while a volume lacks another device already, or has no redundancy.
+/// Nothing that lies on it is touched: `braid device readmit` lets it come back, and it is brought what it missed.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Its number
+    device: u16,
+}
+
+/// Let a device come back that was taken out
+///
+/// It is brought what it missed, and is in again then. If its disk was to be replaced, and the other one has not come yet, it comes back with the
+/// disk that it had.
+#[derive(clap::Args)]
+pub struct ReadmitArguments {
+    /// Its number
+    device: u16,
+    /// Wait until it has everything
+    #[arg(long)]
+    wait: bool,
+}
+
+/// Takes it out.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let id = arguments.device;
+    with_session(common, "device fail", async |session| {
+        slots::find(&session.folder().describe()?, id)?;
+        slots::administer_soon(session, Administration::Fail { device: DeviceId(id) }).await?;
+        let is_out =
+            |device: Option<&DeviceReport>| device.is_some_and(|device| device.standing == DeviceStanding::Out);
+        slots::await_report(session.folder(), id, Some(ACT_WAIT), is_out).await
+    })
+    .await?;
+    say(
+        common,
+        id,
+        DeviceStanding::Out,
+        format!("device {id} is out: `braid device readmit {id}` lets it come back\n"),
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lets it come back.
+pub async fn readmit(arguments: ReadmitArguments, common: &Common) -> Result<ExitCode, Failure> {
+    let ReadmitArguments { device: id, wait } = arguments;
+    let standing = with_session(common, "device readmit", async |session| {
+        let folder = session.folder();
+        slots::find(&folder.describe()?, id)?;
+        slots::administer(session.client(), Administration::Readmit { device: DeviceId(id) }).await?;
+        let is_settled = |device: Option<&DeviceReport>| {
+            let there = |standing| standing == DeviceStanding::In || (!wait && standing == DeviceStanding::Returning);
+            device.is_some_and(|device| !device.held && device.leaves_to.is_none() && there(device.standing))
+        };
+        slots::await_report(folder, id, (!wait).then_some(ACT_WAIT), is_settled).await?;
+        Ok(slots::report_of(folder, id)?.map_or(DeviceStanding::In, |device| device.standing))
+    })
+    .await?;
+    let text = match standing {
+        DeviceStanding::In => format!("device {id} is in\n"),
+        _ => format!("device {id} is back, and is being brought what it missed: `braid status` shows how far\n"),
+    };
+    say(common, id, standing, text);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(common: &Common, id: u16, standing: DeviceStanding, text: String) {
+    output::print(common.json, || json!({"schema": 1, "device": id, "standing": standing.name()}), || text);
+}

@@ -1,0 +1,205 @@
+//! `braid device locate`.
+
+use super::list::standing;
+use crate::commands::{Common, size};
+use crate::failure::Failure;
+use crate::output::{self, table};
+use crate::{slots, volumes};
+use braid_base::units::format_size;
+use braid_base::{BLOCK_BYTES, DeviceId};
+use braid_control::{ArrayDescription, VolumeEntry};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// Show what lies on a device, or on which devices bytes of a volume lie
+///
+/// A volume lies on its devices in units, one row of units after the other; a stripe is one row over neighbours of the volume's ring. Of each volume
+/// that lies on the device this tells the device's place on the ring, how much of the device it takes, and the first bytes of the volume that it
+/// holds: the rest follows in the same way, and `--volume V --offset B` tells it of any byte.
+///
+/// Examples:
+///   braid device locate 3
+///   braid device locate --volume vol0 --offset 1GiB
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
+    /// The device's number
+    #[arg(required_unless_present = "volume", conflicts_with_all = ["volume", "offset"])]
+    device: Option<u16>,
+    /// A volume
+    #[arg(long, requires = "offset")]
+    volume: Option<String>,
+    /// A byte of the volume: 0, 1GiB, 4096
+    #[arg(long, requires = "volume", value_parser = size)]
+    offset: Option<u64>,
+}
+
+/// Stripes whose units are named.
+const STRIPES_NAMED: u64 = 3;
+
+/// Shows it.
+pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let description = common.folder().describe()?;
+    match (arguments.device, arguments.volume, arguments.offset) {
+        (Some(id), ..) => device(id, &description, common)?,
+        (None, Some(name), Some(offset)) => bytes(&name, offset, &description, common)?,
+        _ => unreachable!("the parser wants one or the other"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn device(id: u16, description: &ArrayDescription, common: &Common) -> Result<(), Failure> {
+    let folder = common.folder();
+    let entry = slots::find(description, id)?;
+    let running = folder.running()?;
+    let process = running.as_ref().and_then(|running| running.device(DeviceId(id)));
+    let report = slots::report_of(&folder, id)?.filter(|_| running.is_some());
+    let standing = standing(entry, report.as_ref());
+    let lies = slots::volumes_on(description, id).map(|volume| Lie::of(volume, id)).collect::<Result<Vec<_>, _>>()?;
+    let file = entry.path(&folder.absolute());
+    let disk = entry.disk.map(|disk| disk.to_string());
+    let address = process.map(|process| process.address.as_str()).or(entry.address.as_deref());
+    output::print(
+        common.json,
+        || {
+            json!({
+                "schema": 1,
+                "device": id,
+                "state": entry.state,
+                "standing": report.as_ref().map(|report| report.standing),
+                "file": file,
+                "size": entry.size,
+                "disk": disk,
+                "domain": entry.domain,
+                "pid": process.and_then(|process| process.pid),
+                "address": address,
+                "volumes": lies.iter().map(Lie::json).collect::<Vec<_>>(),
+            })
+        },
+        || {
+            let line = |name: &str, value: String| vec![name.to_string(), value];
+            let pid = process.and_then(|process| process.pid).map_or("none".to_string(), |pid| pid.to_string());
+            let mut text = table(&[
+                line("device", format!("{id}, {standing}")),
+                line("file", format!("{}, {}", file.display(), format_size(entry.size))),
+                line("disk", disk.clone().unwrap_or_default()),
+                line("process", format!("{pid}, at {}", address.unwrap_or("no address"))),
+            ]);
+            if lies.is_empty() {
+                text += "\nno volume lies there\n";
+            }
+            lies.iter().for_each(|lie| text += &lie.text());
+            text
+        },
+    );
+    Ok(())
+}
+
+/// What of a volume lies on a device.
+struct Lie<'a> {
+    entry: &'a VolumeEntry,
+    position: usize,
+    bytes: u64,
+    /// Of the first stripes: the first byte of the volume, how many, and what they are.
+    units: Vec<(u64, u64, &'static str)>,
+}
+
+impl<'a> Lie<'a> {
+    fn of(entry: &'a VolumeEntry, id: u16) -> Result<Lie<'a>, Failure> {
+        let volume = volumes::describe(entry)?;
+        let layout = &volume.layout;
+        let position = entry.devices.iter().position(|device| *device == id).expect("the volume lies there");
+        let block = BLOCK_BYTES as u64;
+        let (unit, stripe_bytes) = (layout.unit_blocks() * block, layout.stripe_blocks() * block);
+        let mut units = Vec::new();
+        let mut named = 0;
+        for stripe in 0..volume.stripes() {
+            let before = units.len();
+            let data = (0..layout.data_units()).find(|data| layout.data_unit(stripe, *data).position == position);
+            if let Some(data) = data {
+                let first = stripe * stripe_bytes + data as u64 * unit;
+                if first < volume.bytes {
+                    units.push((first, unit.min(volume.bytes - first), "data"));
+                }
+            } else if (0..layout.redundancy_units())
+                .any(|unit| layout.redundancy_unit(stripe, unit).position == position)
+            {
+                let what = if layout.data_units() == 1 { "copy" } else { "parity of" };
+                let first = stripe * stripe_bytes;
+                units.push((first, stripe_bytes.min(volume.bytes - first), what));
+            }
+            named += u64::from(units.len() > before);
+            if named == STRIPES_NAMED {
+                break;
+            }
+        }
+        Ok(Lie { entry, position, bytes: volume.component_blocks() * block, units })
+    }
+
+    fn json(&self) -> Value {
+        let units = self.units.iter();
+        let units = units.map(|(offset, length, what)| json!({"what": what, "offset": offset, "length": length}));
+        json!({
+            "name": self.entry.name,
+            "layout": self.entry.layout,
+            "position": self.position,
+            "of": self.entry.devices.len(),
+            "bytes": self.bytes,
+            "unit": self.entry.unit,
+            "first_units": units.collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let Lie { entry, position, bytes, units } = self;
+        let mut text = format!(
+            "\nvolume {}: {}, place {position} of {} on its ring, {} of the device\n",
+            entry.name,
+            entry.layout,
+            entry.devices.len(),
+            format_size(*bytes)
+        );
+        for (offset, length, what) in units {
+            text += &format!("  {what} bytes {offset} to {}\n", offset + length - 1);
+        }
+        text + "  and so on, in units of " + &format_size(entry.unit) + "\n"
+    }
+}
+
+fn bytes(name: &str, offset: u64, description: &ArrayDescription, common: &Common) -> Result<(), Failure> {
+    let volume = volumes::describe(volumes::find(description, name)?)?;
+    if offset >= volume.bytes {
+        let message = format!("volume '{name}' has {} bytes: there is no byte {offset}", volume.bytes);
+        return Err(Failure::usage("bad-offset", message));
+    }
+    let block = BLOCK_BYTES as u64;
+    let (device, at, others) = slots::devices_of_block(&volume, offset / block);
+    let within = offset % block;
+    output::print(
+        common.json,
+        || {
+            let other = |(device, at, what): &(DeviceId, u64, &str)| json!({"device": device.0, "what": what, "component_offset": at * block});
+            json!({
+                "schema": 1,
+                "volume": name,
+                "offset": offset,
+                "device": device.0,
+                "component_offset": at * block + within,
+                "object": volume.id.object().0,
+                "others": others.iter().map(other).collect::<Vec<_>>(),
+            })
+        },
+        || {
+            let mut text = format!(
+                "byte {offset} of volume {name}: device {}, byte {} of its component\n",
+                device.0,
+                at * block + within
+            );
+            for (device, at, what) in &others {
+                text += &format!("  {what}: device {}, byte {} of its component\n", device.0, at * block);
+            }
+            text
+        },
+    );
+    Ok(())
+}

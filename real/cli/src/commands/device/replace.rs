@@ -1,0 +1,145 @@
+//! `braid device replace`.
+
+use super::with_session;
+use crate::commands::{Common, size};
+use crate::failure::Failure;
+use crate::slots::{self, ACT_WAIT, NewDisk};
+use crate::{creation, output, volumes};
+use braid_base::units::format_size;
+use braid_control::{ArrayDescription, DeviceReport, DeviceStanding, DiskEntry};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Give a device another disk, and have it brought everything
+///
+/// The new disk is an empty one: a sparse file that is made, a raw disk that is overwritten, or a spare. The old disk, if it still serves, goes on
+/// until the array can do without it. Then the device is started on the new one, and hosts bring it what lies on the device, while all volumes stay in
+/// use. `braid status` shows how far that is; it goes on without this command. The old file stays as it is.
+///
+/// Examples:
+///   braid device replace 3                            by a new file in the array's folder
+///   braid device replace 3 /dev/sdx --overwrite       by a raw disk, whatever it holds
+///   braid device replace 3 --with-spare --wait        by a spare, and wait until it has everything
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
+    /// The device's number
+    device: u16,
+    /// The file or disk [default: a new file in the array's folder]
+    #[arg(conflicts_with = "with_spare")]
+    path: Option<PathBuf>,
+    /// Take the smallest spare that is large enough
+    #[arg(long)]
+    with_spare: bool,
+    /// Its raw size [default: of a raw disk, all; of a file, that of the disk before]
+    #[arg(long, value_parser = size, conflicts_with = "with_spare")]
+    size: Option<u64>,
+    /// Use a file or disk that is there already, whatever it holds
+    #[arg(long, conflicts_with = "with_spare")]
+    overwrite: bool,
+    /// Volumes without redundancy may lose what lies there
+    #[arg(long)]
+    lose: bool,
+    /// Wait until it has everything
+    #[arg(long)]
+    wait: bool,
+}
+
+/// Replaces it.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let Arguments { device: id, path, with_spare, size, overwrite, lose, wait } = arguments;
+    size.map_or(Ok(()), |size| creation::check_multiple("--size", size))?;
+    let (disk, standing) = with_session(common, "device replace", async |session| {
+        let folder = session.folder();
+        let description = folder.describe()?;
+        let entry = slots::find(&description, id)?;
+        let needed = needed_blocks(&description, id)?;
+        if !lose {
+            refuse_to_lose(&description, id)?;
+        }
+        let made = |disk: DiskEntry| Ok::<_, Failure>((slots::room(disk.size)?, disk));
+        let disk = if with_spare {
+            let rooms = description.spares.iter().cloned().map(made).collect::<Result<Vec<_>, _>>()?;
+            let fits = rooms.into_iter().filter(|(room, _)| *room >= needed).min_by_key(|(room, _)| *room);
+            let Some((_, disk)) = fits else {
+                let message = match description.spares.len() {
+                    0 => "no disk stands by".to_string(),
+                    count => format!("none of {count} spares is large enough for what lies on device {id}"),
+                };
+                return Err(Failure::unreachable("no-such-spare", message).hint("`braid device add --spare` makes one"));
+            };
+            disk
+        } else {
+            let default_size = entry.size;
+            // Nothing is made, or written over, that would be refused then.
+            if slots::room(size.unwrap_or(default_size))? < needed {
+                return Err(too_small(id, size.unwrap_or(default_size)));
+            }
+            let stem = format!("device-{id}");
+            slots::prepare(folder, &description, &NewDisk { path, stem, size, default_size, overwrite })?
+        };
+        if slots::room(disk.size)? < needed {
+            return Err(too_small(id, disk.size));
+        }
+        slots::replace(session, id, &disk, lose).await?;
+        let name = disk.disk.to_string();
+        let has_it = |device: Option<&DeviceReport>| {
+            device.is_some_and(|device| {
+                let there = match device.standing {
+                    DeviceStanding::In => true,
+                    DeviceStanding::Returning => !wait,
+                    DeviceStanding::Away | DeviceStanding::Out => false,
+                };
+                device.disk.as_ref() == Some(&name) && device.awaits.is_none() && there
+            })
+        };
+        slots::await_report(folder, id, (!wait).then_some(ACT_WAIT), has_it).await?;
+        let standing = slots::report_of(folder, id)?.map_or(DeviceStanding::Returning, |device| device.standing);
+        Ok((disk, standing))
+    })
+    .await?;
+    let path = disk.path(&common.folder().absolute());
+    output::print(
+        common.json,
+        || {
+            let standing = standing.name();
+            json!({"schema": 1, "device": id, "standing": standing, "file": path, "size": disk.size, "disk": disk.disk.to_string()})
+        },
+        || {
+            let (path, size) = (path.display(), format_size(disk.size));
+            match standing {
+                DeviceStanding::In => format!("device {id} is in, with all it had: {path}, {size}\n"),
+                _ => format!(
+                    "device {id} has another disk: {path}, {size}\nit is being brought what lies there: `braid status` shows how far\n"
+                ),
+            }
+        },
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Blocks that what lies on a device takes.
+fn needed_blocks(description: &ArrayDescription, id: u16) -> Result<u64, Failure> {
+    let blocks = |volume| Ok(volumes::describe(volume)?.component_blocks().next_multiple_of(volumes::CHUNK_BLOCKS));
+    slots::volumes_on(description, id).map(blocks).sum()
+}
+
+fn refuse_to_lose(description: &ArrayDescription, id: u16) -> Result<(), Failure> {
+    for volume in slots::volumes_on(description, id) {
+        if volumes::describe(volume)?.layout.redundancy_units() == 0 {
+            let message = format!(
+                "volume '{}' has no redundancy: what of it lies on device {id} would be lost, for good",
+                volume.name
+            );
+            return Err(Failure::failed("would-lose", message)
+                .hint("--lose says that it may go; or delete the volume, or move it away, first"));
+        }
+    }
+    Ok(())
+}
+
+fn too_small(id: u16, size: u64) -> Failure {
+    let message = format!("a disk of {} is too small for what lies on device {id}", format_size(size));
+    Failure::failed("disk-too-small", message).hint("take one of the size of the device's disk, or larger")
+}

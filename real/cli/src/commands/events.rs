@@ -1,0 +1,107 @@
+//! `braid events`: what has happened to the array.
+
+use crate::commands::Common;
+use crate::failure::Failure;
+use crate::output;
+use crate::signals::Signals;
+use braid_control::Event;
+use serde_json::json;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Show what has happened to the array: devices that went out and came back, rebuilds, scrubs, rot
+///
+/// Oldest first. The log is in the array's folder (events.jsonl, one JSON object a line) and is bounded: the oldest events go when it
+/// has grown to two megabytes. With --json one object with all events; with --json --follow one object a line, as they come.
+///
+/// Examples: `braid events --since 1h`, `braid events --follow --json`
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Go on with what happens from now on, until Ctrl-C
+    #[arg(long, short)]
+    follow: bool,
+    /// Only what is not older than this: 90s, 15m, 2h, 7d
+    #[arg(long, value_parser = age, value_name = "AGE")]
+    since: Option<Duration>,
+    /// No more than so many, the latest
+    #[arg(long, short = 'n', default_value_t = 100)]
+    lines: usize,
+}
+
+/// How often it is looked for new ones.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Shows them.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let folder = common.folder();
+    folder.describe()?;
+    let (mut events, mut cursor) = folder.events()?;
+    if let Some(since) = arguments.since {
+        let now = Event::now(braid_control::EventKind::Other, "").unix_millis;
+        let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        events.retain(|event| event.unix_millis >= now.saturating_sub(since));
+    }
+    events.drain(..events.len().saturating_sub(arguments.lines));
+    if !arguments.follow {
+        output::print(
+            common.json,
+            || json!({"schema": 1, "events": events}),
+            || events.iter().map(line).collect::<String>(),
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut signals = Signals::catch()?;
+    loop {
+        let text: String = match common.json {
+            true => events.iter().map(|event| format!("{}\n", json!(event))).collect(),
+            false => events.iter().map(line).collect(),
+        };
+        let mut out = std::io::stdout().lock();
+        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        drop(out);
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => events = folder.events_since(&mut cursor)?,
+            () = signals.asked_to_end() => return Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+/// An event for people.
+fn line(event: &Event) -> String {
+    let volume = event.volume.as_ref().map(|volume| format!("{volume}: ")).unwrap_or_default();
+    format!("{}  {:<16}  {volume}{}\n", event.time, event.kind.name(), event.words)
+}
+
+/// An age as people write it.
+fn age(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not an age: write a number and a unit, such as 90s, 15m, 2h or 7d");
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let seconds = match unit {
+        "" | "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_read() {
+        assert_eq!(age("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(age("2h"), Ok(Duration::from_secs(7200)));
+        assert_eq!(age("7"), Ok(Duration::from_secs(7)));
+        for wrong in ["", "h", "-1s", "1w", "99999999999999999999d"] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! `braid rebuild`: follows devices that are brought what they lack, and says how fast that is to go.
+
+mod follow;
+
+use crate::chronicle::pace_words;
+use crate::commands::Common;
+use crate::condition::{Condition, Healing};
+use crate::failure::Failure;
+use crate::look::{Look, Looker};
+use crate::output;
+use crate::session::{Session, require_up};
+use braid_base::DeviceId;
+use braid_control::{Moment, PaceReport};
+use braid_machine::HostRequest;
+use braid_wire::{Administration, Pace};
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Follow devices that are being rebuilt or catch up, or say how fast that is to go
+///
+/// Rebuilding begins by itself when a device has another disk (`braid device replace`, or a spare), and catching up when one comes
+/// back; hosts do it, while users go on. This command shows how far it is until all devices are in, and then says what was
+/// brought, how long it took, and what is lost, if anything is. Ending it does not end the rebuild. Status 4 if something is lost;
+/// 1 (nothing-to-rebuild) if there is nothing to follow.
+///
+/// Examples: `braid rebuild`, `braid rebuild --rate 50MiB/s`, `braid rebuild --share 10%`, `braid rebuild pause`, `braid rebuild status --json`
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Follow this one only: its number
+    #[arg(value_parser = device)]
+    device: Option<DeviceId>,
+    /// Don't follow, but have each device be brought this much at most, such as 50MiB/s; none: no limit
+    #[arg(long, value_parser = super::rate, conflicts_with = "device")]
+    rate: Option<u64>,
+    /// Don't follow, but have hosts heal for such a part of the time while users would feel it, such as 30%; 100%: give way to nobody;
+    /// usual: what is usual
+    #[arg(long, value_parser = share, conflicts_with = "device")]
+    share: Option<u8>,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Show how far it is, once
+    Status,
+    /// Have it wait; scrubs, too
+    Pause,
+    /// Have it go on
+    Resume,
+}
+
+/// The monitor shows within half a second what is so.
+const SHOWN_WITHIN: Duration = Duration::from_secs(3);
+
+/// Does what was asked for.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let folder = common.folder();
+    let limit = |pace: &mut PaceReport| {
+        pace.bytes_per_second = arguments.rate.unwrap_or(pace.bytes_per_second);
+        pace.share = arguments.share.unwrap_or(pace.share);
+    };
+    let limits = arguments.rate.is_some() || arguments.share.is_some();
+    match (arguments.command, limits) {
+        (Some(Command::Status), _) => {
+            let mut looker = Looker::new(folder, "rebuild status");
+            let look = looker.look().await?;
+            looker.leave();
+            output::print(common.json, || json(&look), || text(&look));
+            Ok(ExitCode::SUCCESS)
+        }
+        (Some(Command::Pause), _) => set_pace(common, |pace| pace.paused = true).await,
+        (Some(Command::Resume), _) => set_pace(common, |pace| pace.paused = false).await,
+        (None, true) => set_pace(common, limit).await,
+        (None, false) => {
+            require_up(&folder)?;
+            follow::run(Looker::new(folder, "rebuild"), arguments.device, common.json).await
+        }
+    }
+}
+
+/// Changes the pace, from what it is.
+async fn set_pace(common: &Common, change: impl FnOnce(&mut PaceReport)) -> Result<ExitCode, Failure> {
+    let folder = common.folder();
+    require_up(&folder)?;
+    let Some(monitor) = folder.monitor(&Moment::now())? else {
+        return Err(Failure::unreachable(
+            "no-monitor",
+            "the array's monitor is not running, which alone knows the pace",
+        )
+        .hint("`braid status` shows why; `braid up` starts it"));
+    };
+    let before = monitor.report.pace;
+    let mut pace = before;
+    change(&mut pace);
+    let session = Session::start(&folder, "rebuild").await?;
+    let request = Administration::Pace(wire(pace));
+    let outcome = session.client().call(HostRequest::Administer { request }).await;
+    session.leave();
+    outcome?;
+    // Whoever changes it next goes by what is shown.
+    let begun = Instant::now();
+    while begun.elapsed() < SHOWN_WITHIN
+        && folder.monitor(&Moment::now())?.is_some_and(|monitor| monitor.report.pace != pace)
+    {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    output::print(
+        common.json,
+        || json!({"schema": 1, "pace": pace, "before": before}),
+        || format!("devices are healed, and volumes scrubbed: {}\n", pace_words(&pace)),
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wire(pace: PaceReport) -> Pace {
+    let PaceReport { bytes_per_second, share, paused } = pace;
+    Pace { bytes_per_second, share, paused }
+}
+
+/// What there is to bring: each device that lacks something, and how it is.
+fn lacking(look: &Look) -> impl Iterator<Item = (DeviceId, Condition)> {
+    let all = look.description.devices.iter().map(|entry| (DeviceId(entry.id), look.condition(DeviceId(entry.id))));
+    all.filter(|(_, condition)| !matches!(condition, Condition::Healthy | Condition::Silent | Condition::Unknown))
+}
+
+fn json(look: &Look) -> serde_json::Value {
+    let devices = lacking(look).map(|(id, condition)| {
+        json!({
+            "id": id.0,
+            "condition": condition.name(),
+            "words": condition.words(),
+            "healing": condition.healing().map(Healing::json),
+        })
+    });
+    json!({"schema": 1, "up": look.running.is_some(), "pace": look.pace(), "devices": devices.collect::<Vec<_>>()})
+}
+
+fn text(look: &Look) -> String {
+    let mut text: String =
+        lacking(look).map(|(id, condition)| format!("device {id}: {}\n", condition.words())).collect();
+    if text.is_empty() {
+        text += "nothing to rebuild: no device lacks anything\n";
+    }
+    text + &format!("pace: {}\n", pace_words(&look.pace()))
+}
+
+/// A share in per cent; zero is what is usual.
+fn share(text: &str) -> Result<u8, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match (text, number.parse()) {
+        ("usual", _) => Ok(0),
+        (_, Ok(share @ 1..=100)) => Ok(share),
+        _ => Err(format!("'{text}' is not a share: write 1% to 100%, or usual")),
+    }
+}
+
+fn device(text: &str) -> Result<DeviceId, String> {
+    let number = text.strip_prefix('d').unwrap_or(text);
+    number.parse().map(DeviceId).map_err(|_| format!("'{text}' is not the number of a device, such as 2"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_and_shares_are_read() {
+        assert_eq!((device("2"), device("d13")), (Ok(DeviceId(2)), Ok(DeviceId(13))));
+        assert!(device("x").is_err() && device("-1").is_err());
+        assert_eq!((share("30%"), share("100"), share("usual")), (Ok(30), Ok(100), Ok(0)));
+        assert!(share("0%").is_err() && share("101%").is_err() && share("half").is_err());
+    }
+}

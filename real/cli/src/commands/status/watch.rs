@@ -1,0 +1,84 @@
+//! The status, live.
+
+use super::Arguments;
+use super::view::View;
+use crate::failure::Failure;
+use crate::look::Looker;
+use crate::signals::Signals;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Goes to the upper left corner, and clears all that follows.
+const HOME: &str = "\x1b[H\x1b[J";
+
+/// Looks again and again, until it is told to end, or nobody reads any more.
+pub async fn run(mut looker: Looker, arguments: &Arguments, as_json: bool) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::catch()?;
+    let terminal = std::io::stdout().is_terminal();
+    let mut before = BTreeMap::new();
+    loop {
+        let text = tokio::select! {
+            look = looker.look() => {
+                let look = look?;
+                let view = View { look: &look };
+                match (as_json, terminal) {
+                    (true, _) => format!("{}\n", view.json()),
+                    (false, true) => format!("{HOME}{}", view.text(arguments.verbose)),
+                    (false, false) => changes(&mut before, view.parts()),
+                }
+            }
+            () = signals.asked_to_end() => break,
+        };
+        let mut out = std::io::stdout().lock();
+        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+            break;
+        }
+        drop(out);
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs_f64(arguments.interval)) => {}
+            () = signals.asked_to_end() => break,
+        }
+    }
+    looker.leave();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A line for each part that is in another state than before: what it is, its state in a word, and in words.
+fn changes(before: &mut BTreeMap<String, String>, parts: Vec<(String, String, String)>) -> String {
+    let mut text = String::new();
+    let time = braid_control::Event::now(braid_control::EventKind::Other, "").time;
+    let mut now = BTreeMap::new();
+    for (part, state, words) in parts {
+        if before.get(&part) != Some(&state) {
+            text += &format!("{time} {part}: {words}\n");
+        }
+        now.insert(part, state);
+    }
+    for part in before.keys().filter(|part| !now.contains_key(*part)) {
+        text += &format!("{time} {part}: gone\n");
+    }
+    *before = now;
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_written_for_each_change_and_for_nothing_else() {
+        let part = |part: &str, state: &str, words: &str| (part.to_string(), state.to_string(), words.to_string());
+        let mut before = BTreeMap::new();
+        let mut lines = |parts| {
+            let text = changes(&mut before, parts);
+            text.lines().map(|line| line.split_once(' ').unwrap().1.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(vec![part("device d1", "healthy", "healthy")]), ["device d1: healthy"]);
+        assert_eq!(lines(vec![part("device d1", "healthy", "healthy")]), [""; 0]);
+        assert_eq!(lines(vec![part("device d1", "out", "out for 1 s")]), ["device d1: out for 1 s"]);
+        assert_eq!(lines(vec![part("device d1", "out", "out for 2 s")]), [""; 0], "that is no news");
+        assert_eq!(lines(Vec::new()), ["device d1: gone"]);
+    }
+}

@@ -1,0 +1,319 @@
+//! What has happened to the array: a log that people read, and that programs follow.
+//!
+//! One JSON object a line, in `events.jsonl`. Each line is appended whole, under the folder's lock; what a power loss cut short is
+//! skipped by readers, and whoever writes next begins a line of his own. When the file has grown large it becomes `events.1.jsonl`, in
+//! the place of the one before: so the log is bounded, and its latest part is always there.
+
+use crate::{ArrayFolder, ControlError};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Something that has happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Of this line's form.
+    schema: u64,
+    /// When, in universal time: `2030-01-31T23:59:59.123Z`.
+    pub time: String,
+    /// The same in milliseconds since 1970.
+    pub unix_millis: u64,
+    /// What kind of thing.
+    pub kind: EventKind,
+    /// The device that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<u16>,
+    /// The volume that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// In a sentence.
+    pub words: String,
+    /// In numbers, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, u64>,
+}
+
+/// What may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventKind {
+    /// The others do without a device.
+    DeviceOut,
+    /// A device does not answer, and the others can't do without it.
+    DeviceAway,
+    /// A device is back, and being brought what it lacks.
+    DeviceReturning,
+    /// A device has everything, and serves.
+    DeviceIn,
+    /// What is in a device's place may not serve.
+    DeviceRefused,
+    /// An operator has taken a device out, or lets it come back.
+    DeviceHeld,
+    /// Another disk is to fill a device's slot, or does so.
+    DiskReplaced,
+    /// The same, and the disk is one that stood by.
+    SpareTaken,
+    /// A device whose disk is a new one is being brought all of its content.
+    RebuildBegun,
+    /// It has it, or is out again.
+    RebuildEnded,
+    /// How fast devices are brought what they lack has changed.
+    PaceChanged,
+    /// A read met blocks that had rotted.
+    RotFound,
+    /// Blocks that had rotted were written anew.
+    RotRepaired,
+    /// Blocks can't be worked out any more.
+    DataLost,
+    /// Somebody goes through a volume, to see whether all is right.
+    ScrubBegun,
+    /// He is through, or has stopped.
+    ScrubEnded,
+    /// Something that this release does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// How far somebody has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventCursor {
+    inode: u64,
+    offset: u64,
+}
+
+impl Event {
+    /// Something that happens now.
+    pub fn now(kind: EventKind, words: impl Into<String>) -> Event {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Event::at(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), kind, words)
+    }
+
+    fn at(unix_millis: u64, kind: EventKind, words: impl Into<String>) -> Event {
+        let (schema, time) = (crate::file::SCHEMA, universal_time(unix_millis));
+        let words = words.into().chars().take(WORDS_MAX).collect();
+        Event { schema, time, unix_millis, kind, device: None, volume: None, words, figures: BTreeMap::new() }
+    }
+
+    /// The same, about a device.
+    pub fn of_device(self, device: u16) -> Event {
+        Event { device: Some(device), ..self }
+    }
+
+    /// The same, about a volume.
+    pub fn of_volume(self, volume: &str) -> Event {
+        Event { volume: Some(volume.to_string()), ..self }
+    }
+
+    /// The same, with a number.
+    pub fn with(mut self, name: &str, value: u64) -> Event {
+        self.figures.insert(name.to_string(), value);
+        self
+    }
+}
+
+impl EventKind {
+    /// As it stands in the log.
+    pub fn name(self) -> String {
+        serde_json::to_value(self).ok().and_then(|name| Some(name.as_str()?.to_string())).unwrap_or_default()
+    }
+}
+
+impl ArrayFolder {
+    /// Puts something on the log.
+    pub fn record_event(&self, event: &Event) -> Result<(), ControlError> {
+        let mut line = serde_json::to_vec(event).expect("our own types have a JSON form");
+        line.push(b'\n');
+        let path = self.path(EVENTS);
+        let _lock = self.lock()?;
+        let full = std::fs::metadata(&path).is_ok_and(|there| there.len() + line.len() as u64 > FILE_BYTES_MAX);
+        if full {
+            std::fs::rename(&path, self.path(EVENTS_BEFORE)).map_err(ControlError::file("replace", &path))?;
+        }
+        let mut append = || {
+            let mut file = File::options().create(true).read(true).append(true).open(&path)?;
+            if !ends_well(&mut file)? {
+                line.insert(0, b'\n');
+            }
+            file.write_all(&line)
+        };
+        append().map_err(ControlError::file("write", &path))
+    }
+
+    /// All that is still on the log, in the order in which it was put there; and from where to go on.
+    pub fn events(&self) -> Result<(Vec<Event>, EventCursor), ControlError> {
+        let mut events = Vec::new();
+        // Under the lock, so that no file is seen twice, or not at all.
+        let _lock = self.lock()?;
+        self.read_events(EVENTS_BEFORE, 0, &mut events)?;
+        let cursor = self.read_events(EVENTS, 0, &mut events)?;
+        Ok((events, cursor.unwrap_or_default()))
+    }
+
+    /// What has come since `cursor`, which goes on with it.
+    pub fn events_since(&self, cursor: &mut EventCursor) -> Result<Vec<Event>, ControlError> {
+        let mut events = Vec::new();
+        let there = |name: &str| std::fs::metadata(self.path(name)).ok();
+        match there(EVENTS) {
+            Some(file) if file.ino() == cursor.inode && file.len() <= cursor.offset => return Ok(events),
+            None => return Ok(events),
+            Some(_) => {}
+        }
+        let _lock = self.lock()?;
+        let is_the_same = |name: &str| there(name).is_some_and(|file| file.ino() == cursor.inode);
+        let offset = if is_the_same(EVENTS) { cursor.offset } else { 0 };
+        if is_the_same(EVENTS_BEFORE) {
+            self.read_events(EVENTS_BEFORE, cursor.offset, &mut events)?;
+        }
+        *cursor = self.read_events(EVENTS, offset, &mut events)?.unwrap_or(*cursor);
+        Ok(events)
+    }
+
+    /// Reads whole lines from `offset` on; those that are no events are skipped. Returns how far that was, if the file is there.
+    fn read_events(
+        &self,
+        name: &str,
+        offset: u64,
+        events: &mut Vec<Event>,
+    ) -> Result<Option<EventCursor>, ControlError> {
+        let path = self.path(name);
+        let read = || {
+            let mut file = File::open(&path)?;
+            let inode = file.metadata()?.ino();
+            let mut text = Vec::new();
+            file.seek(SeekFrom::Start(offset))?;
+            // Nobody lets it grow beyond that.
+            file.take(2 * FILE_BYTES_MAX).read_to_end(&mut text)?;
+            Ok((inode, text))
+        };
+        let (inode, text) = match read() {
+            Err(error) if std::io::Error::kind(&error) == ErrorKind::NotFound => return Ok(None),
+            outcome => outcome.map_err(ControlError::file("read", &path))?,
+        };
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        events.extend(text[..whole].split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()));
+        Ok(Some(EventCursor { inode, offset: offset + whole as u64 }))
+    }
+}
+
+/// True unless its last line was cut short.
+fn ends_well(file: &mut File) -> std::io::Result<bool> {
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(true);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == [b'\n'])
+}
+
+/// A moment as `2030-01-31T23:59:59.123Z`.
+fn universal_time(unix_millis: u64) -> String {
+    // No year has more than four digits.
+    let unix_millis = unix_millis.min(253_402_300_799_999);
+    let (seconds, millis) = (unix_millis / 1000, unix_millis % 1000);
+    let (mut day, of_day) = (seconds / 86_400, seconds % 86_400);
+    let days_of = |year: u64| 365 + u64::from(is_leap(year));
+    let mut year = 1970;
+    while day >= days_of(year) {
+        day -= days_of(year);
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if day < days {
+            break;
+        }
+        day -= days;
+        month += 1;
+    }
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z", day + 1)
+}
+
+fn is_leap(year: u64) -> bool {
+    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+}
+
+pub(crate) const EVENTS: &str = "events.jsonl";
+pub(crate) const EVENTS_BEFORE: &str = "events.1.jsonl";
+/// Thousands of events.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Letters of a sentence.
+const WORDS_MAX: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::tests::Scratch;
+
+    fn words(events: &[Event]) -> Vec<&str> {
+        events.iter().map(|event| event.words.as_str()).collect()
+    }
+
+    #[test]
+    fn what_was_put_on_the_log_is_read_in_order_and_followed() {
+        let scratch = Scratch::new("events");
+        let folder = scratch.array();
+        let (events, mut cursor) = folder.events().unwrap();
+        assert_eq!(events, []);
+        assert_eq!(folder.events_since(&mut cursor).unwrap(), []);
+        let event = Event::at(1_900_000_000_000, EventKind::DeviceOut, "first").of_device(3).with("bytes", 7);
+        folder.record_event(&event).unwrap();
+        assert_eq!(folder.events_since(&mut cursor).unwrap(), [event.clone()]);
+        assert_eq!(folder.events_since(&mut cursor).unwrap(), []);
+        folder.record_event(&Event::now(EventKind::DeviceIn, "second")).unwrap();
+        assert_eq!(words(&folder.events_since(&mut cursor).unwrap()), ["second"]);
+        assert_eq!(words(&folder.events().unwrap().0), ["first", "second"]);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_spoils_no_other() {
+        let scratch = Scratch::new("torn-event");
+        let folder = scratch.array();
+        folder.record_event(&Event::now(EventKind::ScrubBegun, "whole")).unwrap();
+        let mut file = File::options().append(true).open(folder.path(EVENTS)).unwrap();
+        file.write_all(b"{\"schema\":1,\"time\":\"20").unwrap();
+        let (events, mut cursor) = folder.events().unwrap();
+        assert_eq!(words(&events), ["whole"]);
+        folder.record_event(&Event::now(EventKind::ScrubEnded, "next")).unwrap();
+        assert_eq!(words(&folder.events_since(&mut cursor).unwrap()), ["next"]);
+        // What a later release knows besides is no reason to be silent.
+        file.write_all(b"{\"schema\":1,\"time\":\"\",\"unix_millis\":1,\"kind\":\"new\",\"words\":\"w\",\"x\":1}\n")
+            .unwrap();
+        assert_eq!(folder.events_since(&mut cursor).unwrap()[0].kind, EventKind::Other);
+    }
+
+    #[test]
+    fn the_log_is_bounded_and_a_reader_misses_nothing_when_it_begins_anew() {
+        let scratch = Scratch::new("long-log");
+        let folder = scratch.array();
+        folder.record_event(&Event::now(EventKind::DeviceIn, "old")).unwrap();
+        let (_, mut cursor) = folder.events().unwrap();
+        let filled = File::options().append(true).open(folder.path(EVENTS)).unwrap();
+        folder.record_event(&Event::now(EventKind::DeviceIn, "unread")).unwrap();
+        filled.set_len(FILE_BYTES_MAX - 10).unwrap();
+        folder.record_event(&Event::now(EventKind::DeviceIn, "new")).unwrap();
+        assert_eq!(words(&folder.events_since(&mut cursor).unwrap()), ["unread", "new"]);
+        assert_eq!(words(&folder.events().unwrap().0), ["old", "unread", "new"]);
+        for round in 0..2 {
+            filled.set_len(0).unwrap();
+            let file = File::options().append(true).open(folder.path(EVENTS)).unwrap();
+            file.set_len(FILE_BYTES_MAX).unwrap();
+            folder.record_event(&Event::now(EventKind::DeviceIn, "last")).unwrap();
+            let size = |name| std::fs::metadata(folder.path(name)).unwrap().len();
+            assert!(size(EVENTS) < 1000 && size(EVENTS_BEFORE) <= FILE_BYTES_MAX, "{round}");
+        }
+    }
+
+    #[test]
+    fn times_are_written_as_everybody_reads_them() {
+        assert_eq!(universal_time(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(universal_time(951_827_696_007), "2000-02-29T12:34:56.007Z");
+        assert_eq!(universal_time(1_893_455_999_999), "2029-12-31T23:59:59.999Z");
+        assert_eq!(universal_time(4_107_542_400_000), "2100-03-01T00:00:00.000Z");
+    }
+}

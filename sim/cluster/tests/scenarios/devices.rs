@@ -1,0 +1,65 @@
+//! Devices are added to a running array and removed from it, and nobody who uses a volume notices.
+
+use crate::story::*;
+use braid_base::{DeviceId, NodeId};
+use braid_cluster::{Cluster, HostSlot};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
+use braid_wire::{Administration, Objection, Ordering, Task};
+use std::time::Duration;
+
+fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> HostOutcome {
+    let asked = array.ask(host, HostRequest::Administer { request });
+    array.finish(asked)
+}
+
+#[test]
+fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    let volume = array.volume().clone();
+    array.add_device(DeviceId(9));
+    let add = Administration::AddDevice { device: DeviceId(9), disk: array.disk_of(DeviceId(9)) };
+    assert_eq!(administer(&mut array, a, add), DONE);
+    // One host hears of it late, one is new, and the monitor starts anew.
+    array.world.network.cut(array.node(b), NodeId::Monitor);
+    write(&mut array, a, 0, 4 * BLOCK);
+    array.crash(NodeId::Monitor);
+    array.restart_monitor();
+    let c = array.add_host();
+    wait_in(&mut array, 9);
+    array.world.network.heal();
+    for host in [a, b, c] {
+        write(&mut array, host, 5 * BLOCK, BLOCK);
+        let inspect = HostRequest::Manage { device: DeviceId(9), task: Task::Inspect };
+        wait_knows(&mut array, host, &inspect);
+    }
+    let refused = administer(&mut array, a, Administration::RemoveDevice { device: DeviceId(4) });
+    assert_eq!(refused, Err(HostError::Objection(Objection::HoldsVolume { volume: volume.id })));
+    let under_way = array.write(b, 0, BLOCK);
+    assert_eq!(administer(&mut array, a, Administration::RemoveDevice { device: DeviceId(9) }), DONE);
+    assert_eq!((array.finish(under_way), standing(&array, 9)), (DONE, None));
+    array.run_for(A_WHILE);
+    let inspect = HostRequest::Manage { device: DeviceId(9), task: Task::Inspect };
+    for host in [a, b, c] {
+        let asked = array.ask(host, inspect.clone());
+        assert_eq!(array.finish(asked), Err(HostError::NoSuchDevice { device: DeviceId(9) }));
+    }
+    lose(&mut array, 2);
+    write(&mut array, c, 0, 8 * BLOCK);
+    welcome(&mut array, 2);
+    wait_in(&mut array, 2);
+    all_is_well(array);
+}
+
+/// Asks until the host knows the device, and it answers.
+fn wait_knows(array: &mut Cluster, host: HostSlot, inspect: &HostRequest) {
+    for _ in 0..100 {
+        let asked = array.ask(host, inspect.clone());
+        match array.finish(asked) {
+            Ok(HostSuccess::Managed(_)) => return,
+            Err(HostError::NoSuchDevice { .. }) => array.run_for(Duration::from_millis(50)),
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("it never hears of the device");
+}

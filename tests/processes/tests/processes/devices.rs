@@ -1,0 +1,150 @@
+//! Devices are added, taken out, replaced and removed while the array is in use, by an operator or by spares; and what an operator gets wrong.
+
+use braid_processes::array::{Array, SMALL, number, text};
+use braid_processes::daemon::signal;
+use braid_processes::data::seed;
+use braid_processes::load::{Load, Plan};
+use braid_processes::program::{braid, braid_bin, run};
+use braid_processes::scratch::path_text;
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Writers that know what must be there, through each of these hosts.
+fn load(hosts: &[&str]) -> Load {
+    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
+    let plan = Plan {
+        hosts,
+        workers: 4,
+        cells: 300,
+        cell_bytes: 3000,
+        begin: 100,
+        hosts_may_go: false,
+        apart: true,
+        seed: seed(),
+    };
+    Load::start(plan)
+}
+
+/// `braid device …`.
+fn device(array: &Array, arguments: &[&str]) -> braid_processes::Outcome {
+    array.braid(&[&["device"], arguments].concat())
+}
+
+fn listed(array: &Array) -> Value {
+    device(array, &["list"]).done().json()
+}
+
+fn ids(list: &Value) -> Vec<u64> {
+    list["devices"].as_array().expect("devices are listed").iter().map(|device| number(&device["id"])).collect()
+}
+
+#[test]
+fn devices_come_and_go_and_no_volume_changes() {
+    let mut array = Array::small();
+    // The command is killed while it waits for the monitor.
+    let monitor = array.monitor_pid();
+    signal(monitor, Signal::STOP);
+    let braid = braid_bin();
+    let command = [path_text(&braid), "device", "add", "--domain", "shelf", "--array", path_text(array.dir())];
+    let killed = run("timeout", &[&["--signal=KILL", "1"], &command[..]].concat());
+    assert_ne!(killed.status, Some(0), "{killed}");
+    signal(monitor, Signal::CONT);
+    array.await_status("it is added all the same", |status| status["devices"][5]["standing"] == "in");
+    let list = listed(&array);
+    assert_eq!(number(&list["devices"][5]["size"]), 64 << 20);
+    assert_eq!((ids(&list), &list["devices"][5]["domain"]), (vec![0, 1, 2, 3, 4, 5], &Value::from("shelf")));
+    assert_eq!(list["devices"][5]["volumes"], Value::from(Vec::<String>::new()));
+    array.braid(&["volume", "create", "new", "--size", "1MiB", "--layout", "raid1:2"]).done();
+    let located = device(&array, &["locate", "5"]).done().json();
+    assert_eq!((&located["volumes"][0]["name"], number(&located["volumes"][0]["position"])), (&Value::from("new"), 5));
+    let message = device(&array, &["remove", "5"]).refused(1, "holds-volumes");
+    assert!(message.contains("'new'") && message.contains("braid volume migrate"), "{message}");
+    array.kill();
+    array.start(&[]);
+    assert_eq!(array.status()["devices"][5]["id"], 5, "it is there again");
+    array.braid(&["volume", "delete", "new", "--yes"]).done();
+    let removed = device(&array, &["remove", "5"]).done().json();
+    assert!(std::path::Path::new(&text(&removed["file"])).exists(), "files are nobody's but the user's");
+    assert_eq!(ids(&listed(&array)), [0, 1, 2, 3, 4]);
+    device(&array, &["locate", "5"]).refused(3, "no-such-device");
+    let located = device(&array, &["locate", "--volume", "vol0", "--offset", "1MiB"]).done().json();
+    assert_eq!(located["others"].as_array().map(Vec::len), Some(4), "{located}");
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn a_disk_is_replaced_under_load_though_its_process_is_killed_meanwhile() {
+    let array = Array::small();
+    let (_host, other) = array.host();
+    let load = load(&[&array.nbd(), &other]);
+    load.go_on();
+    let before = text(&listed(&array)["devices"][2]["disk"]);
+    let replaced = device(&array, &["replace", "2"]).done().json();
+    let file = array.dir().join("device-2.1.braid");
+    assert_eq!(replaced["file"], path_text(&file.canonicalize().expect("it is there")));
+    array.kill_device(2);
+    array.await_status("it has everything", |status| status["devices"][2]["standing"] == "in");
+    let list = listed(&array);
+    assert!(list["devices"][2]["disk"] == replaced["disk"] && replaced["disk"] != before.as_str(), "{list}");
+    load.go_on();
+    let mut record = load.stop();
+    record.verify(&other);
+    record.verify(&array.nbd());
+    array.assert_sound("vol0");
+    // What is on the old disk is past.
+    let old = array.device_file(2);
+    let message = device(&array, &["replace", "3", path_text(&old)]).refused(1, "disk-used");
+    assert!(message.contains("device 2"), "{message}");
+}
+
+#[test]
+fn a_spare_takes_the_place_of_a_device_that_stays_out() {
+    let mut array = Array::up(&[&SMALL[..], &["--spare-after", "1s"]].concat());
+    let load = load(&[&array.nbd()]);
+    device(&array, &["add", "--spare", "--size", "32MiB"]).done();
+    let spare = device(&array, &["add", "--spare"]).done().json();
+    device(&array, &["remove", "spare.braid"]).done();
+    let list = listed(&array);
+    assert_eq!(list["spares"].as_array().map(Vec::len), Some(1), "{list}");
+    assert_eq!(list["spares"][0]["disk"], spare["disk"]);
+    let pid = array.device_pid(3);
+    std::fs::rename(array.device_file(3), array.scratch().path("gone")).expect("its disk is gone");
+    signal(pid, Signal::KILL);
+    array.await_status("it is out", |status| status["devices"][3]["standing"] == "out");
+    array.await_status("it has everything", |status| status["devices"][3]["standing"] == "in");
+    let list = listed(&array);
+    assert!(list["devices"][3]["disk"] == spare["disk"] && list["spares"] == Value::from(Vec::<u8>::new()), "{list}");
+    load.go_on();
+    load.stop().verify(&array.nbd());
+    array.kill();
+    array.start(&[]);
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn what_can_not_be_is_refused_and_a_device_that_was_taken_out_is_let_in_again() {
+    let array = Array::small();
+    let elsewhere = array.scratch().text("other.braid");
+    let uuid = "0c5f3b1e-52a1-4d6e-9d5e-4a3b2c1d0e0f";
+    braid(&["device", "create", &elsewhere, "--size", "64MiB", "--array-id", uuid, "--id", "2"]).done();
+    let message = device(&array, &["replace", "2", &elsewhere]).refused(1, "wrong-array");
+    assert!(message.contains(uuid) && message.contains("--overwrite"), "{message}");
+    let used = array.dir().join("device-1.braid");
+    device(&array, &["replace", "2", path_text(&used), "--overwrite"]).refused(1, "disk-in-use");
+    device(&array, &["add", path_text(&used), "--overwrite"]).refused(1, "disk-in-use");
+    device(&array, &["replace", "2", "--size", "16MiB"]).refused(1, "disk-too-small");
+    device(&array, &["replace", "2", "--with-spare"]).refused(3, "no-such-spare");
+    device(&array, &["replace", "9"]).refused(3, "no-such-device");
+    device(&array, &["remove", "spare"]).refused(3, "no-such-spare");
+    let message = device(&array, &["remove", "4"]).refused(1, "holds-volumes");
+    assert!(message.contains("'vol0'"), "{message}");
+    assert_eq!(device(&array, &["fail", "1"]).done().json()["standing"], "out");
+    for command in [&["fail", "3"][..], &["replace", "3"]] {
+        let message = device(&array, command).refused(1, "needs-others");
+        assert!(message.contains("d1"), "{message}");
+    }
+    let list = listed(&array);
+    assert!(list["devices"][1]["standing"] == "out" && list["devices"][1]["held"] == true, "{list}");
+    assert_eq!(device(&array, &["readmit", "1", "--wait"]).done().json()["standing"], "in");
+    array.assert_sound("vol0");
+}

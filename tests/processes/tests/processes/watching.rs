@@ -1,0 +1,88 @@
+//! What is told while a device is away, back, and rebuilt: by the status, once and live, by `braid rebuild`, and by the log of events.
+
+use braid_processes::array::{Array, number, text};
+use braid_processes::daemon::signal;
+use braid_processes::data::{noise, seed};
+use braid_processes::program::{braid_bin, run};
+use braid_processes::scratch::path_text;
+use braid_processes::{Client, Outcome};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// What has happened to a device, in order.
+fn happened(array: &Array, device: u64) -> Vec<String> {
+    let events = array.braid(&["events"]).done().json();
+    let events = events["events"].as_array().expect("events are listed");
+    events.iter().filter(|event| event["device"] == device).map(|event| text(&event["kind"])).collect()
+}
+
+/// Runs `braid` for some seconds, then interrupts it.
+fn interrupted(array: &Array, seconds: &str, arguments: &[&str]) -> Outcome {
+    let timeout = ["--preserve-status", "--signal=INT", seconds, path_text(&braid_bin())].map(str::to_string);
+    let all: Vec<String> = timeout.into_iter().chain(arguments.iter().map(|word| word.to_string())).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    run("timeout", &[&all[..], &["--array", path_text(array.dir())]].concat())
+}
+
+#[test]
+fn a_device_is_told_of_while_it_is_out_catches_up_and_is_rebuilt() {
+    let array = Array::small();
+    let mut client = Client::open(&array.nbd());
+    let content = noise(seed(), 4 << 20);
+    client.write(0, &content).expect("a write works");
+    array.braid(&["rebuild"]).refused(1, "nothing-to-rebuild");
+    array.braid(&["rebuild", "17"]).refused(3, "no-such-device");
+
+    let pid = array.device_pid(2);
+    signal(pid, Signal::STOP);
+    let status = array.await_status("it is out", |status| status["devices"][2]["condition"] == "out");
+    let words = text(&status["volumes"][0]["words"]);
+    assert!(words.contains("without d2") && words.contains("one more failure stops it"), "{words}");
+    assert!(text(&status["devices"][2]["words"]).starts_with("out for "), "{status:#}");
+    assert_eq!(status["volumes"][0]["needs"], Value::from(vec![0, 1, 3, 4]), "{status:#}");
+    array.braid(&["rebuild"]).refused(1, "nothing-to-rebuild");
+    client.write(0, &content[1 << 20..]).expect("a write works");
+
+    // It is back, and told to wait.
+    let paused = array.braid(&["rebuild", "pause"]).done().json();
+    assert_eq!((&paused["pace"]["paused"], &paused["before"]["paused"]), (&Value::from(true), &Value::from(false)));
+    signal(pid, Signal::CONT);
+    let status = array.await_status("it catches up", |status| !status["devices"][2]["healing"]["left"].is_null());
+    assert_eq!(status["devices"][2]["condition"], "catching-up", "{status:#}");
+    assert_eq!(status["devices"][2]["healing"]["paused"], true, "{status:#}");
+    let shown = array.braid(&["rebuild", "status"]).done().json();
+    assert_eq!((number(&shown["devices"][0]["id"]), &shown["pace"]["paused"]), (2, &Value::from(true)), "{shown}");
+    let outcome = interrupted(&array, "1", &["rebuild", "--json"]);
+    outcome.refused(1, "interrupted");
+    let lines = interrupted(&array, "1.5", &["status", "--watch", "--interval", "0.2", "--json"]).done().stdout;
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    assert!(lines.len() >= 2 && lines.iter().all(|line| line["devices"][2]["condition"] == "catching-up"));
+    array.braid(&["rebuild", "resume"]).done();
+    array.await_volume(0, "healthy");
+    assert_eq!(happened(&array, 2), ["device-out", "device-returning", "device-in"]);
+
+    // Another disk takes its place, not too fast to be watched.
+    array.braid(&["rebuild", "--rate", "4MiB/s", "--share", "100%"]).done();
+    array.braid(&["device", "replace", "3"]).done();
+    let status = array.await_status("it is rebuilt", |status| status["devices"][3]["condition"] == "rebuilding");
+    assert!(text(&status["volumes"][0]["words"]).contains("d3 is being rebuilt"), "{status:#}");
+    array.braid(&["rebuild", "--rate", "none", "--share", "usual"]).done();
+    let followed = array.braid(&["rebuild", "3"]);
+    // It may have been in before anybody could follow.
+    if followed.status == Some(0) {
+        let device = &followed.json()["devices"][0];
+        assert_eq!((number(&device["id"]), &device["rebuild"], number(&device["lost_blocks"])), (3, &true.into(), 0));
+    } else {
+        followed.refused(1, "nothing-to-rebuild");
+    }
+    array.await_volume(0, "healthy");
+    let told = happened(&array, 3);
+    for kind in ["disk-replaced", "device-out", "device-returning", "rebuild-begun", "rebuild-ended", "device-in"] {
+        assert!(told.iter().any(|event| event == kind), "{kind}: {told:?}");
+    }
+    let lines = interrupted(&array, "1", &["events", "--follow", "--json", "--since", "1h"]).done().stdout;
+    let paces = lines.lines().filter(|line| line.contains("pace-changed")).count();
+    assert_eq!(paces, 4, "pause, resume, a rate, and none: {lines}");
+    assert!(client.read(0, 3 << 20).expect("a read works") == content[1 << 20..]);
+    array.assert_sound("vol0");
+}

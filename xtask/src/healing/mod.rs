@@ -1,0 +1,209 @@
+//! `cargo xtask healing`: how fast an array heals, and what its users notice of that.
+
+mod copy;
+mod rounds;
+
+use crate::compare::array::{Array, Placement, device_bytes};
+use crate::compare::fio::{Fio, Target};
+use crate::compare::folder::Folder;
+use crate::compare::interrupt::Interrupt;
+use crate::compare::progress::Progress;
+use crate::compare::statistics::{interval, median};
+use crate::compare::table::table;
+use crate::compare::{Settings, size};
+use crate::packages::{self, Package};
+use anyhow::{Context, Result, bail};
+use braid_base::units::format_size;
+use clap::Parser;
+use rounds::Rounds;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const PACKAGES: [Package; 1] = [("fio", "/usr/bin/fio")];
+
+/// Measure how an array heals
+///
+/// Everything lies on one file system: an array of five device processes with a volume that was written full, and beside it a file
+/// of as many bytes as one device holds of that volume. Each round measures, in an order that turns from round to round:
+///
+///   idle     a device is replaced by an empty one and rebuilt, without any other load; and the file is copied, with as many
+///            pieces in flight as a rebuild has transactions, past the page cache, and synced
+///   clients  4 KiB random reads, and 4 KiB random writes, 32 in flight, through NBD: while nothing else happens, and while a
+///            device is rebuilt with the default limit
+///   away     under a thousand 4 KiB random writes a second, a device stands still for ten seconds: how long after that it is in
+///            again, and how much it was sent, to how much was written to it meanwhile
+///
+/// Prints the medians of the figures, the median of the ratios of each round, and the 95 % interval of that median.
+///
+/// Examples:
+///   cargo xtask healing                          six rounds in ./braid-healing
+///   cargo xtask healing --quick                  does it work at all? its figures mean little
+///   cargo xtask healing --only away --rounds 3   one part of it
+#[derive(Parser)]
+#[command(name = "cargo xtask healing", verbatim_doc_comment, max_term_width = 130)]
+struct Arguments {
+    /// A folder on the disk in question; made if it is not there
+    #[arg(long, default_value = "./braid-healing")]
+    dir: PathBuf,
+    /// How often each part runs; from 6 on there are 95 % intervals [default: 6; with --quick 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// How long clients run at a time [default: 4; with --quick 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
+    /// Only these parts; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    only: Vec<Part>,
+    /// Bytes of the volume [default: 4GiB; with --quick 1GiB]
+    #[arg(long, value_parser = size)]
+    size: Option<u64>,
+    /// One short round on little data, to see that it works
+    #[arg(long)]
+    quick: bool,
+    /// Also write every single figure to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Take this program instead of a release build of this tree
+    #[arg(long, value_name = "PATH")]
+    braid: Option<PathBuf>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// A rebuild without other load, against a copy
+    Idle,
+    /// What users keep while a device is rebuilt
+    Clients,
+    /// A device that was away for ten seconds
+    Away,
+}
+
+/// One figure of one round.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// Of what.
+    pub what: &'static str,
+    /// In which round.
+    pub round: u32,
+    /// What was found.
+    pub found: f64,
+    /// What it is compared with.
+    pub beside: f64,
+}
+
+/// What is shown of a figure.
+struct Row {
+    what: &'static str,
+    /// What must be reached, and whether less is better.
+    wanted: f64,
+    limit: bool,
+    found: &'static str,
+    beside: &'static str,
+}
+
+const ROWS: [Row; 8] = [
+    Row { what: rounds::IDLE, wanted: 0.7, limit: false, found: "MiB/s rebuilt", beside: "MiB/s copied" },
+    Row { what: rounds::READS, wanted: 0.7, limit: false, found: "reads/s meanwhile", beside: "reads/s otherwise" },
+    Row { what: rounds::READS_P99, wanted: 2.0, limit: true, found: "ms meanwhile", beside: "ms otherwise" },
+    Row { what: rounds::WRITES, wanted: 0.7, limit: false, found: "writes/s meanwhile", beside: "writes/s otherwise" },
+    Row { what: rounds::WRITES_P99, wanted: 2.0, limit: true, found: "ms meanwhile", beside: "ms otherwise" },
+    Row { what: rounds::PACE, wanted: 0.0, limit: false, found: "MiB/s rebuilt under load", beside: "MiB/s copied" },
+    Row { what: rounds::BACK, wanted: 5.0, limit: true, found: "s until it is in", beside: "" },
+    Row { what: rounds::SENT, wanted: 2.0, limit: true, found: "MiB sent", beside: "MiB written to it" },
+];
+
+/// Measures, and prints what was found.
+pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
+    let arguments = Arguments::parse_from(std::iter::once("cargo xtask healing".to_string()).chain(arguments));
+    let quick = arguments.quick;
+    let settings = Settings {
+        rounds: arguments.rounds.unwrap_or(if quick { 1 } else { 6 }),
+        seconds: arguments.seconds.unwrap_or(if quick { 1 } else { 4 }),
+        size: arguments.size.unwrap_or(if quick { 1 << 30 } else { 4 << 30 }),
+        parts: Vec::new(),
+        rest: Duration::ZERO,
+    };
+    packages::install(&PACKAGES, "the measurement needs")?;
+    let program = match &arguments.braid {
+        Some(program) => std::path::absolute(program)?,
+        None => {
+            crate::build_braid()?;
+            crate::release_folder().join("braid")
+        }
+    };
+    if !program.exists() {
+        bail!("{} is not there: give --braid the path of a release build", program.display());
+    }
+    let wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
+    let interrupt = Interrupt::catch()?;
+    let folder = Folder::make(&arguments.dir, &settings)?;
+    let mut figures = Vec::new();
+    let outcome = (|| {
+        let progress = Progress::new()?;
+        let fio = Fio::new(folder.path(), &settings, &interrupt);
+        let mut array = Array::new(&program, folder.path(), settings.size, &interrupt);
+        array.start(Placement::Processes)?;
+        progress.say(&format!("writing the volume full: {}", format_size(settings.size)));
+        fio.fill(&Target::Nbd(array.uri()?))?;
+        array.settle()?;
+        let size = device_bytes(settings.size);
+        let mut rounds = Rounds::new(&settings, &fio, &interrupt, folder.path(), size)?;
+        for round in 0..settings.rounds {
+            let mut parts = vec![Part::Idle, Part::Clients, Part::Away];
+            parts.retain(|part| wanted(*part));
+            for part in parts {
+                progress.say(&format!("round {} of {}: {part:?}", round + 1, settings.rounds));
+                match part {
+                    Part::Idle => rounds.idle(round, &array, &mut figures)?,
+                    Part::Clients => rounds.clients(round, &array, &mut figures)?,
+                    Part::Away => rounds.away(round, &array, &mut figures)?,
+                }
+            }
+        }
+        array.stop()
+    })();
+    // What was measured until then is worth showing in any case.
+    if !figures.is_empty() {
+        print!("{}", text_of(&figures));
+        if let Some(file) = &arguments.json {
+            let text = format!("{:#}\n", json_of(&figures));
+            std::fs::write(file, text).with_context(|| format!("can't write {}", file.display()))?;
+        }
+    }
+    let removed = folder.remove();
+    outcome.and(removed)
+}
+
+fn text_of(figures: &[Figure]) -> String {
+    let mut cells = vec![["", "found", "beside", "ratio [95 %]", "wanted"].map(String::from).to_vec()];
+    for row in &ROWS {
+        let of_row: Vec<&Figure> = figures.iter().filter(|figure| figure.what == row.what).collect();
+        let all = |of: fn(&Figure) -> f64| of_row.iter().map(|figure| of(figure)).collect::<Vec<f64>>();
+        let Some(ratio) = median(&all(ratio_of)) else { continue };
+        let found = median(&all(|figure| figure.found)).unwrap_or_default();
+        let beside = median(&all(|figure| figure.beside)).unwrap_or_default();
+        let spread = interval(&all(ratio_of)).map_or(String::new(), |(low, high)| format!(" [{low:.2} to {high:.2}]"));
+        let beside = if row.beside.is_empty() { String::new() } else { format!("{beside:.1} {}", row.beside) };
+        let wanted = match (row.wanted, row.limit) {
+            (0.0, _) => String::new(),
+            (wanted, true) => format!("at most {wanted}"),
+            (wanted, false) => format!("at least {wanted}"),
+        };
+        let found = format!("{found:.1} {}", row.found);
+        cells.push(vec![row.what.to_string(), found, beside, format!("{ratio:.2}{spread}"), wanted]);
+    }
+    table(&cells)
+}
+
+fn ratio_of(figure: &Figure) -> f64 {
+    figure.found / figure.beside
+}
+
+fn json_of(figures: &[Figure]) -> Value {
+    let figures = figures.iter().map(
+        |figure| json!({"what": figure.what, "round": figure.round, "found": figure.found, "beside": figure.beside}),
+    );
+    json!({"schema": 1, "figures": figures.collect::<Vec<_>>()})
+}

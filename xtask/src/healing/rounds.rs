@@ -1,0 +1,235 @@
+//! One round of each part.
+
+use super::Figure;
+use super::copy::copy;
+use crate::compare::Settings;
+use crate::compare::array::{Array, DEVICES};
+use crate::compare::fio::{Fio, Measured, Target};
+use crate::compare::interrupt::Interrupt;
+use crate::compare::plan::Load;
+use crate::compare::process::Process;
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+pub const IDLE: &str = "rebuild, idle";
+pub const READS: &str = "4 KiB reads during a rebuild";
+pub const READS_P99: &str = "… their 99th percentile";
+pub const WRITES: &str = "4 KiB writes during a rebuild";
+pub const WRITES_P99: &str = "… their 99th percentile ";
+pub const PACE: &str = "rebuild under that load";
+pub const BACK: &str = "away for 10 s: back";
+pub const SENT: &str = "away for 10 s: sent";
+
+/// How long a rebuild, or a device's return, may take.
+const HEAL_WAIT: Duration = Duration::from_secs(600);
+const READ: Load = Load { rw: "randread", block: 4 << 10 };
+const WRITE: Load = Load { rw: "randwrite", block: 4 << 10 };
+
+/// Of a part of the volume, one device in four of the data holds a fourth; and the parity is as much.
+const DATA_UNITS: u64 = DEVICES - 1;
+
+/// The device that is away, and how long; and how many writes a second come meanwhile.
+const AWAY_DEVICE: u64 = 2;
+const AWAY: Duration = Duration::from_secs(10);
+const WRITES_PER_SECOND: u64 = 1000;
+/// Before it goes, and after it has come back.
+const AROUND: Duration = Duration::from_secs(3);
+/// Devices that a small write changes.
+const WRITTEN_OF: u64 = 2;
+
+/// What the rounds need.
+pub struct Rounds<'a> {
+    fio: &'a Fio<'a>,
+    interrupt: &'a Interrupt,
+    folder: &'a Path,
+    /// Bytes of a device's file.
+    device_bytes: u64,
+    /// Bytes that a device holds of the volume.
+    held: u64,
+    /// A file of so many bytes.
+    raw: PathBuf,
+    /// How many disks were replaced.
+    replaced: u64,
+}
+
+impl<'a> Rounds<'a> {
+    /// Writes the file that is copied.
+    pub fn new(
+        settings: &Settings,
+        fio: &'a Fio<'a>,
+        interrupt: &'a Interrupt,
+        folder: &'a Path,
+        device_bytes: u64,
+    ) -> Result<Rounds<'a>> {
+        let held = settings.size / DATA_UNITS;
+        let raw = folder.join("raw.img");
+        let of_one = Settings { size: held, parts: Vec::new(), ..*settings };
+        Fio::new(folder, &of_one, interrupt).fill(&Target::File(raw.clone()))?;
+        Ok(Rounds { fio, interrupt, folder, device_bytes, held, raw, replaced: 0 })
+    }
+
+    /// A rebuild and a copy, one after the other.
+    pub fn idle(&mut self, round: u32, array: &Array<'_>, figures: &mut Vec<Figure>) -> Result<()> {
+        let (mut rebuilt, mut copied) = (Duration::ZERO, Duration::ZERO);
+        for step in 0..2 {
+            if (step + round).is_multiple_of(2) {
+                let to = self.folder.join("copy.img");
+                copied = copy(&self.raw, &to, self.held)?;
+                std::fs::remove_file(&to)?;
+            } else {
+                let old = self.replace(array)?;
+                rebuilt = self.rebuilt(array, &old)?;
+                array.settle()?;
+            }
+        }
+        let speed = |took: Duration| self.held as f64 / (1 << 20) as f64 / took.as_secs_f64();
+        figures.push(Figure { what: IDLE, round, found: speed(rebuilt), beside: speed(copied) });
+        Ok(())
+    }
+
+    /// Users alone, and beside a rebuild.
+    pub fn clients(&mut self, round: u32, array: &Array<'_>, figures: &mut Vec<Figure>) -> Result<()> {
+        let (mut alone, mut beside) = (None, None);
+        for step in 0..2 {
+            if (step + round).is_multiple_of(2) {
+                alone = Some(self.load(array, round)?);
+                array.settle()?;
+                continue;
+            }
+            let old = self.replace(array)?;
+            let begun = Instant::now();
+            beside = Some(self.load(array, round)?);
+            let took = begun.elapsed();
+            let standing = array.told(&["status"])?;
+            let done = standing["devices"][old.device as usize]["healing"]["done"].as_u64();
+            let Some(done) = done else { bail!("the rebuild ended before the load did: take a larger --size") };
+            let found = done as f64 / (1 << 20) as f64 / took.as_secs_f64();
+            figures.push(Figure { what: PACE, round, found, beside: 1.0 });
+            self.rebuilt(array, &old)?;
+            array.settle()?;
+        }
+        let ((read, write), (read_beside, write_beside)) = (alone.context("both ran")?, beside.context("both ran")?);
+        let per_second = |found: &Measured| found.bytes_per_second / 4096.0;
+        let millis = |found: &Measured| found.p99_us / 1000.0;
+        let mut figure = |what, found, beside| figures.push(Figure { what, round, found, beside });
+        figure(READS, per_second(&read_beside), per_second(&read));
+        figure(READS_P99, millis(&read_beside), millis(&read));
+        figure(WRITES, per_second(&write_beside), per_second(&write));
+        figure(WRITES_P99, millis(&write_beside), millis(&write));
+        Ok(())
+    }
+
+    /// A device stands still for a while, and comes back.
+    pub fn away(&mut self, round: u32, array: &Array<'_>, figures: &mut Vec<Figure>) -> Result<()> {
+        let status = array.told(&["status"])?;
+        let pid = status["devices"][AWAY_DEVICE as usize]["pid"].as_u64().context("the device is down")?;
+        let pid = Pid::from_raw(i32::try_from(pid)?).context("a process has a number")?;
+        let log = self.folder.join("away");
+        let mut command = self.fio.command(&Target::Nbd(array.uri()?), WRITE);
+        let all = AROUND + AWAY + AROUND * 3;
+        command.args(["--time_based", &format!("--runtime={}", all.as_secs()), &format!("--randseed={}", round + 1)]);
+        command.args([&format!("--rate_iops={WRITES_PER_SECOND}"), "--log_avg_msec=250"]);
+        command.arg(format!("--write_iops_log={}", log.display()));
+        let load = Process::start(&mut command, &self.folder.join("fio.log"))?;
+        let begun = Instant::now();
+        self.interrupt.pause(AROUND)?;
+        let from = begun.elapsed();
+        kill_process(pid, Signal::STOP)?;
+        let waited = self.interrupt.pause(AWAY);
+        kill_process(pid, Signal::CONT)?;
+        waited?;
+        let returned = now_millis();
+        let back = self.await_event(array, "device-in", AWAY_DEVICE, returned)?;
+        let until = begun.elapsed();
+        load.ended(all + HEAL_WAIT, self.interrupt)?;
+        let written = self.writes_within(&log, from, until)? * 4096.0 * WRITTEN_OF as f64 / DEVICES as f64;
+        let sent = back["figures"]["bytes"].as_u64().context("the event says how much was brought")? as f64;
+        let seconds = (back["unix_millis"].as_u64().unwrap_or_default() - returned) as f64 / 1e3;
+        let mib = (1 << 20) as f64;
+        figures.push(Figure { what: BACK, round, found: seconds, beside: 1.0 });
+        figures.push(Figure { what: SENT, round, found: sent / mib, beside: written / mib });
+        array.settle().map(|_| ())
+    }
+
+    fn load(&self, array: &Array<'_>, round: u32) -> Result<(Measured, Measured)> {
+        let (target, seed) = (Target::Nbd(array.uri()?), u64::from(round) + 1);
+        Ok((self.fio.run(&target, READ, seed)?, self.fio.run(&target, WRITE, seed)?))
+    }
+
+    /// Puts an empty disk in a device's place. Returns when it is being rebuilt.
+    fn replace(&mut self, array: &Array<'_>) -> Result<Replaced> {
+        let device = self.replaced % DEVICES;
+        self.replaced += 1;
+        let status = array.told(&["status"])?;
+        let file = status["devices"][device as usize]["file"].as_str().context("a device has a file")?;
+        let old = array.folder().join(file);
+        let new = self.folder.join(format!("disk-{}.braid", self.replaced));
+        let since = now_millis();
+        let (device_text, new, size) = (device.to_string(), new.display().to_string(), self.device_bytes.to_string());
+        array.told(&["device", "replace", &device_text, &new, "--size", &size])?;
+        let begun = self.await_event(array, "rebuild-begun", device, since)?;
+        let begun = begun["unix_millis"].as_u64().context("an event has a time")?;
+        Ok(Replaced { device, begun, old })
+    }
+
+    /// Waits until a rebuild is over. Returns how long it took in all.
+    fn rebuilt(&self, array: &Array<'_>, replaced: &Replaced) -> Result<Duration> {
+        let ended = self.await_event(array, "rebuild-ended", replaced.device, replaced.begun)?;
+        let ended = ended["unix_millis"].as_u64().context("an event has a time")?;
+        std::fs::remove_file(&replaced.old)
+            .with_context(|| format!("can't remove the disk that was replaced, {}", replaced.old.display()))?;
+        Ok(Duration::from_millis(ended - replaced.begun))
+    }
+
+    /// Waits for an event of this kind, of this device, not before `since`.
+    fn await_event(&self, array: &Array<'_>, kind: &str, device: u64, since: u64) -> Result<Value> {
+        let begun = Instant::now();
+        loop {
+            let events = array.events()?;
+            let is_it = |event: &&Value| {
+                event["kind"] == kind && event["device"] == device && event["unix_millis"].as_u64() >= Some(since)
+            };
+            if let Some(event) = events.iter().find(is_it) {
+                return Ok(event.clone());
+            }
+            if begun.elapsed() > HEAL_WAIT {
+                bail!("after {HEAL_WAIT:?} there is no event {kind} of device {device}");
+            }
+            self.interrupt.pause(Duration::from_millis(200))?;
+        }
+    }
+
+    /// How many writes fio's log tells of between two moments.
+    fn writes_within(&self, log: &Path, from: Duration, until: Duration) -> Result<f64> {
+        let path = log.with_file_name("away_iops.1.log");
+        let text = std::fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
+        let (mut last, mut writes) = (0.0, 0.0);
+        for line in text.lines() {
+            let mut fields = line.split(',').map(str::trim);
+            let mut next = || fields.next().and_then(|field| field.parse::<f64>().ok());
+            let (Some(millis), Some(rate)) = (next(), next()) else { continue };
+            if Duration::from_secs_f64(millis / 1e3) > from && Duration::from_secs_f64(last / 1e3) < until {
+                writes += rate * (millis - last) / 1e3;
+            }
+            last = millis;
+        }
+        Ok(writes)
+    }
+}
+
+/// A disk that is being filled with what another held.
+struct Replaced {
+    device: u64,
+    /// When, in milliseconds since 1970.
+    begun: u64,
+    /// The file of the disk before.
+    old: PathBuf,
+}
+
+fn now_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
