@@ -48,12 +48,13 @@ impl Device {
             Task::ResizeObject { range, .. } if range.is_empty() || !is_possible(range) => Err(Failure::Malformed),
             Task::ResizeObject { object, range, absent } => match self.store.object(object) {
                 None => Err(Failure::NoSuchObject),
+                // Also where nothing changes: whoever asks may go by another description of the volume afterwards.
+                Some(_) if self.transactions.touch(object) => Err(Failure::InUse),
                 Some(existing) if existing.range() == range => {
                     let own = self.ticket(Ticket::Manage { host, ticket });
                     return self.store.flush(own, out);
                 }
                 Some(existing) if !existing.redundant && !absent.is_empty() => Err(Failure::Malformed),
-                Some(_) if self.transactions.touch(object) => Err(Failure::InUse),
                 Some(_) => {
                     let own = self.ticket(Ticket::Manage { host, ticket });
                     return self.store.resize_object(own, object, range, absent, out);

@@ -373,8 +373,8 @@ impl Host {
         }
         let mut needed = members.clone();
         let volumes = self.volumes.values().chain(self.operations.values().map(|operation| &operation.volume));
-        needed.extend(volumes.flat_map(|volume| &volume.devices));
-        needed.extend(self.transactions.values().flat_map(|transaction| &transaction.volume.devices));
+        needed.extend(volumes.flat_map(|volume| volume.holders()));
+        needed.extend(self.transactions.values().flat_map(|transaction| transaction.volume.holders()));
         needed.extend(self.resolutions.values().flat_map(|resolution| resolution.participants()));
         needed.extend(self.tasks.values().map(|task| task.device()));
         let gone: Vec<_> = self.links.keys().copied().filter(|device| !members.contains(device)).collect();

@@ -162,7 +162,14 @@ impl Host {
             return false;
         };
         let errand = match migration.portions.pop_front() {
-            Some(blocks) => {
+            Some(mut blocks) => {
+                // Beside users, less at a time; but no part of a stripe of the target, as far as that can be.
+                let stripe = volume.moving.as_ref().map_or(1, |target| target.layout.stripe_blocks());
+                let most = effort.blocks.checked_next_multiple_of(stripe).unwrap_or(u64::MAX);
+                if blocks.count > most {
+                    migration.portions.push_front(BlockRange::new(blocks.start + most, blocks.count - most));
+                    blocks.count = most;
+                }
                 if let Err(later) = migration.throttle.begin(now.time, &effort, blocks.count * BLOCK_BYTES as u64) {
                     migration.portions.push_front(blocks);
                     self.timers.set(Timer::Migrate, later);
@@ -174,7 +181,9 @@ impl Host {
             None if migration.looking || migration.looked >= volume.blocks() => return false,
             None => {
                 migration.looking = true;
-                let end = volume.blocks().min(migration.looked + REGION_BLOCKS);
+                // A device's part of the answer has at most one extent in each stripe.
+                let most = REGION_BLOCKS.min((limits::EXTENTS_MAX as u64 - 1) * volume.layout.stripe_blocks());
+                let end = volume.blocks().min(migration.looked + most);
                 Errand::Look(BlockRange::between(migration.looked, end))
             }
         };

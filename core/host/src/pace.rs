@@ -67,7 +67,7 @@ impl Host {
         let lately = |at: Time| now.time.since(at) <= self.config.settings.heartbeat;
         let here = || self.operations.keys().next().is_some_and(|op| !Host::is_own(*op));
         let busy = |device: &DeviceId| self.links.get(device).is_some_and(|link| link.busy_until > now.time);
-        let there = || self.volumes.get(&volume).is_some_and(|volume| volume.devices.iter().any(busy));
+        let there = || self.volumes.get(&volume).is_some_and(|volume| volume.holders().iter().any(busy));
         self.users_at.is_some_and(lately) || here() || there()
     }
 

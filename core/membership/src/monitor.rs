@@ -354,7 +354,7 @@ impl Monitor {
         }
         // Before it serves, nobody knows which there are.
         let serves = self.service == MonitorService::Serving;
-        if let Some(device) = volume.devices.iter().find(|device| serves && !self.devices.contains_key(device)) {
+        if let Some(device) = volume.holders().iter().find(|device| serves && !self.devices.contains_key(device)) {
             return Err(HostError::NoSuchDevice { device: *device });
         }
         if self.stripes.adopt(volume) { Ok(()) } else { Err(HostError::Busy) }

@@ -68,6 +68,13 @@ pub fn target(description: &ArrayDescription, entry: &VolumeEntry, wish: &Wish) 
         let hint = format!("`braid volume set-ordering {name} timestamp`, and none again afterwards");
         return Err(Failure::failed("cannot-move", message).hint(hint));
     }
+    if volume.ordering.needs_lock_server() && description.lock_servers().count() > 1 {
+        // Which server has which locks follows from where stripes lie.
+        let message =
+            format!("the locks of volume '{name}' are shared out over several lock servers, by where it lies");
+        let hint = format!("`braid volume set-ordering {name} timestamp`, and back afterwards");
+        return Err(Failure::failed("cannot-move", message).hint(hint));
+    }
     let scheme = wish.scheme.unwrap_or(volume.layout.scheme());
     let unit = wish.unit.unwrap_or(entry.unit);
     let chosen = |id: u16| wish.devices.as_ref().is_none_or(|devices| devices.contains(&id));

@@ -48,8 +48,9 @@ pub struct Session {
 impl Session {
     /// Takes a generation for `what`, and starts a host that knows all volumes.
     pub async fn start(folder: &ArrayFolder, what: &str) -> Result<Session, Failure> {
-        let description = folder.describe()?;
+        // In this order: whoever puts a volume on hold either sees this host, and waits for it, or is seen by it.
         let generation = folder.take_generation(what, &Moment::now())?;
+        let description = folder.describe().inspect_err(|_| release(folder, generation))?;
         let settings = Settings { host_lease: LEASE, heartbeat: HEARTBEAT, ..Settings::default() };
         let host = Host::new(HostConfig {
             generation,

@@ -114,12 +114,14 @@ impl Volume for HostVolume {
         let volume = self.volume.id;
         let zeroed = match space {
             Space::GiveBack => {
-                self.each_piece(offset, length, self.zero_bytes(), |offset, length| HostRequest::Zero {
-                    volume,
-                    offset,
-                    length,
-                })
-                .await
+                let zero = |offset, length| HostRequest::Zero { volume, offset, length };
+                match self.each_piece(offset, length, self.zero_bytes(), zero).await {
+                    // It may have moved since it was opened, to units so small that these pieces have too many of them.
+                    Err(Error { number: ErrorNumber::Invalid, .. }) => {
+                        self.each_piece(offset, length, limits::TRANSACTION_BYTES_MAX as u64, zero).await
+                    }
+                    zeroed => zeroed,
+                }
             }
             Space::Keep => {
                 self.each_piece(offset, length, self.transaction_bytes(), |offset, length| HostRequest::Write {

@@ -1,10 +1,11 @@
 //! A volume that moves: what the control plane of a real array does, in the words of scenarios.
 
-use crate::cluster::{Cluster, HostSlot};
+use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::role::Role;
+use crate::storm::{AFTERMATH, Run};
 use braid_base::{BlockRange, DeviceId};
-use braid_layout::{Layout, Placement, VolumeDescription};
-use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
+use braid_layout::{Layout, Placement, Scheme, VolumeDescription};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_wire::Task;
 
 impl Cluster {
@@ -53,10 +54,9 @@ impl Cluster {
                     Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent: 0 }
                 }
                 (Some(_), None) => Task::RemoveObject { object },
-                (Some(before), Some(range)) if before != range => {
-                    Task::ResizeObject { object, range, absent: BlockRange::new(0, 0) }
-                }
-                _ => continue,
+                // Also where nothing changes: the device says whether anything is undecided there.
+                (Some(_), Some(range)) => Task::ResizeObject { object, range, absent: BlockRange::new(0, 0) },
+                (None, None) => continue,
             };
             let asked = self.ask(by, HostRequest::Manage { device, task });
             self.finish(asked)?;
@@ -72,4 +72,57 @@ impl Cluster {
         }
         Ok(())
     }
+}
+
+impl Run {
+    /// Between two storms, the volume begins to move to some layout on some devices.
+    pub(crate) fn begin_move(&mut self) -> Result<(), Failed> {
+        let mut devices = self.cluster.devices();
+        let redundant = self.cluster.volume.layout.redundancy_units() > 0;
+        let schemes: Vec<Scheme> = match redundant {
+            true => vec![Scheme::Raid1 { copies: 2 }, Scheme::Raid5 { data: 2 }, Scheme::Raid5 { data: 3 }],
+            false => vec![Scheme::Raid0 { data: 2 }, Scheme::Raid0 { data: 3 }],
+        };
+        let fitting: Vec<Scheme> = schemes.into_iter().filter(|scheme| scheme.width() <= devices.len()).collect();
+        let scheme = fitting[self.rng.below(fitting.len() as u64) as usize];
+        while devices.len() as u64 > self.rng.between(scheme.width() as u64, devices.len() as u64) {
+            devices.remove(self.rng.below(devices.len() as u64) as usize);
+        }
+        let by = self.rng.below(devices.len() as u64) as usize;
+        devices.rotate_left(by);
+        let unit = [1, 2, 4, 16][self.rng.below(4) as usize];
+        let layout = Layout::new(scheme, devices.len(), unit).expect("a ring that is wide enough");
+        // What dead hosts had on its way has arrived.
+        self.cluster.run_for(AFTERMATH);
+        self.cluster.begin_move(HostSlot(0), layout, devices).map_err(|error| refused(&error))
+    }
+
+    /// Sees to it that somebody copies, if there is anything to copy.
+    pub(crate) fn keep_copying(&mut self) {
+        let is_asked = |op: OpId| self.cluster.asked().any(|asked| asked.op == op);
+        if self.cluster.volume.moving.is_none() || self.copying.is_some_and(is_asked) {
+            return;
+        }
+        let up = |slot: &HostSlot| self.cluster.world.machine(self.cluster.node(*slot)).is_some();
+        self.copying = self.cluster.slots().find(up).map(|slot| self.cluster.copy_all(slot, 0));
+    }
+
+    /// Between two storms, the rest is copied, and the volume has moved; or, sometimes, it stays where it is.
+    pub(crate) fn end_move(&mut self) -> Result<(), Failed> {
+        let by = HostSlot(0);
+        let copy = self.cluster.copy_all(by, 0);
+        match self.cluster.finish(copy) {
+            Ok(HostSuccess::Migrated(report)) if report.lost == 0 => {}
+            other => return Err(Failed { check: "not-copied", details: format!("{other:?}") }),
+        }
+        self.cluster.run_for(AFTERMATH);
+        let stays = self.rng.below(4) == 0;
+        self.count_fault(if stays { "move given up" } else { "volume moved" });
+        let ended = if stays { self.cluster.give_up_move(by) } else { self.cluster.end_move(by) };
+        ended.map_err(|error| refused(&error))
+    }
+}
+
+fn refused(error: &HostError) -> Failed {
+    Failed { check: "move-refused", details: error.to_string() }
 }

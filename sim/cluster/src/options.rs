@@ -21,6 +21,8 @@ pub struct Options {
     pub layout: Layout,
     /// Devices of the array that the volume does not lie on, at first.
     pub other_devices: u16,
+    /// The volume moves in the midst of the run.
+    pub moves: bool,
     /// What keeps hosts apart.
     pub ordering: Ordering,
     /// What hostwrites promise.
@@ -61,6 +63,7 @@ impl Options {
             seed: 1,
             layout: Layout::new(scheme, devices, unit_blocks).expect("scenarios choose layouts that fit"),
             other_devices: 0,
+            moves: false,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
             lock_servers: 0,
@@ -101,10 +104,28 @@ impl Options {
             2 => Ordering::CallbackLock,
             _ => Ordering::Timestamp,
         });
-        match ordering {
+        let options = match ordering {
             Ordering::Timestamp => options,
             other => options.ordered_by(other),
+        };
+        options.moving(choices)
+    }
+
+    /// The same, but that the volume of some seeds moves; of all, where that is asked for by its name.
+    fn moving(self, choices: &Choices) -> Options {
+        let may = choices.kinds().contains(&FaultKind::Migrate)
+            && self.atomicity == Atomicity::Implied
+            && self.ordering != Ordering::None;
+        let named = choices.only.contains(&FaultKind::Migrate) || choices.also.contains(&FaultKind::Migrate);
+        // Dice of its own, so that all other seeds are as they are.
+        let rng = &mut Rng::new(self.seed ^ 0x30e7);
+        if !may || !(rng.below(12) == 0 || named) {
+            return self;
         }
+        // With twice as much to write, the space for it is not to be short.
+        // Several lock servers share the locks by where stripes lie, and volumes don't move under these.
+        let lock_servers = self.lock_servers.min(1);
+        Options { moves: true, other_devices: rng.below(4) as u16, chunks: None, lock_servers, ..self }
     }
 
     /// The same with another ordering, and with what belongs to that.
@@ -160,6 +181,7 @@ impl Options {
             seed,
             layout,
             other_devices: 0,
+            moves: false,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
             lock_servers: 0,
@@ -332,7 +354,7 @@ impl fmt::Display for Options {
         let Options { layout, settings, faults, .. } = self;
         writeln!(
             f,
-            "seed {}: {} ({}; {} lock servers, {:?}); {} on {} devices, {} stripes in units of {} blocks; \
+            "seed {}: {} ({}; {} lock servers, {:?}); {} on {} of {} devices{}, {} stripes in units of {} blocks; \
              {} hosts with {} clients each, thinking up to {:?}; \
              {} operations within {:?}; journals of {:?} bytes, space for {:?} chunks",
             self.seed,
@@ -342,6 +364,8 @@ impl fmt::Display for Options {
             self.acquisition,
             layout.scheme(),
             layout.devices(),
+            layout.devices() + usize::from(self.other_devices),
+            if self.moves { ", and moves" } else { "" },
             self.stripes,
             layout.unit_blocks(),
             self.hosts,

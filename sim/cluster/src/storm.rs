@@ -66,6 +66,8 @@ pub(crate) struct Run {
     pub(crate) crash_plans: BTreeMap<NodeId, (Duration, bool)>,
     /// A disk that is being replaced.
     pub(crate) replacement: Option<Replacement>,
+    /// The request that has the volume copied, while it moves.
+    pub(crate) copying: Option<OpId>,
     /// What else an operator has asked for.
     pub(crate) chores: BTreeSet<OpId>,
     /// The last that he said of the pace: a copy of it may be late.
@@ -108,6 +110,7 @@ impl Run {
             next_token: 0,
             crash_plans: BTreeMap::new(),
             replacement: None,
+            copying: None,
             chores: BTreeSet::new(),
             paced: None,
             issued: 0,
@@ -117,17 +120,30 @@ impl Run {
     }
 
     fn go_to_the_end(&mut self) -> Result<(), Failed> {
-        self.rise();
-        let options = &self.cluster.options;
-        let until = self.cluster.world.now().after(options.storm);
-        let enough = options.operations;
-        while self.issued < enough
-            && let Some(happening) = self.cluster.world.next(until)
-        {
-            self.on_happening(happening)?;
+        for node in self.cluster.world.up() {
+            let by = self.storm.skew();
+            self.cluster.world.step_clock(node, by);
         }
-        self.heal();
-        self.come_to_rest()?;
+        // A volume that moves does so during the second of three storms.
+        let storms = if self.cluster.options.moves { 3 } else { 1 };
+        for storm in 1..=storms {
+            self.rise();
+            let options = &self.cluster.options;
+            let until = self.cluster.world.now().after(options.storm / storms);
+            let enough = options.operations * u64::from(storm) / u64::from(storms);
+            while self.issued < enough
+                && let Some(happening) = self.cluster.world.next(until)
+            {
+                self.on_happening(happening)?;
+            }
+            self.heal();
+            self.come_to_rest()?;
+            match storm {
+                _ if storm == storms => {}
+                1 => self.begin_move()?,
+                _ => self.end_move()?,
+            }
+        }
         self.count_machines();
         match self.cluster.check_all()? {
             Some(steps) => self.report.search_steps = steps,
@@ -136,14 +152,11 @@ impl Run {
         Ok(())
     }
 
-    /// Sets the clocks wrong, the network to its faults, and the clients to work.
+    /// Sets the network to its faults, and the clients to work.
     fn rise(&mut self) {
+        self.storming = true;
         let network = self.cluster.options.faults.network.clone();
         self.cluster.world.network.set_options(network);
-        for node in self.cluster.world.up() {
-            let by = self.storm.skew();
-            self.cluster.world.step_clock(node, by);
-        }
         for slot in self.cluster.slots() {
             self.wake_clients(slot);
         }
@@ -198,7 +211,8 @@ impl Run {
         self.cluster.check_moment()?;
         match happening {
             Happening::Reply { op, outcome, .. } => {
-                let is_operators = self.on_replacement(op, &outcome) | self.chores.remove(&op);
+                let is_operators =
+                    self.on_replacement(op, &outcome) | self.chores.remove(&op) | (self.copying == Some(op));
                 if let Some(asked) = self.cluster.on_reply(op, &outcome)?
                     && !is_operators
                 {

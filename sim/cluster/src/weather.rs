@@ -28,10 +28,14 @@ pub(crate) enum Weather {
     SetClock(NodeId),
     /// Disks that the array waits for are brought.
     Disks,
+    /// Somebody copies, while the volume moves.
+    Copy,
     /// Healing goes at its usual pace again.
     UsualPace,
 }
 
+/// How often it is looked whether somebody copies.
+const COPY_EVERY: Duration = Duration::from_millis(300);
 /// How often an operator looks whether a disk can be changed.
 const DISKS_EVERY: Duration = Duration::from_millis(50);
 
@@ -82,6 +86,10 @@ impl Run {
             Weather::Hurry(node) => self.cluster.world.slow_down(node, Duration::ZERO),
             Weather::Space(node) => self.cluster.world.disk_mut(node).expect("it has a disk").set_full(false),
             Weather::SetClock(node) => self.set_clock(node),
+            Weather::Copy => {
+                self.keep_copying();
+                self.plan_weather(COPY_EVERY, Weather::Copy);
+            }
             Weather::UsualPace => self.set_usual_pace(),
             Weather::Disks => {
                 self.change_disks();
@@ -288,6 +296,9 @@ impl Run {
     pub(crate) fn look_after_disks(&mut self) {
         if self.cluster.options.faults.has(FaultKind::Replace) {
             self.plan_weather(DISKS_EVERY, Weather::Disks);
+        }
+        if self.cluster.options.moves {
+            self.plan_weather(COPY_EVERY, Weather::Copy);
         }
     }
 

@@ -3,6 +3,7 @@
 use braid_cluster::attack::{Attack, Outcome};
 use braid_cluster::{Choices, Options, Report, run};
 use braid_wire::Atomicity;
+use braid_world::FaultKind;
 
 fn attack(seed: u64, runs: u64, threads: usize) -> Outcome {
     let choices = Choices::default();
@@ -71,6 +72,18 @@ fn writes_that_take_effect_on_arrival_leave_parity_right() {
     let hosts = &outcome.sum.hosts;
     println!("{}", outcome.sum);
     assert!(hosts.rows_checked > 100 && hosts.rows_recomputed > 100, "{}", outcome.sum);
+}
+
+#[test]
+fn volumes_move_through_storms() {
+    let choices = Choices { also: vec![FaultKind::Migrate], atomicity: Some(Atomicity::Implied), ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{failure}");
+    }
+    println!("{}", outcome.sum);
+    assert!(outcome.sum.faults["volume moved"] >= 30 && outcome.sum.faults["move given up"] >= 5, "{}", outcome.sum);
 }
 
 #[test]

@@ -53,13 +53,15 @@ pub enum FaultKind {
     Misdirected,
     /// A device's disk is gone for good, and its operator puts an empty one in its place.
     Replace,
+    /// The volume moves. Not of a moment: it begins before a storm and ends behind it.
+    Migrate,
     /// No fault: an operator has the volume scrubbed and mended, or has healing go at another pace, or stand still for a while.
     Chore,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 18] = [
+    pub const ALL: [FaultKind; 19] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -77,6 +79,7 @@ impl FaultKind {
         FaultKind::Unreadable,
         FaultKind::Misdirected,
         FaultKind::Replace,
+        FaultKind::Migrate,
         FaultKind::Chore,
     ];
 
@@ -100,6 +103,7 @@ impl FaultKind {
             FaultKind::Unreadable => "unreadable",
             FaultKind::Misdirected => "misdirected",
             FaultKind::Replace => "replace",
+            FaultKind::Migrate => "migrate",
             FaultKind::Chore => "chore",
         }
     }
@@ -385,7 +389,9 @@ impl FaultOptions {
     pub fn draw(rng: &mut Rng, budget: &Budget) -> FaultOptions {
         let mut weight = |most: u64| if rng.chance(1, 2) { 0 } else { rng.between(1, most) };
         // Every kind throws its dice, allowed or not: so the rest of a seed is the same under any budget.
-        let faults = FaultKind::ALL.into_iter().filter(|kind| *kind != FaultKind::Chore);
+        // But for those that are no faults: they throw theirs last, or elsewhere.
+        let apart = [FaultKind::Migrate, FaultKind::Chore];
+        let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();
         let network = NetworkOptions {
             latency_min: Duration::from_micros(10),

@@ -124,6 +124,7 @@ impl Storm {
             }
             FaultKind::FullDisk => Fault::FullDisk { node: self.pick(&of(Part::Device))?, span: self.span() },
             FaultKind::Replace => Fault::Replace { node: self.pick(&terrain.replaceable())?, away: self.span() },
+            FaultKind::Migrate => unreachable!("volumes move from storm to storm"),
             FaultKind::Chore if self.rng.chance(1, 2) => Fault::Scrub { node: self.pick(&of(Part::Host))? },
             FaultKind::Chore => Fault::Pace {
                 bytes_per_second: [0, 0, 1 << 16, 1 << 20][self.rng.below(4) as usize],

@@ -27,6 +27,7 @@ mod file_system;
 mod hosts;
 mod lifecycle;
 mod links;
+mod migration;
 mod mistakes;
 mod orderings;
 mod strangers;

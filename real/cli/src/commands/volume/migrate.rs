@@ -20,7 +20,7 @@ use std::time::Instant;
 /// While it moves, everything is written both where it lies and where it is to lie, in one transaction, and the rest is copied. Clients
 /// see two pauses of about a second, and no error. If this is cut short, the volume stays as good as it was; the same command
 /// goes on, and --abort goes back. What is not said stays as it is; but without --devices, a volume comes to lie on all
-/// devices of the array. Atomicity `consistent` and ordering `none` can't move.
+/// devices of the array. Atomicity `consistent`, ordering `none`, and locks of several lock servers can't move.
 ///
 /// Example: `braid volume migrate vol0 --layout raid5:4+1 --devices 0,1,2,5,6`
 #[derive(clap::Args)]

@@ -1,0 +1,106 @@
+//! Volumes that move to other layouts and devices while writers are at work; who moves them dies.
+
+use braid_processes::array::{Array, SMALL, number};
+use braid_processes::data::seed;
+use braid_processes::load::{Load, Plan};
+use braid_processes::program::braid_bin;
+use serde_json::Value;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// What a user may notice of either pause: hosts look up what has changed twice a second.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+fn up() -> Array {
+    Array::up(&[&SMALL[..], &["--unit", "4KiB"]].concat())
+}
+
+/// Cells that meet within blocks.
+fn plan(hosts: &[&str]) -> Plan {
+    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
+    Plan {
+        hosts,
+        workers: 4,
+        cells: 300,
+        cell_bytes: 3000,
+        begin: 100,
+        hosts_may_go: false,
+        apart: false,
+        seed: seed(),
+    }
+}
+
+fn info(array: &Array) -> Value {
+    array.braid(&["volume", "info", "vol0"]).done().json()["volume"].clone()
+}
+
+#[test]
+fn a_volume_moves_under_load_and_nobody_sees_an_error() {
+    let array = up();
+    let (_host, other) = array.host();
+    let load = Load::start(plan(&[&array.nbd(), &other]));
+    for to in [&["--layout", "raid1:2", "--devices", "1,3"][..], &["--layout", "raid5:3+1", "--unit", "64KiB"]] {
+        load.go_on();
+        load.take_longest();
+        let said = array.braid(&[&["volume", "migrate", "vol0"][..], to].concat()).done().json();
+        assert_eq!(said["volume"]["layout"], to[1]);
+        assert!(number(&said["copied"]) > 0, "{said:#}");
+        load.go_on();
+        let pause = load.take_longest();
+        println!("to {}: the longest pause of a writer was {pause:?}", to[1]);
+        assert!(pause <= PAUSE_MAX, "{pause:?}");
+    }
+    let mut record = load.stop();
+    record.verify(&other);
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn who_moves_a_volume_may_be_killed_and_the_next_one_goes_on_or_back() {
+    let array = up();
+    let (_host, other) = array.host();
+    let load = Load::start(plan(&[&array.nbd(), &other]));
+    load.go_on();
+    let folder = array.dir().to_str().expect("a path of this test").to_string();
+    let begin = |layout: &str| {
+        // So slowly that it is not done before it is killed.
+        let arguments = ["volume", "migrate", "vol0", "--layout", layout, "--rate", "4KiB", "--dir", &folder];
+        let mut command = Command::new(braid_bin());
+        let mut moves = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        while info(&array)["state"] != "moving" {
+            sleep(Duration::from_millis(50));
+        }
+        load.go_on();
+        moves.kill().expect("it runs still");
+        moves.wait().expect("it was started here");
+        load.go_on();
+    };
+    begin("raid1:2");
+    array.braid(&["volume", "migrate", "vol0", "--layout", "raid1:3"]).refused(1, "already-moving");
+    let said = array.braid(&["volume", "migrate", "vol0"]).done().json();
+    assert_eq!((&said["volume"]["layout"], &said["volume"]["state"]), (&"raid1:2".into(), &"ready".into()));
+    load.go_on();
+    begin("raid5:2+1");
+    let said = array.braid(&["volume", "migrate", "vol0", "--abort"]).done().json();
+    assert_eq!((&said["volume"]["layout"], &said["volume"]["state"]), (&"raid1:2".into(), &"ready".into()));
+    load.go_on();
+    let mut record = load.stop();
+    record.verify(&other);
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn a_volume_does_not_move_where_it_can_not() {
+    let array = up();
+    for (arguments, status, code) in [
+        (&["--layout", "raid5:4+1"][..], 2, "same-place"),
+        (&[], 2, "no-target"),
+        (&["--abort"], 2, "not-moving"),
+        (&["--devices", "0,1,9"], 2, "no-such-device"),
+        (&["--layout", "raid0:4"], 1, "cannot-move"),
+    ] {
+        array.braid(&[&["volume", "migrate", "vol0"][..], arguments].concat()).refused(status, code);
+    }
+    array.assert_sound("vol0");
+}
