@@ -25,10 +25,10 @@ const PACKAGES: [Package; 1] = [("fio", "/usr/bin/fio")];
 /// Measure how an array heals
 ///
 /// Everything lies on one file system: an array of five device processes with a volume that was written full, and beside it a file
-/// of as many bytes as one device holds of that volume. Each round measures, in an order that turns from round to round:
+/// of as many bytes. Each round measures, in an order that turns from round to round:
 ///
-///   idle     a device is replaced by an empty one and rebuilt, without any other load; and the file is copied, with as many
-///            pieces in flight as a rebuild has transactions, past the page cache, and synced
+///   idle     a device is replaced by an empty one and rebuilt, without any other load; and without an array, past the page cache,
+///            and synced: as many bytes read as a rebuild reads, and as many written, with as many pieces in flight; and a copy
 ///   clients  4 KiB random reads, and 4 KiB random writes, 32 in flight, through NBD: while nothing else happens, and while a
 ///            device is rebuilt with the default limit
 ///   away     under a thousand 4 KiB random writes a second, a device stands still for ten seconds: how long after that it is in
@@ -103,13 +103,14 @@ struct Row {
     beside: &'static str,
 }
 
-const ROWS: [Row; 8] = [
-    Row { what: rounds::IDLE, wanted: 0.7, limit: false, found: "MiB/s rebuilt", beside: "MiB/s copied" },
+const ROWS: [Row; 9] = [
+    Row { what: rounds::IDLE, wanted: 0.7, limit: false, found: "MiB/s rebuilt", beside: "MiB/s" },
+    Row { what: rounds::IDLE_COPY, wanted: 0.0, limit: false, found: "MiB/s rebuilt", beside: "MiB/s" },
     Row { what: rounds::READS, wanted: 0.7, limit: false, found: "reads/s meanwhile", beside: "reads/s otherwise" },
     Row { what: rounds::READS_P99, wanted: 2.0, limit: true, found: "ms meanwhile", beside: "ms otherwise" },
     Row { what: rounds::WRITES, wanted: 0.7, limit: false, found: "writes/s meanwhile", beside: "writes/s otherwise" },
     Row { what: rounds::WRITES_P99, wanted: 2.0, limit: true, found: "ms meanwhile", beside: "ms otherwise" },
-    Row { what: rounds::PACE, wanted: 0.0, limit: false, found: "MiB/s rebuilt under load", beside: "MiB/s copied" },
+    Row { what: rounds::PACE, wanted: 0.0, limit: false, found: "MiB/s", beside: "" },
     Row { what: rounds::BACK, wanted: 5.0, limit: true, found: "s until it is in", beside: "" },
     Row { what: rounds::SENT, wanted: 2.0, limit: true, found: "MiB sent", beside: "MiB written to it" },
 ];
@@ -149,7 +150,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
         fio.fill(&Target::Nbd(array.uri()?))?;
         array.settle()?;
         let size = device_bytes(settings.size);
-        let mut rounds = Rounds::new(&settings, &fio, &interrupt, folder.path(), size)?;
+        let mut rounds = Rounds::new(settings.size, &fio, &interrupt, folder.path(), size)?;
         for round in 0..settings.rounds {
             let mut parts = vec![Part::Idle, Part::Clients, Part::Away];
             parts.retain(|part| wanted(*part));
@@ -192,7 +193,9 @@ fn text_of(figures: &[Figure]) -> String {
             (wanted, false) => format!("at least {wanted}"),
         };
         let found = format!("{found:.1} {}", row.found);
-        cells.push(vec![row.what.to_string(), found, beside, format!("{ratio:.2}{spread}"), wanted]);
+        // What is compared with nothing has no ratio.
+        let ratio = if row.beside.is_empty() { spread } else { format!("{ratio:.2}{spread}") };
+        cells.push(vec![row.what.to_string(), found, beside, ratio, wanted]);
     }
     table(&cells)
 }

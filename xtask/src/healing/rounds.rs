@@ -2,7 +2,6 @@
 
 use super::Figure;
 use super::copy::copy;
-use crate::compare::Settings;
 use crate::compare::array::{Array, DEVICES};
 use crate::compare::fio::{Fio, Measured, Target};
 use crate::compare::interrupt::Interrupt;
@@ -14,7 +13,8 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-pub const IDLE: &str = "rebuild, idle";
+pub const IDLE: &str = "rebuild, idle; beside: the same bytes read and written";
+pub const IDLE_COPY: &str = "… beside: a file of that size copied";
 pub const READS: &str = "4 KiB reads during a rebuild";
 pub const READS_P99: &str = "… their 99th percentile";
 pub const WRITES: &str = "4 KiB writes during a rebuild";
@@ -49,7 +49,7 @@ pub struct Rounds<'a> {
     device_bytes: u64,
     /// Bytes that a device holds of the volume.
     held: u64,
-    /// A file of so many bytes.
+    /// A file of as many bytes as the volume.
     raw: PathBuf,
     /// How many disks were replaced.
     replaced: u64,
@@ -58,26 +58,26 @@ pub struct Rounds<'a> {
 impl<'a> Rounds<'a> {
     /// Writes the file that is copied.
     pub fn new(
-        settings: &Settings,
+        size: u64,
         fio: &'a Fio<'a>,
         interrupt: &'a Interrupt,
         folder: &'a Path,
         device_bytes: u64,
     ) -> Result<Rounds<'a>> {
-        let held = settings.size / DATA_UNITS;
+        let held = size / DATA_UNITS;
         let raw = folder.join("raw.img");
-        let of_one = Settings { size: held, parts: Vec::new(), ..*settings };
-        Fio::new(folder, &of_one, interrupt).fill(&Target::File(raw.clone()))?;
+        fio.fill(&Target::File(raw.clone()))?;
         Ok(Rounds { fio, interrupt, folder, device_bytes, held, raw, replaced: 0 })
     }
 
-    /// A rebuild and a copy, one after the other.
+    /// A rebuild, and what it moves without an array; one after the other.
     pub fn idle(&mut self, round: u32, array: &Array<'_>, figures: &mut Vec<Figure>) -> Result<()> {
-        let (mut rebuilt, mut copied) = (Duration::ZERO, Duration::ZERO);
+        let (mut rebuilt, mut moved, mut copied) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for step in 0..2 {
             if (step + round).is_multiple_of(2) {
                 let to = self.folder.join("copy.img");
-                copied = copy(&self.raw, &to, self.held)?;
+                moved = copy(&self.raw, DATA_UNITS, &to, self.held)?;
+                copied = copy(&self.raw, 1, &to, self.held)?;
                 std::fs::remove_file(&to)?;
             } else {
                 let old = self.replace(array)?;
@@ -86,7 +86,9 @@ impl<'a> Rounds<'a> {
             }
         }
         let speed = |took: Duration| self.held as f64 / (1 << 20) as f64 / took.as_secs_f64();
-        figures.push(Figure { what: IDLE, round, found: speed(rebuilt), beside: speed(copied) });
+        let (found, moved, copied) = (speed(rebuilt), speed(moved), speed(copied));
+        figures.push(Figure { what: IDLE, round, found, beside: moved });
+        figures.push(Figure { what: IDLE_COPY, round, found, beside: copied });
         Ok(())
     }
 
