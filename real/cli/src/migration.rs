@@ -99,7 +99,8 @@ pub fn target(description: &ArrayDescription, entry: &VolumeEntry, wish: &Wish) 
         return Err(Failure::failed("cannot-move", message).hint("make another volume, and copy what is in it"));
     }
     let mut same = entry.devices.clone();
-    (same.sort_unstable(), devices.sort_unstable());
+    same.sort_unstable();
+    devices.sort_unstable();
     if scheme == volume.layout.scheme() && unit == entry.unit && devices == same {
         return Err(Failure::usage("same-place", format!("volume '{name}' lies so already"))
             .hint("say where to with --layout, --unit or --devices"));

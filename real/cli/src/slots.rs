@@ -164,7 +164,7 @@ pub async fn add(session: &Session, disk: DiskEntry, domain: Option<String>) -> 
         }
         let id = description.unused_device();
         // The last number stands for none.
-        if id >= UNASSIGNED.0 {
+        if id == UNASSIGNED.0 {
             return Err(Failure::failed("no-number", "all numbers of devices have been used"));
         }
         description.next_device = id + 1;

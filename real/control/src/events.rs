@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(folder.events_since(&mut cursor).unwrap(), []);
         let event = Event::at(1_900_000_000_000, EventKind::DeviceOut, "first").of_device(3).with("bytes", 7);
         folder.record_event(&event).unwrap();
-        assert_eq!(folder.events_since(&mut cursor).unwrap(), [event.clone()]);
+        assert_eq!(folder.events_since(&mut cursor).unwrap(), std::slice::from_ref(&event));
         assert_eq!(folder.events_since(&mut cursor).unwrap(), []);
         folder.record_event(&Event::now(EventKind::DeviceIn, "second")).unwrap();
         assert_eq!(words(&folder.events_since(&mut cursor).unwrap()), ["second"]);

@@ -81,7 +81,7 @@ impl Run {
         let redundant = self.cluster.volume.layout.redundancy_units() > 0;
         let schemes: Vec<Scheme> = match redundant {
             true => vec![Scheme::Raid1 { copies: 2 }, Scheme::Raid5 { data: 2 }, Scheme::Raid5 { data: 3 }],
-            false => vec![Scheme::Raid0 { data: 2 }, Scheme::Raid0 { data: 3 }],
+            false => vec![Scheme::Raid0 { data: 1 }, Scheme::Raid0 { data: 2 }, Scheme::Raid0 { data: 3 }],
         };
         let fitting: Vec<Scheme> = schemes.into_iter().filter(|scheme| scheme.width() <= devices.len()).collect();
         let scheme = fitting[self.rng.below(fitting.len() as u64) as usize];

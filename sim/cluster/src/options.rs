@@ -125,7 +125,9 @@ impl Options {
         // With twice as much to write, the space for it is not to be short.
         // Several lock servers share the locks by where stripes lie, and volumes don't move under these.
         let lock_servers = self.lock_servers.min(1);
-        Options { moves: true, other_devices: rng.below(4) as u16, chunks: None, lock_servers, ..self }
+        // What is written on both sides must fit into a batch of the journal.
+        let (chunks, journal_bytes) = (None, None);
+        Options { moves: true, other_devices: rng.below(4) as u16, chunks, journal_bytes, lock_servers, ..self }
     }
 
     /// The same with another ordering, and with what belongs to that.
