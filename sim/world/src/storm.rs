@@ -270,7 +270,8 @@ mod tests {
     #[test]
     fn every_kind_comes_with_all_its_forms_and_ends_in_time() {
         let mut names = BTreeSet::new();
-        for kind in FaultKind::ALL {
+        // Volumes move between storms.
+        for kind in FaultKind::ALL.into_iter().filter(|kind| *kind != FaultKind::Migrate) {
             let mut storm = storm([kind], 7);
             for _ in 0..300 {
                 let fault = storm.next(&Plain(0)).into_iter().collect::<Vec<_>>();

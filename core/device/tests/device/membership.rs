@@ -335,8 +335,12 @@ fn a_host_that_is_kept_out_is_refused_now_and_after_a_restart_and_holds_up_nobod
 #[test]
 fn a_returning_device_is_written_and_not_read_until_it_is_in() {
     let mut bench = Bench::with_monitor();
+    // It has served before.
+    let before = Actor::new(B, 1, bench.stamp(B, 0));
+    bench.say(B, before.read(RANGE));
+    assert!(bench.hear(B).is_some());
     return_from_absence(&mut bench);
-    let one = Actor::new(A, 1, bench.stamp(A, 0));
+    let one = Actor::new(A, 1, bench.stamp(A, 1));
     let absent = |step| Some(Reply::Failed { transaction: one.id, step, failure: Failure::Absent });
     bench.say(A, one.read(RANGE));
     assert_eq!(bench.hear(A), absent(Step::Read));

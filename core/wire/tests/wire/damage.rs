@@ -130,7 +130,7 @@ fn another_version_or_an_unknown_feature_is_refused_with_advice() {
     }
     assert_eq!(
         WireError::Version { version: 4, features: 4 }.to_string(),
-        "the peer speaks version 4 of the protocol with features 0x4; this one speaks version 3: bring both to the same release"
+        "the peer speaks version 4 of the protocol with features 0x4; this one speaks version 4: bring both to the same release"
     );
 }
 

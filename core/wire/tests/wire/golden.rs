@@ -492,15 +492,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0300 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 0400 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
     let written = all.iter().position(|golden| golden.description == format!("{ANSWER} 04 {TRANSACTION} 00"));
     let with_data = all.iter().position(|golden| !golden.encode().payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "9ae80be6")),
-        (written.expect("an answer"), header("1f000000 00000000", device, host, "c9ec3041")),
-        (with_data.expect("a write"), header("a7000000 00100000", host, device, "90e86af7")),
+        (0, header("32000000 00000000", host, device, "7c1d3f47")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "33b7faf6")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "13f12f43")),
     ] {
         let golden = &all[index];
         let payload = golden.encode().payload.concat();
@@ -518,7 +518,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
     let places = [
         ("Message", String::new(), 6),
         ("Command", REQUEST.into(), 8),
-        ("Want", format!("{REQUEST} 02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000"), 3),
+        ("Want", format!("{REQUEST} 02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000"), 4),
         ("WriteMode", format!("{REQUEST} 04 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 {OBJECT} {OBJECT}"), 2),
         ("Outcome", format!("{REQUEST} 05 {TRANSACTION} {STAMP}"), 3),
         ("Task", manage.clone(), 11),
@@ -526,21 +526,21 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("Atomicity", format!("{manage} 01 {OBJECT} {OBJECT} {OBJECT} 01 01"), 2),
         ("SuspectBlocks", format!("{ANSWER} 01 00000000 01000000 {TRANSACTION} {OBJECT}"), 2),
         ("Reply", ANSWER.into(), 12),
-        ("content", piece, 4),
+        ("content", piece, 5),
         ("Step", format!("{ANSWER} 05 {TRANSACTION}"), 3),
         ("Refusal", format!("{ANSWER} 05 {TRANSACTION} 01"), 6),
         ("Failure", format!("{ANSWER} 06 {TRANSACTION} 01"), 11),
         ("Vote", format!("{ANSWER} 09 {TRANSACTION}"), 4),
         ("result", format!("{ANSWER} 0b {TICKET}"), 2),
-        ("Managed", format!("{ANSWER} 0b {TICKET} 01"), 4),
+        ("Managed", format!("{ANSWER} 0b {TICKET} 01"), 5),
         ("Rejection", format!("{ANSWER} 0c"), 3),
         ("LockCommand", LOCK_REQUEST.into(), 4),
         ("LockTerm", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 00000000"), 3),
         ("LockMode", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 01000000 0300 {OBJECT} {OBJECT}"), 2),
         ("LockReply", LOCK_ANSWER.into(), 6),
         ("LockRefusal", format!("{LOCK_ANSWER} 05 {TICKET}"), 3),
-        ("MonitorCommand", MONITOR_REQUEST.into(), 3),
-        ("MonitorReply", MONITOR_ANSWER.into(), 3),
+        ("MonitorCommand", MONITOR_REQUEST.into(), 5),
+        ("MonitorReply", MONITOR_ANSWER.into(), 5),
         ("Standing", "06 01 09000000 01000000 0200".into(), 3),
     ];
     for (what, before, choices) in places {
