@@ -13,6 +13,7 @@
 //! | `links` | a device whose link to the others is cut and healed |
 //! | `lifecycle` | up, status, volumes, down, signals |
 //! | `mistakes` | what people get wrong, and what they are told |
+//! | `rebuilding` | a rebuild under load, while its host, another device and everybody is killed |
 //! | `strangers` | garbage on ports, clients that vanish, devices that stand still |
 //! | `damage` | devices that are swapped, damaged, too new, or full |
 //! | `watching` | what is told of devices that go, come back and are rebuilt, and of scrubs: status, rebuild, events |
@@ -30,5 +31,6 @@ mod links;
 mod migration;
 mod mistakes;
 mod orderings;
+mod rebuilding;
 mod strangers;
 mod watching;

@@ -1,0 +1,95 @@
+//! A device is rebuilt on an empty disk while writers that know what must be there are at work through two hosts: whoever is killed
+//! meanwhile, all is there in the end.
+
+use braid_processes::Client;
+use braid_processes::array::{Array, text};
+use braid_processes::data::{noise, seed};
+use braid_processes::load::{Load, Plan};
+use braid_processes::scratch::path_text;
+use serde_json::Value;
+
+const VOLUME_BYTES: u64 = 96 << 20;
+const ARRAY: [&str; 4] = ["--size", "160MiB", "--volume", "vol0:96MiB"];
+/// The device whose disk is replaced, and one that is killed meanwhile.
+const REBUILT: usize = 1;
+const KILLED: usize = 3;
+
+/// Writers that go on with the hosts that are left, in the volume's first megabyte.
+fn plan(hosts: &[&str]) -> Plan {
+    let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
+    Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go: true, apart: false, seed: seed() }
+}
+
+/// Blocks of the device that are there already, while it is rebuilt.
+fn brought(status: &Value) -> u64 {
+    status["devices"][REBUILT]["healing"]["done"].as_u64().unwrap_or(0)
+}
+
+/// The host that rebuilds.
+fn helper(status: &Value) -> Option<u64> {
+    status["devices"][REBUILT]["helper"].as_u64()
+}
+
+#[test]
+fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_everybody() {
+    let mut array = Array::up(&ARRAY);
+    let nbd = array.nbd();
+    let content = noise(seed(), (VOLUME_BYTES - (4 << 20)) as usize);
+    {
+        let mut client = Client::open(&nbd);
+        for (at, piece) in content.chunks(4 << 20).enumerate() {
+            client.write((4 << 20) + at as u64 * (4 << 20), piece).expect("the volume can be filled");
+        }
+    }
+    let (host, other) = array.host();
+    let load = Load::start(plan(&[&nbd, &other]));
+    load.go_on();
+
+    array.braid(&["rebuild", "--rate", "1MiB/s", "--share", "100%"]).done();
+    let file = array.scratch().path("new.braid");
+    array.braid(&["device", "replace", &REBUILT.to_string(), path_text(&file)]).done();
+    let status = array.await_status("the rebuild goes on", |status| brought(status) > 0);
+
+    // The rebuilder. If it is the host of `up`, everything else goes with it.
+    let generation = helper(&status).expect("somebody rebuilds");
+    let mut hosts = status["hosts"].as_array().expect("hosts are listed").iter();
+    let rebuilder = hosts.find(|host| host["generation"] == generation).expect("it is a host");
+    let mut record = if rebuilder["pid"] == host.pid() {
+        host.kill();
+        load.go_on_through(0);
+        load.stop()
+    } else {
+        array.kill();
+        array.start(&[]);
+        load.go_on_through(1);
+        load.stop()
+    };
+    let uri = array.nbd();
+    record.verify(&uri);
+    let status = array.await_status("another host goes on with it", |status| {
+        brought(status) > 0 && helper(status).is_some_and(|now| now != generation)
+    });
+    assert_eq!(status["devices"][REBUILT]["standing"], "returning", "{status:#}");
+
+    // A device that the rebuild reads from; it is back at once.
+    let load = Load::start(Plan { begin: 2 << 20, ..plan(&[&uri]) });
+    array.kill_device(KILLED);
+    load.go_on();
+
+    // Everything.
+    array.kill();
+    let mut record = load.ended();
+    array.start(&[]);
+    record.verify(&array.nbd());
+    array.await_status("it goes on where it was", |status| brought(status) > 0);
+    array.braid(&["rebuild", "--rate", "none", "--share", "100%"]).done();
+    array.await_volume(0, "healthy");
+    record.verify(&array.nbd());
+    array.assert_sound("vol0");
+    let mut client = Client::open(&array.nbd());
+    for (at, piece) in content.chunks(4 << 20).enumerate() {
+        let there = client.read((4 << 20) + at as u64 * (4 << 20), piece.len()).expect("everything can be read");
+        assert!(there == piece, "what lay there before is there, at {at}");
+    }
+    assert_eq!(text(&array.status()["devices"][REBUILT]["file"]), path_text(&file));
+}
