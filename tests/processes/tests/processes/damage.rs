@@ -156,6 +156,8 @@ fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
     assert_eq!((number(&found["damaged"]), number(&found["first_damaged"][0]["block"])), (1, 1), "{found}");
 
     array.start(&[]);
+    // Or it would soon be mended.
+    array.braid(&["rebuild", "pause"]).done();
     let mut client = Client::open(&array.nbd());
     let begin = UNIT as u64 + 4096;
     assert!(client.read(begin, 4096).expect("the others know it") == content[UNIT + 4096..][..4096]);
@@ -174,6 +176,7 @@ fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
     assert!(client.read(begin - 4096, 4096).expect("its neighbours can be read") == content[UNIT..][..4096]);
     // Nor could the other be brought what it missed there, and it would not be whole again.
     client.write(begin, &content[UNIT + 4096..][..4096]).expect("it can be written over, which mends it");
+    array.braid(&["rebuild", "resume"]).done();
     signal(array.device_pid(parity), Signal::CONT);
     array.await_volume(0, "healthy");
     assert_there(&array, &content);
