@@ -158,6 +158,8 @@ fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
     array.start(&[]);
     // Or it would soon be mended.
     array.braid(&["rebuild", "pause"]).done();
+    // Hosts hear of it with their next heartbeat.
+    std::thread::sleep(std::time::Duration::from_secs(1));
     let mut client = Client::open(&array.nbd());
     let begin = UNIT as u64 + 4096;
     assert!(client.read(begin, 4096).expect("the others know it") == content[UNIT + 4096..][..4096]);

@@ -7,7 +7,7 @@ use braid_processes::program::braid_bin;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a user may notice of either pause: hosts look up what has changed twice a second.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -65,10 +65,12 @@ fn who_moves_a_volume_may_be_killed_and_the_next_one_goes_on_or_back() {
     let folder = array.dir().to_str().expect("a path of this test").to_string();
     let begin = |layout: &str| {
         // So slowly that it is not done before it is killed.
-        let arguments = ["volume", "migrate", "vol0", "--layout", layout, "--rate", "4KiB", "--dir", &folder];
+        let arguments = ["volume", "migrate", "vol0", "--layout", layout, "--rate", "4KiB", "--array", &folder];
         let mut command = Command::new(braid_bin());
         let mut moves = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        let begun = Instant::now();
         while info(&array)["state"] != "moving" {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it does not begin to move");
             sleep(Duration::from_millis(50));
         }
         load.go_on();

@@ -18,6 +18,12 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+/// How long a monitor that has just been started may take to say how things are.
+const MONITOR_WAIT: Duration = Duration::from_secs(3);
+/// The wait before another look.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+use std::time::{Duration, Instant};
+
 /// Follow devices that are being rebuilt or catch up, or say how fast that is to go
 ///
 /// Rebuilding begins by itself when a device has another disk (`braid device replace`, or a spare), and catching up when one comes
@@ -89,12 +95,17 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 async fn set_pace(common: &Common, change: impl FnOnce(&mut PaceReport)) -> Result<ExitCode, Failure> {
     let folder = common.folder();
     require_up(&folder)?;
-    let Some(monitor) = folder.monitor(&Moment::now())? else {
-        return Err(Failure::unreachable(
-            "no-monitor",
-            "the array's monitor is not running, which alone knows the pace",
-        )
-        .hint("`braid status` shows why; `braid up` starts it"));
+    let begun = Instant::now();
+    let monitor = loop {
+        if let Some(monitor) = folder.monitor(&Moment::now())? {
+            break monitor;
+        }
+        if begun.elapsed() > MONITOR_WAIT {
+            let message = "the array's monitor is not running, which alone knows the pace";
+            let hint = "`braid status` shows why; `braid up` starts it";
+            return Err(Failure::unreachable("no-monitor", message).hint(hint));
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
     };
     let before = monitor.report.pace;
     let mut pace = before;
