@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 const MONITOR_WAIT: Duration = Duration::from_secs(3);
 /// The wait before another look.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
-use std::time::{Duration, Instant};
 
 /// Follow devices that are being rebuilt or catch up, or say how fast that is to go
 ///
