@@ -19,11 +19,14 @@ use braid_machine::{Effects, Finding, Found, HostError, HostOutcome, HostRequest
 use braid_wire::Failure;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::time::Duration;
 
 /// Stripes that are looked at at a time.
 const PARALLEL: usize = 4;
 /// What fails for other reasons is tried so often.
 const ATTEMPTS: u32 = 3;
+/// The wait before another attempt.
+const PAUSE: Duration = Duration::from_millis(500);
 /// The most scrubs at a time.
 const SCRUBS_MAX: usize = 16;
 /// The most stripes that are mended at a time because of what users met there. Others are when somebody meets it again.
@@ -55,9 +58,24 @@ struct Scrub {
 
 #[derive(Clone, Copy, Debug)]
 enum Errand {
-    Check { rows: StripeRows, attempts: u32 },
-    Mend { rows: StripeRows, device: DeviceId, block: u64 },
-    Recompute { rows: StripeRows },
+    /// `mended`: the block that was just written anew for it.
+    Check {
+        rows: StripeRows,
+        attempts: u32,
+        mended: Option<(DeviceId, u64)>,
+    },
+    /// A block of one of these rows, so many rows from the stripe's first.
+    Mend {
+        rows: StripeRows,
+        row: u64,
+        device: DeviceId,
+        block: u64,
+        attempts: u32,
+    },
+    Recompute {
+        rows: StripeRows,
+        attempts: u32,
+    },
 }
 
 impl Host {
@@ -79,7 +97,7 @@ impl Host {
         let Some(known) = self.volumes.get(&volume) else {
             return out.reply(op, Err(HostError::NoSuchVolume));
         };
-        if self.scrubs.under_way.len() >= SCRUBS_MAX + STRIPES_MAX {
+        if self.scrubs.under_way.keys().filter(|op| !Host::is_own(**op)).count() >= SCRUBS_MAX {
             return out.reply(op, Err(HostError::Busy));
         }
         let scrub = Scrub { repair, recompute, ..Scrub::of(volume, stripes.start, stripes.end.min(known.stripes())) };
@@ -90,9 +108,9 @@ impl Host {
     /// A device has lost a block that a request asked for: the stripe is mended soon.
     pub(crate) fn mend_rot(&mut self, now: Now, volume: &VolumeDescription, device: DeviceId, block: u64) {
         let Some(stripe) = stripe_of(volume, device, block) else { return };
-        let mut own = self.scrubs.under_way.iter().filter(|(op, _)| Host::is_own(**op));
-        let is_under_way = own.any(|(_, scrub)| scrub.volume == volume.id && scrub.stripes == stripe + 1);
-        if is_under_way || self.scrubs.under_way.len() >= STRIPES_MAX {
+        let own = self.scrubs.under_way.iter().filter(|(op, _)| Host::is_own(**op));
+        let is_under_way = own.clone().any(|(_, scrub)| scrub.volume == volume.id && scrub.stripes == stripe + 1);
+        if is_under_way || own.count() >= STRIPES_MAX {
             return;
         }
         let op = self.own_operation();
@@ -128,18 +146,19 @@ impl Host {
             return false;
         }
         let Some(volume) = volume.filter(|_| !done && scrub.out < effort.parallel.min(PARALLEL)) else { return false };
+        // What follows from a stripe was let through with it; but nothing goes on while everything is to wait.
+        let bytes = if scrub.errands.is_empty() { volume.layout.stripe_blocks() * BLOCK_BYTES as u64 } else { 0 };
+        if let Err(later) = scrub.throttle.begin(now.time, &effort, bytes) {
+            self.timers.set(Timer::Scrub, later);
+            return false;
+        }
         let errand = match scrub.errands.pop_front() {
             Some(errand) => errand,
             None => {
-                let bytes = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
-                if let Err(later) = scrub.throttle.begin(now.time, &effort, bytes) {
-                    self.timers.set(Timer::Scrub, later);
-                    return false;
-                }
                 let rows =
                     StripeRows { stripe: scrub.next_stripe, rows: BlockRange::new(0, volume.layout.unit_blocks()) };
                 scrub.next_stripe += 1;
-                Errand::Check { rows, attempts: 0 }
+                Errand::check(rows)
             }
         };
         scrub.out += 1;
@@ -150,7 +169,7 @@ impl Host {
                 let blocks = BlockRange::new(block, 1);
                 HostRequest::Restore { volume, device, blocks, salvage: false, target: false }
             }
-            Errand::Recompute { rows } => HostRequest::Recompute { volume, rows },
+            Errand::Recompute { rows, .. } => HostRequest::Recompute { volume, rows },
         };
         let own = self.own_operation();
         self.scrubs.asked.insert(own, (op, errand, now.time));
@@ -171,8 +190,18 @@ impl Host {
             self.counters.rot_found += scrub.report.lost - before.0;
             self.counters.rot_repaired += scrub.report.repaired - before.1;
         }
-        self.timers.set(Timer::Scrub, now.time);
+        let is_in_the_way =
+            |error: &HostError| !matches!(error, HostError::Device { failure: Failure::Lost { .. }, .. });
+        let wait = if outcome.as_ref().is_err_and(is_in_the_way) { PAUSE } else { Duration::ZERO };
+        self.timers.set(Timer::Scrub, now.time.after(wait));
         true
+    }
+}
+
+impl Errand {
+    /// The first look at some rows.
+    fn check(rows: StripeRows) -> Errand {
+        Errand::Check { rows, attempts: 0, mended: None }
     }
 }
 
@@ -190,27 +219,37 @@ impl Scrub {
                 self.report.mismatched += 1;
                 self.name(Found::Mismatch, bytes_of_rows(volume, rows));
                 if self.recompute {
-                    self.errands.push_back(Errand::Recompute { rows });
+                    self.errands.push_back(Errand::Recompute { rows, attempts: 0 });
                 }
             }
-            (Errand::Check { rows, .. }, Err(HostError::Device { device, failure: Failure::Lost { block } })) => {
+            (
+                Errand::Check { rows, mended, .. },
+                Err(HostError::Device { device, failure: Failure::Lost { block } }),
+            ) => {
                 self.report.lost += 1;
                 match block_of_volume(volume, *device, *block) {
+                    // It does not stay where it is written: its disk is no good there.
+                    Some((row, block)) if mended == Some((*device, block)) => {
+                        self.report.unrepairable += 1;
+                        self.name(Found::Lost, BlockRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64));
+                        self.check_around(rows, row);
+                    }
                     Some((row, block)) if self.repair => {
-                        self.errands.push_front(Errand::Mend { rows, device: *device, block });
+                        let device = *device;
+                        self.errands.push_front(Errand::Mend { rows, row, device, block, attempts: 0 });
                         debug_assert!(rows.rows.blocks().contains(&row), "it was read for these rows");
                     }
                     Some((row, _)) => self.check_around(rows, row),
                     None => self.report.skipped += 1,
                 }
             }
-            (Errand::Mend { rows, .. }, Ok(_)) => {
+            (Errand::Mend { rows, device, block, .. }, Ok(_)) => {
                 self.report.repaired += 1;
-                self.errands.push_front(Errand::Check { rows, attempts: 0 });
+                self.errands.push_front(Errand::Check { rows, attempts: 0, mended: Some((device, block)) });
             }
             // Another one of its row is lost, too. That one is found again by itself only if its row were checked: it is not.
             (
-                Errand::Mend { rows, device, block },
+                Errand::Mend { rows, device, block, .. },
                 Err(HostError::Device { device: other, failure: Failure::Lost { block: second } }),
             ) if *other != device => {
                 self.report.lost += 1;
@@ -229,12 +268,20 @@ impl Scrub {
                 self.check_around(rows, row);
             }
             (Errand::Recompute { .. }, Ok(_)) => self.report.recomputed += 1,
-            (Errand::Check { rows, attempts }, Err(_)) if attempts < ATTEMPTS => {
-                self.errands.push_back(Errand::Check { rows, attempts: attempts + 1 });
+            (Errand::Check { rows, attempts, mended }, Err(_)) if attempts < ATTEMPTS => {
+                self.errands.push_back(Errand::Check { rows, attempts: attempts + 1, mended });
             }
-            (Errand::Check { .. } | Errand::Mend { .. } | Errand::Recompute { .. }, Err(_)) => {
+            (Errand::Mend { rows, row, device, block, attempts }, Err(_)) if attempts < ATTEMPTS => {
+                self.errands.push_back(Errand::Mend { rows, row, device, block, attempts: attempts + 1 });
+            }
+            (Errand::Recompute { rows, attempts }, Err(_)) if attempts < ATTEMPTS => {
+                self.errands.push_back(Errand::Recompute { rows, attempts: attempts + 1 });
+            }
+            (Errand::Mend { rows, row, .. }, Err(_)) => {
                 self.report.skipped += 1;
+                self.check_around(rows, row);
             }
+            (Errand::Check { .. } | Errand::Recompute { .. }, Err(_)) => self.report.skipped += 1,
         }
     }
 
@@ -247,7 +294,7 @@ impl Scrub {
         let StripeRows { stripe, rows } = rows;
         let parts = [BlockRange::between(rows.start, row.max(rows.start)), BlockRange::between(row + 1, rows.end())];
         for rows in parts.into_iter().filter(|rows| !rows.is_empty()) {
-            self.errands.push_back(Errand::Check { rows: StripeRows { stripe, rows }, attempts: 0 });
+            self.errands.push_back(Errand::check(StripeRows { stripe, rows }));
         }
     }
 

@@ -93,7 +93,9 @@ impl Slot {
 
     /// The slot is out: another disk fills it from now on.
     fn hand_over(&mut self, to: DiskId) {
-        *self = Slot { disk: Some(to), held: false, change: Change::Awaited { before: self.disk }, ..*self };
+        // The one that is awaited has never been there: what was before it is still what could come back.
+        let before = if let Change::Awaited { before } = self.change { before } else { self.disk };
+        *self = Slot { disk: Some(to), held: false, change: Change::Awaited { before }, ..*self };
     }
 
     /// Why this disk, which has lived up to `epoch`, may not serve here.

@@ -60,6 +60,15 @@ fn put(bench: &mut Bench, number: u16, disk: DiskId) {
 }
 
 #[test]
+fn whoever_thinks_better_of_it_twice_still_gets_the_first_disk_back() {
+    let mut bench = awaiting();
+    assert_eq!(ask(&mut bench, replace(2, DiskId(78))), Some(Ok(())));
+    assert_eq!(slot(&bench, 2).awaits, Some(DiskId(78)));
+    assert_eq!(ask(&mut bench, Administration::Readmit { device: DeviceId(2) }), Some(Ok(())));
+    assert_eq!((slot(&bench, 2).disk, slot(&bench, 2).awaits), (Some(DiskId(2)), None));
+}
+
+#[test]
 fn another_disk_gets_no_lease_and_hears_of_no_epoch() {
     let mut bench = Bench::new();
     put(&mut bench, 2, NEW);
