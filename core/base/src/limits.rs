@@ -17,6 +17,31 @@ pub const DEVICES_MAX: usize = 1024;
 pub const PARTICIPANTS_MAX: usize = DEVICES_MAX;
 /// The most objects on a device.
 pub const OBJECTS_MAX: usize = 1024;
+/// The most bytes of an attribute's value.
+pub const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+/// The most commands in one request for objects that hold attributes.
+pub const OBJECT_COMMANDS_MAX: usize = 64;
+/// The most attributes that one command sets, and the most that it gets.
+pub const ATTRIBUTES_PER_COMMAND_MAX: usize = 64;
+/// The most bytes that an object may have.
+pub const OBJECT_BYTES_MAX: u64 = 1 << 50;
+/// The highest number that may be wished for in making an object. Devices choose on above it in the end, so that no wish uses up all
+/// numbers.
+pub const OBJECT_WISHED_MAX: u64 = (0xff << 56) - 1;
+/// The most bytes that one command reads or writes of an object.
+pub const OBJECT_IO_BYTES_MAX: usize = 256 << 10;
+/// The most bytes of values and data in a request for objects, and in its answer.
+pub const OBJECT_REQUEST_BYTES_MAX: usize = 512 << 10;
+/// The most pieces of data that one request cuts off by truncating: 4 MiB.
+pub const OBJECT_PIECES_CUT_MAX: usize = 1024;
+/// The most objects or attributes in one list.
+pub const OBJECT_LIST_MAX: usize = 1024;
+/// The most answers that a device keeps in mind for hosts which may ask again.
+pub const OBJECT_ANSWERS_MAX: usize = 65_536;
+/// The most bytes of those.
+pub const OBJECT_ANSWER_BYTES_MAX: usize = 1 << 20;
+/// The most that wait on a device for attributes to change.
+pub const WATCHERS_MAX: usize = 4096;
 /// The most hosts that a device keeps in mind at once.
 pub const HOSTS_MAX: usize = 1024;
 /// The most transactions that a device keeps in mind at once, over all hosts.

@@ -78,7 +78,32 @@ macro_rules! wire_numbers {
         }
     )*};
 }
-wire_numbers!(u8, u16, u32, u64);
+wire_numbers!(u8, u16, u32, u64, i64);
+
+/// Values shorter than this are copied into the description: a part of its own costs more, and would keep the whole frame in memory for
+/// as long as a small value lives.
+const ASIDE_BYTES: usize = 1024;
+
+/// Long values go aside: see [`Writer::put_payload`].
+impl Wire for Bytes {
+    fn put(&self, to: &mut Writer) {
+        if self.len() >= ASIDE_BYTES {
+            return to.put_payload(self);
+        }
+        (self.len() as u32).put(to);
+        to.description.extend_from_slice(self);
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        let mut ahead = Reader { description: from.description, payload: Bytes::new() };
+        let length = u32::take(&mut ahead)? as usize;
+        if length >= ASIDE_BYTES {
+            return from.take_payload();
+        }
+        let (value, rest) = ahead.description.split_at_checked(length).ok_or(WireError::Truncated)?;
+        from.description = rest;
+        Ok(Bytes::copy_from_slice(value))
+    }
+}
 
 impl Wire for bool {
     fn put(&self, to: &mut Writer) {

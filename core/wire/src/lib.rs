@@ -7,6 +7,7 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
+//! | 5 | objects that hold bytes and attributes, and what waits for these to change |
 //! | 4 | disks have names, by which the monitor knows which one fills a slot; operators have devices failed, replaced and readmitted; objects can be made absent, and devices say what of them still is |
 //! | 3 | a monitor decides who is in: hosts are fenced through it and no more at each device, devices tell what others missed, objects say whether they are redundant; lock servers have no epochs |
 //! | 2 | requests name the ordering that they assume, answers say whether somebody was in the way, devices change orderings; lock servers: the locking orderings |
@@ -21,9 +22,12 @@ pub mod locking;
 pub mod message;
 mod message_codec;
 pub mod monitoring;
+pub mod objects;
 
 pub use administration::*;
 pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
 pub use locking::*;
 pub use message::*;
+pub use message_codec::{decode_answer, encode_answer};
 pub use monitoring::*;
+pub use objects::*;

@@ -19,6 +19,7 @@
 
 use crate::locking::{LockAnswer, LockRequest};
 use crate::monitoring::{MonitorAnswer, MonitorRequest};
+use crate::objects::{AttributeName, ObjectAnswer, ObjectFailure, ObjectRequest};
 use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
 use bytes::Bytes;
 use std::fmt;
@@ -145,6 +146,26 @@ pub enum Command {
         ticket: u64,
         /// What to do.
         task: Task,
+    },
+    /// Has commands on objects done, once, however often it is sent. Answered by [`Reply::Objects`].
+    Objects {
+        /// Names the request among those of the host; of the transactions' sequences.
+        sequence: u64,
+        /// What to do.
+        request: ObjectRequest,
+    },
+    /// Waits until an attribute's value is another one. Answered by [`Reply::Changed`].
+    Await {
+        /// Names the request; the answer carries it.
+        ticket: u64,
+        /// Of which object.
+        object: ObjectId,
+        /// Which.
+        name: AttributeName,
+        /// The value that is known already; no bytes: undefined.
+        seen: Bytes,
+        /// So long at most, in milliseconds; then it is answered as it is.
+        patience: u32,
     },
 }
 
@@ -503,6 +524,20 @@ pub enum Reply {
     Rejected {
         /// Why.
         rejection: Rejection,
+    },
+    /// To commands on objects: durable, all that they saw included.
+    Objects {
+        /// The request's.
+        sequence: u64,
+        /// What became of it.
+        answer: ObjectAnswer,
+    },
+    /// To who waits for an attribute: its value, which may be the one that was known, if the time is up.
+    Changed {
+        /// The request's.
+        ticket: u64,
+        /// The value, durable; no bytes: undefined. Or that there is no such object any more.
+        value: Result<Bytes, ObjectFailure>,
     },
 }
 

@@ -7,11 +7,13 @@ use crate::frame::WireError;
 use crate::locking::*;
 use crate::message::*;
 use crate::monitoring::*;
+use crate::objects::*;
 use braid_base::limits;
 use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, Membership, ObjectId,
     Stamp, Standing, Time, TransactionId, VolumeId,
 };
+use bytes::Bytes;
 use std::collections::BTreeSet;
 
 /// A struct whose fields go out one after the other.
@@ -89,7 +91,6 @@ wire_struct!(Orphan { transaction, stamp, participants });
 wire_struct!(ObjectDescription { object, first, blocks, ordering, redundant, atomicity });
 wire_struct!(Suspect { transaction, object, blocks });
 wire_struct!(Inspection { counters });
-wire_struct!(Request { host, epoch, settled, over, commits, command });
 wire_struct!(Answer { epoch, confirmed, reply });
 wire_struct!(LockRequest { host, start, dropped, command });
 wire_struct!(LockAnswer { start, reply });
@@ -112,6 +113,13 @@ wire_list! {
     (String, u64), 1024;
     LockExtent, limits::EXTENTS_MAX;
     Member, limits::DEVICES_MAX;
+    ObjectCommand, limits::OBJECT_COMMANDS_MAX;
+    SetAttribute, limits::ATTRIBUTES_PER_COMMAND_MAX;
+    AttributeName, limits::ATTRIBUTES_PER_COMMAND_MAX;
+    CommandResult, limits::OBJECT_COMMANDS_MAX;
+    Bytes, limits::ATTRIBUTES_PER_COMMAND_MAX;
+    (AttributeName, u32), limits::OBJECT_LIST_MAX;
+    ObjectId, limits::OBJECT_LIST_MAX;
 }
 
 wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer), 5 => MonitorRequest(request), 6 => MonitorAnswer(answer) });
@@ -174,6 +182,8 @@ wire_enum!(Command {
     6 => Resolve { transaction, stamp },
     7 => Forget { transaction },
     8 => Manage { ticket, task },
+    9 => Objects { sequence, request },
+    10 => Await { ticket, object, name, seen, patience },
 });
 wire_enum!(Reply {
     1 => Heartbeat { orphans, suspects, busy },
@@ -188,6 +198,62 @@ wire_enum!(Reply {
     10 => Forgotten { transaction },
     11 => Managed { ticket, result },
     12 => Rejected { rejection },
+    13 => Objects { sequence, answer },
+    14 => Changed { ticket, value },
+});
+
+wire_struct!(ObjectRequest { commands });
+wire_struct!(ObjectCommand { object, when, action, sets, sets_when, gets });
+wire_struct!(AttributeName { page, number });
+wire_struct!(SetAttribute { name, value });
+wire_struct!(CommandResult { action, values });
+wire_struct!(ObjectRefusal { command, failure });
+wire_enum!(When { 1 => Always, 2 => IfSwapped, 3 => IfNotSwapped });
+wire_enum!(Undefined { 1 => Matches, 2 => IsEmpty });
+wire_enum!(Action {
+    1 => Nothing,
+    2 => Create,
+    3 => Remove,
+    4 => Read { offset, length },
+    5 => Write { offset, data },
+    6 => Append { data },
+    7 => Truncate { length },
+    8 => Flush,
+    9 => Stat,
+    10 => CompareAndSwap { name, compare, swap, undefined, original },
+    11 => FetchAndAdd { name, add, original },
+    12 => ListAttributes { after, page, most },
+    13 => List { after, most },
+});
+wire_enum!(ActionResult {
+    1 => Skipped,
+    2 => Done,
+    3 => Created { object },
+    4 => Data { data },
+    5 => Appended { offset },
+    6 => Stat { length, life },
+    7 => Compared { swapped, original },
+    8 => Added { original },
+    9 => Attributes { found, more },
+    10 => Objects { found, more },
+});
+wire_enum!(ObjectFailure {
+    1 => NoSuchObject,
+    2 => ObjectExists,
+    3 => NotANumber { length },
+    4 => Overflow,
+    5 => ValueTooLong { length },
+    6 => ReservedPage { page },
+    7 => TooLong,
+    8 => NoSpace,
+    9 => Lost,
+    10 => Busy,
+    11 => Malformed,
+    12 => NotTogether,
+    13 => CutsTooMuch,
+    14 => NotInMirror,
+    15 => NotAMirror,
+    16 => NumberTooHigh,
 });
 
 wire_enum!(LockCommand {
@@ -247,6 +313,27 @@ wire_enum!(Objection {
 wire_enum!(Unwelcome { 1 => OtherDisk { expected }, 2 => Used { epoch } });
 wire_enum!(Standing { 1 => In, 2 => Returning { helper }, 3 => Out });
 wire_enum!(LockRefusal { 1 => Timeout, 2 => Busy, 3 => Malformed });
+
+impl Wire for Request {
+    fn put(&self, to: &mut Writer) {
+        let Request { host, epoch, settled, over, commits, command } = self;
+        (*host, *epoch).put(to);
+        settled.put(to);
+        over.put(to);
+        commits.put(to);
+        command.put(to);
+    }
+    /// The highest sequence is refused here, as that of a transaction is: there is always a mark above a request for objects.
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        let (host, epoch) = Wire::take(from)?;
+        let (settled, over, commits) = (Wire::take(from)?, Wire::take(from)?, Wire::take(from)?);
+        let command = Wire::take(from)?;
+        match command {
+            Command::Objects { sequence: u64::MAX, .. } => Err(WireError::BadValue { what: "sequence" }),
+            _ => Ok(Request { host, epoch, settled, over, commits, command }),
+        }
+    }
+}
 
 /// Nobody has to doubt a membership later: each device is there once, in order, since an epoch that has been; helpers have names.
 impl Wire for Membership {
@@ -367,16 +454,16 @@ impl Wire for Piece {
     }
 }
 
-impl Wire for Result<Managed, Failure> {
+impl<T: Wire, E: Wire> Wire for Result<T, E> {
     fn put(&self, to: &mut Writer) {
         match self {
-            Ok(managed) => {
+            Ok(value) => {
                 1u8.put(to);
-                managed.put(to);
+                value.put(to);
             }
-            Err(failure) => {
+            Err(error) => {
                 2u8.put(to);
-                failure.put(to);
+                error.put(to);
             }
         }
     }
@@ -389,21 +476,29 @@ impl Wire for Result<Managed, Failure> {
     }
 }
 
-impl Wire for Result<(), Objection> {
-    fn put(&self, to: &mut Writer) {
-        match self {
-            Ok(()) => 1u8.put(to),
-            Err(objection) => {
-                2u8.put(to);
-                objection.put(to);
-            }
-        }
+impl Wire for () {
+    fn put(&self, _to: &mut Writer) {}
+    fn take(_from: &mut Reader) -> Result<Self, WireError> {
+        Ok(())
     }
-    fn take(from: &mut Reader) -> Result<Self, WireError> {
-        match u8::take(from)? {
-            1 => Ok(Ok(())),
-            2 => Ok(Err(Wire::take(from)?)),
-            _ => Err(WireError::BadValue { what: "result" }),
-        }
-    }
+}
+
+/// An answer as bytes, to be kept.
+pub fn encode_answer(answer: &ObjectAnswer) -> Vec<u8> {
+    let mut writer = Writer { description: vec![0; 4], payload: Vec::new() };
+    answer.put(&mut writer);
+    let Writer { description: mut bytes, payload } = writer;
+    let length = bytes.len() as u32 - 4;
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    payload.iter().for_each(|part| bytes.extend_from_slice(part));
+    bytes
+}
+
+/// The answer of these bytes.
+pub fn decode_answer(bytes: &Bytes) -> Result<ObjectAnswer, WireError> {
+    let (length, rest) = bytes.split_first_chunk().ok_or(WireError::Truncated)?;
+    let (description, _) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(WireError::Truncated)?;
+    let mut reader = Reader { description, payload: bytes.slice(4 + description.len()..) };
+    let answer = ObjectAnswer::take(&mut reader)?;
+    if reader.description.is_empty() && reader.payload.is_empty() { Ok(answer) } else { Err(WireError::Trailing) }
 }

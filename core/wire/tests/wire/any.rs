@@ -1,5 +1,6 @@
 //! Any message at all: a strategy for each type of the vocabulary.
 
+use crate::any_objects;
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, LockServerId, Member,
     Membership, NodeId, ObjectId, Stamp, Standing, Time, TransactionId, VolumeId,
@@ -209,6 +210,9 @@ fn command() -> impl Strategy<Value = Command> {
         (transaction(), stamp()).prop_map(|(transaction, stamp)| Command::Resolve { transaction, stamp }),
         transaction().prop_map(|transaction| Command::Forget { transaction }),
         (number(), task()).prop_map(|(ticket, task)| Command::Manage { ticket, task }),
+        (sequence(), any_objects::request()).prop_map(|(sequence, request)| Command::Objects { sequence, request }),
+        (number(), object(), any_objects::name(), any_objects::value(), any::<u32>())
+            .prop_map(|(ticket, object, name, seen, patience)| Command::Await { ticket, object, name, seen, patience }),
     ]
 }
 
@@ -258,6 +262,9 @@ fn reply() -> impl Strategy<Value = Reply> {
         (number(), managed()).prop_map(|(ticket, managed)| Reply::Managed { ticket, result: Ok(managed) }),
         (number(), failure()).prop_map(|(ticket, failure)| Reply::Managed { ticket, result: Err(failure) }),
         rejection().prop_map(|rejection| Reply::Rejected { rejection }),
+        (sequence(), any_objects::answer()).prop_map(|(sequence, answer)| Reply::Objects { sequence, answer }),
+        (number(), any_objects::value()).prop_map(|(ticket, value)| Reply::Changed { ticket, value: Ok(value) }),
+        (number(), any_objects::failure()).prop_map(|(ticket, failure)| Reply::Changed { ticket, value: Err(failure) }),
     ]
 }
 
@@ -385,7 +392,12 @@ fn stamp() -> impl Strategy<Value = Stamp> {
 }
 
 fn transaction() -> impl Strategy<Value = TransactionId> {
-    (generation(), number()).prop_map(|(host, sequence)| TransactionId { host, sequence: sequence.min(u64::MAX - 1) })
+    (generation(), sequence()).prop_map(|(host, sequence)| TransactionId { host, sequence })
+}
+
+/// Any but the highest.
+fn sequence() -> impl Strategy<Value = u64> {
+    number().prop_map(|sequence| sequence.min(u64::MAX - 1))
 }
 
 fn linkage() -> impl Strategy<Value = Linkage> {
@@ -433,11 +445,11 @@ fn device() -> impl Strategy<Value = DeviceId> {
     any::<u16>().prop_map(DeviceId)
 }
 
-fn object() -> impl Strategy<Value = ObjectId> {
+pub fn object() -> impl Strategy<Value = ObjectId> {
     number().prop_map(ObjectId)
 }
 
 /// Numbers of all sizes, the extreme ones often.
-fn number() -> impl Strategy<Value = u64> {
+pub fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0..100u64, any::<u64>(), Just(u64::MAX)]
 }

@@ -1,7 +1,8 @@
 //! Frames that were damaged, cut, made up or of another release: all refused, none of them with a panic.
 
-use crate::any;
 use crate::golden::goldens;
+use crate::{any, any_objects};
+use braid_wire::frame::{MAGIC, VERSION};
 use braid_wire::fuzzing::{reseal, seal, wire_frame, wire_message};
 use braid_wire::*;
 use bytes::Bytes;
@@ -81,8 +82,8 @@ proptest! {
 
     #[test]
     fn any_bytes_are_decoded_without_a_panic(noise in vec(any::<u8>(), 0..200), magic in any::<bool>()) {
-        let start: &[u8] = if magic { b"BRAD\x03\0\0\0" } else { b"" };
-        wire_frame(&[start, &noise].concat());
+        let start = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 2]].concat();
+        wire_frame(&[if magic { &start[..] } else { &[] }, &noise].concat());
     }
 
     #[test]
@@ -114,6 +115,34 @@ proptest! {
     }
 }
 
+proptest! {
+    /// In the journal checksums keep kept answers from harm; still, what is none is refused.
+    #[test]
+    fn a_kept_answer_that_is_cut_or_prolonged_is_refused(answer in any_objects::answer()) {
+        let bytes = Bytes::from(encode_answer(&answer));
+        prop_assert_eq!(decode_answer(&bytes), Ok(answer));
+        for length in 0..bytes.len() {
+            prop_assert!(decode_answer(&bytes.slice(..length)).is_err(), "at {}", length);
+        }
+        prop_assert_eq!(decode_answer(&[&bytes[..], &[0]].concat().into()), Err(WireError::Trailing));
+    }
+
+    #[test]
+    fn a_kept_answer_with_some_bytes_changed_is_decoded_without_a_panic(
+        answer in any_objects::answer(),
+        changes in vec((any::<Index>(), small_byte()), 1..4),
+    ) {
+        let mut bytes = encode_answer(&answer);
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Ok(decoded) = decode_answer(&bytes.clone().into()) {
+            prop_assert_eq!(encode_answer(&decoded), bytes, "an answer has one form only");
+        }
+    }
+}
+
 /// Bytes as they are in messages: choices and small numbers, and now and then a large one.
 fn small_byte() -> impl Strategy<Value = u8> {
     prop_oneof![4 => 0..14u8, 4 => Just(0), 1 => any::<u8>(), 1 => Just(255)]
@@ -122,15 +151,15 @@ fn small_byte() -> impl Strategy<Value = u8> {
 #[test]
 fn another_version_or_an_unknown_feature_is_refused_with_advice() {
     let frame = goldens()[0].frame();
-    for (at, byte, version, features) in [(4, 5, 5, 0), (5, 2, 0x204, 0), (6, 2, 4, 2), (7, 2, 4, 0x200)] {
+    for (at, byte, version, features) in [(4, 6, 6, 0), (5, 2, 0x205, 0), (6, 2, 5, 2), (7, 2, 5, 0x200)] {
         let mut bytes = frame.to_vec();
         bytes[at] = byte;
         let error = Frame::decode(reseal(bytes)).expect_err("a frame of another release");
         assert_eq!(error, WireError::Version { version, features });
     }
     assert_eq!(
-        WireError::Version { version: 4, features: 4 }.to_string(),
-        "the peer speaks version 4 of the protocol with features 0x4; this one speaks version 4: bring both to the same release"
+        WireError::Version { version: 5, features: 4 }.to_string(),
+        "the peer speaks version 5 of the protocol with features 0x4; this one speaks version 5: bring both to the same release"
     );
 }
 

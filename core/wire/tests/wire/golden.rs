@@ -1,6 +1,7 @@
 //! The bytes of every choice of every message, as `docs/wire-format.md` has them: what was sent by one release is
 //! understood by the next, or the version rises.
 
+use crate::golden_objects::objects;
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, LockServerId, Member,
     Membership, NodeId, ObjectId, Stamp, Standing, Time, TransactionId, VolumeId,
@@ -52,10 +53,10 @@ const MONITOR_REQUEST: &str = "05 03000000";
 const MONITOR_ANSWER: &str = "06 00 01000000 0200";
 const TRANSACTION: &str = "07000000 0900000000000000";
 const STAMP: &str = "0807060504030201 07000000";
-const OBJECT: &str = "2100000000000000";
+pub const OBJECT: &str = "2100000000000000";
 /// A list of one range: blocks 4 and 5.
 const RANGES: &str = "01000000 0400000000000000 0200000000000000";
-const TICKET: &str = "0600000000000000";
+pub const TICKET: &str = "0600000000000000";
 
 /// Every choice of every enum at least once, the plainest request first.
 pub fn goldens() -> Vec<Golden> {
@@ -308,6 +309,7 @@ pub fn goldens() -> Vec<Golden> {
     }
     all.extend(locking(object));
     all.extend(monitoring());
+    all.extend(objects());
     all
 }
 
@@ -451,7 +453,7 @@ fn lock_answer(reply: LockReply, hex: &str) -> Golden {
     Golden { message, description: format!("{LOCK_ANSWER} {hex}") }
 }
 
-fn request(command: Command, hex: &str) -> Golden {
+pub fn request(command: Command, hex: &str) -> Golden {
     let message = Message::Request(Request {
         host: Generation(7),
         epoch: Epoch(3),
@@ -467,7 +469,7 @@ fn task(task: Task, hex: &str) -> Golden {
     request(Command::Manage { ticket: 6, task }, &format!("08 {TICKET} {hex}"))
 }
 
-fn answer(reply: Reply, hex: &str) -> Golden {
+pub fn answer(reply: Reply, hex: &str) -> Golden {
     let message = Message::Answer(Answer { epoch: Epoch(3), confirmed: vec![11], reply });
     Golden { message, description: format!("{ANSWER} {hex}") }
 }
@@ -492,15 +494,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0400 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 0500 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
     let written = all.iter().position(|golden| golden.description == format!("{ANSWER} 04 {TRANSACTION} 00"));
     let with_data = all.iter().position(|golden| !golden.encode().payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "7c1d3f47")),
-        (written.expect("an answer"), header("1f000000 00000000", device, host, "33b7faf6")),
-        (with_data.expect("a write"), header("a7000000 00100000", host, device, "13f12f43")),
+        (0, header("32000000 00000000", host, device, "cd9d7a10")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "10f7b37e")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "23c7e4cb")),
     ] {
         let golden = &all[index];
         let payload = golden.encode().payload.concat();
@@ -517,7 +519,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
     let piece = format!("{ANSWER} 02 {TRANSACTION} 00 01000000 0000000000000000 0000000000000000");
     let places = [
         ("Message", String::new(), 6),
-        ("Command", REQUEST.into(), 8),
+        ("Command", REQUEST.into(), 10),
         ("Want", format!("{REQUEST} 02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000"), 4),
         ("WriteMode", format!("{REQUEST} 04 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 {OBJECT} {OBJECT}"), 2),
         ("Outcome", format!("{REQUEST} 05 {TRANSACTION} {STAMP}"), 3),
@@ -525,7 +527,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("Ordering", format!("{manage} 01 {OBJECT} {OBJECT} {OBJECT}"), 5),
         ("Atomicity", format!("{manage} 01 {OBJECT} {OBJECT} {OBJECT} 01 01"), 2),
         ("SuspectBlocks", format!("{ANSWER} 01 00000000 01000000 {TRANSACTION} {OBJECT}"), 2),
-        ("Reply", ANSWER.into(), 12),
+        ("Reply", ANSWER.into(), 14),
         ("content", piece, 5),
         ("Step", format!("{ANSWER} 05 {TRANSACTION}"), 3),
         ("Refusal", format!("{ANSWER} 05 {TRANSACTION} 01"), 6),
@@ -534,6 +536,12 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("result", format!("{ANSWER} 0b {TICKET}"), 2),
         ("Managed", format!("{ANSWER} 0b {TICKET} 01"), 5),
         ("Rejection", format!("{ANSWER} 0c"), 3),
+        ("When", format!("{REQUEST} 09 {TICKET} 01000000 {OBJECT}"), 3),
+        ("Action", format!("{REQUEST} 09 {TICKET} 01000000 {OBJECT} 01"), 13),
+        ("Undefined", format!("{REQUEST} 09 {TICKET} 01000000 {OBJECT} 01 0a {TICKET} 00000000 00000000"), 2),
+        ("result", format!("{ANSWER} 0d {TICKET}"), 2),
+        ("ActionResult", format!("{ANSWER} 0d {TICKET} 01 01000000"), 10),
+        ("ObjectFailure", format!("{ANSWER} 0e {TICKET} 02"), 16),
         ("LockCommand", LOCK_REQUEST.into(), 4),
         ("LockTerm", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 00000000"), 3),
         ("LockMode", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 01000000 0300 {OBJECT} {OBJECT}"), 2),

@@ -1,6 +1,7 @@
 //! Lists and lengths at their bounds, beyond them, and lying.
 
 use crate::golden::hex;
+use crate::limits_objects;
 use braid_base::limits::*;
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, FenceTable, Generation, Member, Membership, NodeId, ObjectId,
@@ -12,10 +13,10 @@ use bytes::Bytes;
 
 const TRANSACTION: TransactionId = TransactionId { host: Generation(7), sequence: 9 };
 const STAMP: Stamp = Stamp::ZERO;
-const OBJECT: ObjectId = ObjectId(1);
+pub const OBJECT: ObjectId = ObjectId(1);
 
 /// A message whose list is as long as one likes, by what the list is called, with its bound.
-type Stretch = (&'static str, usize, fn(usize) -> Message);
+pub type Stretch = (&'static str, usize, fn(usize) -> Message);
 
 const LISTS: [Stretch; 27] = [
     ("over", COMMITS_PER_REQUEST_MAX, |n| {
@@ -123,7 +124,7 @@ const LISTS: [Stretch; 27] = [
     ("text", 256, |n| managed(Managed::Inspected(Inspection { counters: vec![("c".repeat(n), 1)] }))),
 ];
 
-fn request(command: Command) -> Message {
+pub fn request(command: Command) -> Message {
     Message::Request(Request {
         host: Generation(7),
         epoch: Epoch(0),
@@ -156,7 +157,7 @@ fn membership(devices: usize, except: usize, also: usize) -> Membership {
     Membership { epoch: Epoch(2), members: (0..devices).map(member).collect(), fence }
 }
 
-fn answer(reply: Reply) -> Message {
+pub fn answer(reply: Reply) -> Message {
     Message::Answer(Answer { epoch: Epoch(0), confirmed: vec![], reply })
 }
 
@@ -187,14 +188,14 @@ fn hole() -> Piece {
     Piece { range: BlockRange::new(1, 1), content: Content::Hole }
 }
 
-fn frame(message: Message) -> Frame {
+pub fn frame(message: Message) -> Frame {
     let (from, to) = (NodeId::Host(Generation(7)), NodeId::Device(DeviceId(2)));
     Frame { array: ArrayId([1; 16]), from, to, message }
 }
 
 #[test]
 fn a_list_at_its_bound_is_taken_and_one_beyond_it_is_refused() {
-    for (name, max, message) in LISTS {
+    for (name, max, message) in LISTS.into_iter().chain(limits_objects::LISTS) {
         let full = frame(message(max));
         assert_eq!(Frame::decode(full.encode().to_bytes()), Ok(full), "{name}");
         let beyond = Frame::decode(frame(message(max + 1)).encode().to_bytes());
@@ -204,7 +205,7 @@ fn a_list_at_its_bound_is_taken_and_one_beyond_it_is_refused() {
 
 #[test]
 fn a_list_that_claims_more_than_there_is_is_refused() {
-    for (name, max, message) in LISTS {
+    for (name, max, message) in LISTS.into_iter().chain(limits_objects::LISTS) {
         let (one, two) = (frame(message(1)).encode().head, frame(message(2)).encode().head);
         // Where the two differ first is the list's length.
         let at = (64..).find(|at| one[*at] != two[*at]).expect("a length");

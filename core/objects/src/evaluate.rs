@@ -1,0 +1,184 @@
+//! A request, command by command. See [`braid_wire::objects`] for what each of them means.
+
+use crate::header::Header;
+use crate::key::Key;
+use crate::overlay::Overlay;
+use crate::view::{Change, Obstacle, View};
+use braid_base::{ObjectId, limits};
+use braid_wire::{
+    Action, ActionResult, CommandResult, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest, When,
+};
+use bytes::Bytes;
+
+/// What a request amounts to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evaluation {
+    /// What to answer once `changes`, and all that the view told, are durable.
+    pub answer: ObjectAnswer,
+    /// What is to change, all at once; each key once, ascending.
+    pub changes: Vec<Change>,
+    /// True if nothing has to be remembered of the request, as it can be done again: it only asks, or no device would ever take it.
+    pub only_asks: bool,
+}
+
+/// The most keys that one request changes: attributes; pieces written, two of them in part at each command; pieces cut off; and for
+/// each command a header, and what tells that a life is over; and the last number given.
+pub const CHANGES_MAX: usize = limits::OBJECT_COMMANDS_MAX * (limits::ATTRIBUTES_PER_COMMAND_MAX + 1 + 2 + 2)
+    + limits::OBJECT_REQUEST_BYTES_MAX / crate::key::PIECE_BYTES as usize
+    + limits::OBJECT_PIECES_CUT_MAX
+    + 1;
+
+/// The most bytes of all the values that one request gives to keys: what it brings, two pieces of which a command writes parts, and for each
+/// command some numbers.
+pub const CHANGED_BYTES_MAX: usize = limits::OBJECT_REQUEST_BYTES_MAX
+    + limits::OBJECT_COMMANDS_MAX * (2 * crate::key::PIECE_BYTES as usize + 32)
+    + crate::header::HEADER_BYTES;
+
+/// The most bytes of a request's answer as [`braid_wire::encode_answer`] has it: what it tells, and the frame of that.
+pub const ANSWER_BYTES_MAX: usize =
+    limits::OBJECT_REQUEST_BYTES_MAX + limits::OBJECT_COMMANDS_MAX * (4 * limits::ATTRIBUTES_PER_COMMAND_MAX + 32) + 32;
+
+/// Works out a request. `Err` if that needs what is not in memory.
+///
+/// What a request may hold is checked here, too: it comes off the wire.
+pub fn evaluate(request: &ObjectRequest, view: &mut dyn View) -> Result<Evaluation, NotHere> {
+    if let Err(refusal) = request.check() {
+        return Ok(Evaluation { answer: Err(refusal), changes: Vec::new(), only_asks: true });
+    }
+    let mut work = Work { map: Overlay::new(view), all_swapped: true, made: None, cut: 0, told: 0 };
+    let (answer, changes) = match work.request(request) {
+        Ok(results) => (Ok(results), work.map.into_changes()),
+        Err((_, Trouble::NotHere)) => return Err(NotHere),
+        Err((command, Trouble::Fails(failure))) => (Err(ObjectRefusal { command, failure }), Vec::new()),
+    };
+    let changed = |change: &Change| change.value.as_ref().map_or(0, Bytes::len);
+    assert!(changes.len() <= CHANGES_MAX, "a request changes what it may");
+    assert!(changes.iter().map(changed).sum::<usize>() <= CHANGED_BYTES_MAX, "a request changes what it may");
+    Ok(Evaluation { answer, changes, only_asks: request.only_asks() })
+}
+
+/// An evaluation needs what is not in memory: see [`Obstacle::NotHere`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotHere;
+
+/// Why a command is not done.
+pub(crate) enum Trouble {
+    NotHere,
+    Fails(ObjectFailure),
+}
+
+impl From<ObjectFailure> for Trouble {
+    fn from(failure: ObjectFailure) -> Trouble {
+        Trouble::Fails(failure)
+    }
+}
+
+impl From<Obstacle> for Trouble {
+    fn from(obstacle: Obstacle) -> Trouble {
+        match obstacle {
+            Obstacle::NotHere => Trouble::NotHere,
+            Obstacle::Lost => Trouble::Fails(ObjectFailure::Lost),
+        }
+    }
+}
+
+/// A request at work: the map with what the request has changed of it, and what later commands go by.
+pub(crate) struct Work<'a> {
+    pub map: Overlay<'a>,
+    /// Every compare-and-swap so far has swapped.
+    pub all_swapped: bool,
+    /// The object that the last create of this request made.
+    pub made: Option<ObjectId>,
+    /// Pieces that were cut off so far.
+    pub cut: usize,
+    /// Bytes that are to be answered so far.
+    pub told: usize,
+}
+
+impl Work<'_> {
+    fn request(&mut self, request: &ObjectRequest) -> Result<Vec<CommandResult>, (u32, Trouble)> {
+        let numbered = request.commands.iter().zip(0..);
+        numbered.map(|(command, number)| self.command(command).map_err(|trouble| (number, trouble))).collect()
+    }
+
+    fn command(&mut self, command: &ObjectCommand) -> Result<CommandResult, Trouble> {
+        if !self.holds(command.when) {
+            return Ok(CommandResult { action: ActionResult::Skipped, values: Vec::new() });
+        }
+        let (object, action) = match &command.action {
+            Action::Create => {
+                let object = self.create(command.object)?;
+                (object, ActionResult::Created { object })
+            }
+            Action::List { after, most } => (command.object, self.list(*after, *most)?),
+            action => {
+                let made = if command.object.0 == 0 { self.made } else { Some(command.object) };
+                let object = made.ok_or(ObjectFailure::NoSuchObject)?;
+                (object, self.act(object, action)?)
+            }
+        };
+        if !command.sets.is_empty() && self.holds(command.sets_when) {
+            let Header { life, .. } = self.header(object)?;
+            for set in &command.sets {
+                self.set(life, set.name, &set.value);
+            }
+        }
+        let values = if command.gets.is_empty() { Vec::new() } else { self.values(object, &command.gets)? };
+        Ok(CommandResult { action, values })
+    }
+
+    fn holds(&self, when: When) -> bool {
+        match when {
+            When::Always => true,
+            When::IfSwapped => self.all_swapped,
+            When::IfNotSwapped => !self.all_swapped,
+        }
+    }
+
+    /// What is done to an object that is there.
+    fn act(&mut self, object: ObjectId, action: &Action) -> Result<ActionResult, Trouble> {
+        let header = self.header(object)?;
+        Ok(match action {
+            Action::Nothing | Action::Flush => ActionResult::Done,
+            Action::Remove => {
+                self.map.put(Key::header(object), None);
+                self.map.put(Key::ended(header.life), Some(Bytes::from_static(&[1])));
+                ActionResult::Done
+            }
+            Action::Stat => ActionResult::Stat { length: header.length, life: header.life },
+            Action::Read { offset, length } => ActionResult::Data { data: self.read(header, *offset, *length)? },
+            Action::Write { offset, data } => {
+                self.write(object, header, *offset, data)?;
+                ActionResult::Done
+            }
+            Action::Append { data } => {
+                self.write(object, header, header.length, data)?;
+                ActionResult::Appended { offset: header.length }
+            }
+            Action::Truncate { length } => {
+                self.truncate(object, header, *length)?;
+                ActionResult::Done
+            }
+            Action::CompareAndSwap { name, compare, swap, undefined, original } => {
+                self.compare_and_swap(header, *name, compare, swap, *undefined, *original)?
+            }
+            Action::FetchAndAdd { name, add, original } => self.fetch_and_add(header, *name, *add, *original)?,
+            Action::ListAttributes { after, page, most } => self.list_attributes(header, *after, *page, *most)?,
+            Action::Create | Action::List { .. } => unreachable!("not done to an object that is there"),
+        })
+    }
+
+    /// Notes that so many bytes are to be answered, if there is room for them.
+    pub fn tell(&mut self, bytes: usize) -> Result<(), Trouble> {
+        self.told += bytes;
+        if self.told > limits::OBJECT_REQUEST_BYTES_MAX {
+            return Err(ObjectFailure::Malformed.into());
+        }
+        Ok(())
+    }
+}
+
+/// Numbers as they are kept.
+pub(crate) fn words(words: &[u64]) -> Bytes {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}

@@ -1,0 +1,184 @@
+//! Bytes of objects: sparse, cut off, growing.
+
+use crate::words::*;
+use braid_base::limits;
+use braid_objects::{Key, Kind};
+use braid_wire::*;
+use bytes::Bytes;
+
+fn data(bytes: &[u8]) -> ActionResult {
+    ActionResult::Data { data: Bytes::copy_from_slice(bytes) }
+}
+
+fn append(bytes: &[u8]) -> Action {
+    Action::Append { data: Bytes::copy_from_slice(bytes) }
+}
+
+fn pieces(objects: &Objects) -> usize {
+    objects.map.keys().filter(|key| key.kind == Kind::Piece).count()
+}
+
+#[test]
+fn what_was_never_written_reads_as_zeros_and_takes_no_room() {
+    let mut objects = Objects::with_one();
+    objects.acts(write(10_000, b"here"));
+    assert_eq!(pieces(&objects), 1);
+    assert_eq!(objects.acts(read(9998, 100)), data(b"\0\0here"));
+    assert_eq!(objects.acts(read(0, 10_000)), data(&[0; 10_000]));
+    objects.acts(write(5, b"there"));
+    assert_eq!(objects.acts(read(4, 4096)), data(&[&b"\0there"[..], &[0; 4090]].concat()));
+    assert_eq!(objects.acts(read(4095, 3)), data(&[0; 3]));
+}
+
+#[test]
+fn a_read_ends_where_the_object_ends() {
+    let mut objects = Objects::with_one();
+    assert_eq!(objects.acts(read(0, 10)), data(b""));
+    objects.acts(write(0, b"seven b"));
+    assert_eq!(objects.acts(read(5, 10)), data(b" b"));
+    for offset in [7, 8, 4096, u64::MAX] {
+        assert_eq!(objects.acts(read(offset, 10)), data(b""), "{offset}");
+    }
+}
+
+#[test]
+fn a_write_changes_its_bytes_and_no_others() {
+    let mut objects = Objects::with_one();
+    let mut bytes: Vec<u8> = (0..20_000).map(|at| (at / 3) as u8).collect();
+    objects.acts(write(0, &bytes));
+    for (offset, length) in [(0, 1), (4095, 2), (4096, 4096), (4097, 4094), (1, 19_998), (12_287, 4098), (19_999, 1)] {
+        let new = vec![0xee; length];
+        objects.acts(write(offset as u64, &new));
+        bytes[offset..offset + length].copy_from_slice(&new);
+        assert_eq!(objects.bytes(), bytes, "{length} at {offset}");
+    }
+}
+
+#[test]
+fn what_was_cut_off_does_not_come_back_as_the_object_grows() {
+    for (cut, grown) in [(0, 9000), (1, 4096), (4095, 4096), (4096, 8192), (5000, 5001), (5000, 8192), (8191, 9000)] {
+        for by_writing in [false, true] {
+            let mut objects = Objects::with_one();
+            objects.acts(write(0, &[7; 9000]));
+            objects.acts(Action::Truncate { length: cut });
+            assert_eq!(objects.bytes(), vec![7; cut as usize]);
+            let mut bytes = vec![7; cut as usize];
+            bytes.resize(grown as usize, 0);
+            if by_writing {
+                objects.acts(write(grown, b"!"));
+                bytes.push(b'!');
+            } else {
+                objects.acts(Action::Truncate { length: grown });
+            }
+            assert_eq!(objects.bytes(), bytes, "cut at {cut}, grown to {grown}");
+        }
+    }
+}
+
+#[test]
+fn the_same_in_one_request() {
+    let mut objects = Objects::with_one();
+    let cut_and_grown = [
+        command(write(0, &[7; 9000])),
+        command(Action::Truncate { length: 4100 }),
+        command(Action::Truncate { length: 8192 }),
+        command(append(b"end")),
+        command(read(4096, 8)),
+    ];
+    let results = objects.does(cut_and_grown);
+    assert_eq!(results[3].action, ActionResult::Appended { offset: 8192 });
+    assert_eq!(results[4].action, data(&[7, 7, 7, 7, 0, 0, 0, 0]));
+    assert_eq!(objects.acts(read(8190, 9)), data(b"\0\0end"));
+}
+
+#[test]
+fn an_append_tells_where_it_went() {
+    let mut objects = Objects::with_one();
+    assert_eq!(objects.acts(append(b"one")), ActionResult::Appended { offset: 0 });
+    assert_eq!(objects.acts(append(&[1; 5000])), ActionResult::Appended { offset: 3 });
+    assert_eq!(objects.acts(append(b"")), ActionResult::Appended { offset: 5003 });
+    assert_eq!(objects.acts(append(b"x")), ActionResult::Appended { offset: 5003 });
+    assert_eq!(objects.acts(Action::Stat), ActionResult::Stat { length: 5004, life: 1 });
+}
+
+#[test]
+fn a_write_of_nothing_changes_nothing() {
+    let mut objects = Objects::with_one();
+    objects.acts(write(100, b""));
+    assert_eq!(objects.acts(Action::Stat), ActionResult::Stat { length: 0, life: 1 });
+}
+
+#[test]
+fn an_object_grows_to_a_pebibyte_and_no_further() {
+    let mut objects = Objects::with_one();
+    let longest = limits::OBJECT_BYTES_MAX;
+    assert_eq!(longest, 1 << 50);
+    objects.acts(Action::Truncate { length: longest });
+    assert_eq!(pieces(&objects), 0);
+    objects.acts(write(longest - 1, b"x"));
+    assert_eq!(objects.acts(read(longest - 2, 9)), data(b"\0x"));
+    for refused in [
+        append(b"x"),
+        write(longest, b"x"),
+        write(longest - 1, b"xx"),
+        write(u64::MAX, b"x"),
+        write(u64::MAX, b""),
+        Action::Truncate { length: longest + 1 },
+        Action::Truncate { length: u64::MAX },
+    ] {
+        assert_eq!(objects.refuses(command(refused)), ObjectFailure::TooLong);
+    }
+    objects.acts(append(b""));
+    objects.acts(Action::Truncate { length: 1 });
+    assert_eq!(pieces(&objects), 0);
+}
+
+#[test]
+fn one_request_cuts_off_4_mib_of_data_at_most() {
+    let mut objects = Objects::with_one();
+    for part in 0..17 {
+        objects.acts(write(part << 18, &vec![1; 256 << 10]));
+    }
+    let cut = |length| command(Action::Truncate { length });
+    let (whole, step) = (17u64 << 18, 4u64 << 20);
+    assert_eq!(objects.refuses(cut(0)), ObjectFailure::CutsTooMuch);
+    assert_eq!(objects.refuses(cut(whole - step - 4096)), ObjectFailure::CutsTooMuch);
+    // Also in several commands; and nothing happens.
+    let refusal = objects.ask([cut(whole - step / 2), cut(whole - step - 4096)]).expect_err("too much");
+    assert_eq!(refusal, ObjectRefusal { command: 1, failure: ObjectFailure::CutsTooMuch });
+    assert_eq!(pieces(&objects), 17 * 64);
+    // Of the last piece that stays, a part may go, too.
+    objects.does([cut(whole - step / 2), cut(whole - step - 1)]);
+    assert_eq!(pieces(&objects), 64);
+    objects.acts(Action::Truncate { length: 0 });
+    assert_eq!(pieces(&objects), 0);
+    // What was never written is no data.
+    objects.does([cut(1 << 49), cut(0)]);
+}
+
+#[test]
+fn one_command_moves_256_kib_at_most() {
+    let mut objects = Objects::with_one();
+    let most = 256 << 10;
+    objects.acts(write(0, &vec![1; most]));
+    assert_eq!(objects.acts(read(0, most as u32)), data(&vec![1; most]));
+    for refused in
+        [write(0, &vec![1; most + 1]), append(&vec![1; most + 1]), read(0, most as u32 + 1), read(0, u32::MAX)]
+    {
+        assert_eq!(objects.refuses(command(refused)), ObjectFailure::Malformed);
+    }
+}
+
+#[test]
+fn values_and_pieces_are_kept_without_the_frame_that_they_came_in() {
+    let mut objects = Objects::with_one();
+    let frame = Bytes::from(vec![5; 100 << 10]);
+    let set = SetAttribute { name: NOTE, value: frame.slice(..2000) };
+    let write = Action::Write { offset: 0, data: frame.slice(..8192) };
+    objects.does([ObjectCommand { sets: vec![set], ..command(write) }]);
+    let within = frame.as_ptr_range();
+    for (key, value) in &objects.map {
+        assert!(!within.contains(&value.as_ptr()), "{key:?}");
+    }
+    assert!(objects.map.contains_key(&Key::piece(1, 1)));
+}

@@ -1,0 +1,158 @@
+//! The words in which tests speak of requests.
+
+use braid_base::ObjectId;
+use braid_objects::view::apply;
+use braid_objects::{Evaluation, Key, evaluate, sweep};
+use braid_wire::*;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+pub const OBJECT: ObjectId = ObjectId(7);
+pub const LOCK: AttributeName = AttributeName::new(1, 1);
+pub const COUNT: AttributeName = AttributeName::new(1, 2);
+pub const NOTE: AttributeName = AttributeName::new(2, 1);
+
+/// Objects in memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Objects {
+    pub map: BTreeMap<Key, Bytes>,
+}
+
+impl Objects {
+    /// With one empty object.
+    pub fn with_one() -> Objects {
+        let mut objects = Objects::default();
+        objects.does([command(Action::Create)]);
+        objects
+    }
+
+    /// Has a request done, and says what came of it.
+    pub fn ask(&mut self, commands: impl IntoIterator<Item = ObjectCommand>) -> ObjectAnswer {
+        let request = ObjectRequest { commands: commands.into_iter().collect() };
+        let Evaluation { answer, changes, .. } = evaluate(&request, &mut self.map).expect("all of it is here");
+        assert!(answer.is_ok() || changes.is_empty(), "what is refused changes nothing");
+        apply(&changes, &mut self.map);
+        answer
+    }
+
+    /// The same where nothing should fail.
+    pub fn does(&mut self, commands: impl IntoIterator<Item = ObjectCommand>) -> Vec<CommandResult> {
+        self.ask(commands).expect("it can be done")
+    }
+
+    /// What one command does.
+    pub fn acts(&mut self, action: Action) -> ActionResult {
+        self.does([command(action)]).remove(0).action
+    }
+
+    /// Why one command is refused.
+    pub fn refuses(&mut self, command: ObjectCommand) -> ObjectFailure {
+        let before = self.map.clone();
+        let refusal = self.ask([command]).expect_err("a refusal");
+        assert_eq!((refusal.command, &self.map), (0, &before));
+        refusal.failure
+    }
+
+    /// An attribute of the object.
+    pub fn value(&mut self, name: AttributeName) -> Bytes {
+        self.does([command(Action::Nothing).get(name)]).remove(0).values.remove(0)
+    }
+
+    /// All bytes of the object.
+    pub fn bytes(&mut self) -> Vec<u8> {
+        let ActionResult::Data { data } = self.acts(Action::Read { offset: 0, length: 256 << 10 }) else {
+            panic!("data")
+        };
+        data.to_vec()
+    }
+
+    /// Sweeps until nothing is left to sweep; says how often that was.
+    pub fn sweep(&mut self, most: usize) -> usize {
+        for times in 0.. {
+            let changes = sweep(&mut self.map, most).expect("all of it is here");
+            assert!(changes.len() <= most);
+            if changes.is_empty() {
+                return times;
+            }
+            apply(&changes, &mut self.map);
+        }
+        unreachable!("it ends")
+    }
+}
+
+/// A command on the object, with nothing attached.
+pub fn command(action: Action) -> ObjectCommand {
+    let when = When::Always;
+    ObjectCommand { object: OBJECT, when, action, sets: Vec::new(), sets_when: when, gets: Vec::new() }
+}
+
+/// More words for commands.
+pub trait Words {
+    fn of(self, object: u64) -> ObjectCommand;
+    fn when(self, when: When) -> ObjectCommand;
+    fn set(self, name: AttributeName, value: &[u8]) -> ObjectCommand;
+    fn sets_when(self, when: When) -> ObjectCommand;
+    fn get(self, name: AttributeName) -> ObjectCommand;
+}
+
+impl Words for ObjectCommand {
+    fn of(self, object: u64) -> ObjectCommand {
+        ObjectCommand { object: ObjectId(object), ..self }
+    }
+
+    fn when(self, when: When) -> ObjectCommand {
+        ObjectCommand { when, ..self }
+    }
+
+    fn set(mut self, name: AttributeName, value: &[u8]) -> ObjectCommand {
+        self.sets.push(SetAttribute { name, value: Bytes::copy_from_slice(value) });
+        self
+    }
+
+    fn sets_when(self, sets_when: When) -> ObjectCommand {
+        ObjectCommand { sets_when, ..self }
+    }
+
+    fn get(mut self, name: AttributeName) -> ObjectCommand {
+        self.gets.push(name);
+        self
+    }
+}
+
+/// Nothing, but to set.
+pub fn set(name: AttributeName, value: &[u8]) -> ObjectCommand {
+    command(Action::Nothing).set(name, value)
+}
+
+/// A compare-and-swap as in the paper, that tells the original value.
+pub fn swap(name: AttributeName, compare: &[u8], swap: &[u8]) -> Action {
+    let (compare, swap) = (Bytes::copy_from_slice(compare), Bytes::copy_from_slice(swap));
+    Action::CompareAndSwap { name, compare, swap, undefined: Undefined::Matches, original: true }
+}
+
+/// One to which undefined is empty.
+pub fn swap_empty(name: AttributeName, compare: &[u8], swap: &[u8]) -> Action {
+    let (compare, swap) = (Bytes::copy_from_slice(compare), Bytes::copy_from_slice(swap));
+    Action::CompareAndSwap { name, compare, swap, undefined: Undefined::IsEmpty, original: true }
+}
+
+/// What it brings.
+pub fn compared(swapped: bool, original: &[u8]) -> ActionResult {
+    ActionResult::Compared { swapped, original: Some(Bytes::copy_from_slice(original)) }
+}
+
+pub fn add(name: AttributeName, add: i64) -> Action {
+    Action::FetchAndAdd { name, add, original: true }
+}
+
+pub fn added(original: i64) -> ActionResult {
+    ActionResult::Added { original: Some(original) }
+}
+
+pub fn write(offset: u64, data: &[u8]) -> Action {
+    Action::Write { offset, data: Bytes::copy_from_slice(data) }
+}
+
+pub fn read(offset: u64, length: u32) -> Action {
+    Action::Read { offset, length }
+}

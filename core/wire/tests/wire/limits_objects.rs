@@ -1,0 +1,132 @@
+//! The bounds of requests for objects.
+
+use crate::limits::{OBJECT, Stretch, answer, frame, request};
+use braid_base::limits::*;
+use braid_base::{BLOCK_BYTES, ObjectId};
+use braid_wire::fuzzing::seal;
+use braid_wire::*;
+use bytes::Bytes;
+
+pub const LISTS: [Stretch; 7] = [
+    ("commands", OBJECT_COMMANDS_MAX, |n| objects(vec![command(Action::Stat, 0, 0); n])),
+    ("sets", ATTRIBUTES_PER_COMMAND_MAX, |n| objects(vec![command(Action::Stat, n, 0)])),
+    ("gets", ATTRIBUTES_PER_COMMAND_MAX, |n| objects(vec![command(Action::Stat, 0, n)])),
+    ("results", OBJECT_COMMANDS_MAX, |n| done(vec![result(ActionResult::Done, 0); n])),
+    ("values", ATTRIBUTES_PER_COMMAND_MAX, |n| done(vec![result(ActionResult::Done, n)])),
+    ("attributes found", OBJECT_LIST_MAX, |n| {
+        let found = vec![(AttributeName::new(0, 0), 1); n];
+        done(vec![result(ActionResult::Attributes { found, more: false }, 0)])
+    }),
+    ("objects found", OBJECT_LIST_MAX, |n| {
+        let found = vec![ObjectId(1); n];
+        done(vec![result(ActionResult::Objects { found, more: false }, 0)])
+    }),
+];
+
+fn objects(commands: Vec<ObjectCommand>) -> Message {
+    request(Command::Objects { sequence: 1, request: ObjectRequest { commands } })
+}
+
+fn command(action: Action, sets: usize, gets: usize) -> ObjectCommand {
+    let name = AttributeName::new(0, 0);
+    let (when, set) = (When::Always, SetAttribute { name, value: Bytes::new() });
+    ObjectCommand { object: OBJECT, when, action, sets: vec![set; sets], sets_when: when, gets: vec![name; gets] }
+}
+
+fn done(results: Vec<CommandResult>) -> Message {
+    answer(Reply::Objects { sequence: 1, answer: Ok(results) })
+}
+
+fn result(action: ActionResult, values: usize) -> CommandResult {
+    CommandResult { action, values: vec![Bytes::new(); values] }
+}
+
+fn value(length: usize) -> Message {
+    answer(Reply::Changed { ticket: 1, value: Ok(Bytes::from(vec![7; length])) })
+}
+
+#[test]
+fn short_values_lie_in_the_description_and_long_ones_aside() {
+    for (length, aside) in [(0, 0), (1, 0), (1023, 0), (1024, 1024), (65536, 65536)] {
+        let encoded = frame(value(length)).encode();
+        let payload: usize = encoded.payload.iter().map(Bytes::len).sum();
+        assert_eq!(payload, aside, "{length}");
+        assert_eq!(encoded.len(), frame(value(0)).encode().len() + length);
+    }
+}
+
+#[test]
+fn a_long_value_is_shared_with_its_frame_and_a_short_one_is_not() {
+    for (length, shared) in [(1023, false), (1024, true)] {
+        let bytes = frame(value(length)).encode().to_bytes();
+        let Message::Answer(Answer { reply: Reply::Changed { value: Ok(value), .. }, .. }) =
+            Frame::decode(bytes.clone()).expect("a frame").message
+        else {
+            panic!("another message came back");
+        };
+        assert_eq!(bytes.as_ptr_range().contains(&value.as_ptr()), shared, "{length}");
+    }
+}
+
+#[test]
+fn a_value_that_claims_more_than_there_is_is_refused() {
+    let description = |length: usize| frame(value(length)).encode().head[64..].to_vec();
+    let claimed = |length: usize, claim: u32, payload: usize| {
+        let mut description = description(length);
+        let at = self::description_of_value_at();
+        description[at..at + 4].copy_from_slice(&claim.to_le_bytes());
+        Frame::decode(seal(&description, &vec![7; payload])).map(|_| ())
+    };
+    assert_eq!(claimed(3, 3, 0), Ok(()));
+    assert_eq!(claimed(3, 4, 0), Err(WireError::Truncated));
+    assert_eq!(claimed(3, 2, 0), Err(WireError::Trailing));
+    assert_eq!(claimed(1024, 1024, 1024), Ok(()));
+    assert_eq!(claimed(1024, 1025, 1024), Err(WireError::Truncated));
+    assert_eq!(claimed(1024, 1024, 1025), Err(WireError::Trailing));
+    assert_eq!(claimed(1024, u32::MAX, 1024), Err(WireError::Truncated));
+    // A short value must not lie aside, nor a long one in the description.
+    assert_eq!(claimed(1024, 3, 3), Err(WireError::Truncated));
+    assert_eq!(claimed(1023, 1024, 0), Err(WireError::Truncated));
+}
+
+/// Where an answer's description has the length of its value.
+fn description_of_value_at() -> usize {
+    let empty = frame(value(0)).encode().head;
+    empty.len() - 64 - 4
+}
+
+#[test]
+fn the_highest_sequence_is_refused() {
+    let decoded = |sequence| {
+        let message = request(Command::Objects { sequence, request: ObjectRequest::default() });
+        Frame::decode(frame(message).encode().to_bytes()).map(|_| ())
+    };
+    assert_eq!(decoded(u64::MAX - 1), Ok(()));
+    assert_eq!(decoded(u64::MAX), Err(WireError::BadValue { what: "sequence" }));
+}
+
+#[test]
+fn the_largest_request_that_a_device_takes_fits_into_a_frame() {
+    let value = Bytes::from(vec![7; ATTRIBUTE_BYTES_MAX]);
+    let mut full = command(Action::Stat, ATTRIBUTES_PER_COMMAND_MAX, ATTRIBUTES_PER_COMMAND_MAX);
+    let mut commands = vec![full.clone(); OBJECT_COMMANDS_MAX - 1];
+    for set in &mut full.sets[..OBJECT_REQUEST_BYTES_MAX / ATTRIBUTE_BYTES_MAX] {
+        set.value = value.clone();
+    }
+    commands.push(full);
+    let request = ObjectRequest { commands };
+    assert_eq!(request.check(), Ok(()));
+    let largest = frame(self::request(Command::Objects { sequence: 1, request }));
+    let bytes = largest.encode().to_bytes();
+    assert!(bytes.len() < OBJECT_REQUEST_BYTES_MAX + (128 << 10), "{} bytes", bytes.len());
+    assert_eq!(Frame::decode(bytes), Ok(largest));
+}
+
+#[test]
+fn whoever_checks_a_request_never_makes_a_frame_too_long() {
+    let most = FRAME_BYTES_MAX / ATTRIBUTE_BYTES_MAX + 1;
+    let data = Bytes::from(vec![7; 64 * BLOCK_BYTES]);
+    let commands = (0..most).map(|_| command(Action::Append { data: data.clone() }, 0, 0)).collect();
+    let refusal = ObjectRequest { commands }.check();
+    assert_eq!(refusal, Err(ObjectRefusal { command: 2, failure: ObjectFailure::Malformed }));
+}
