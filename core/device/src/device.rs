@@ -3,6 +3,7 @@
 use crate::hosts::Hosts;
 use crate::locking::Locking;
 use crate::membership::Place;
+use crate::objects::{Requests, Wanted};
 use crate::stamps::Stamps;
 use crate::suspects::Suspects;
 use crate::transactions::{State, Transaction, Transactions};
@@ -17,6 +18,7 @@ use braid_wire::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::time::Duration;
 
 /// How a device is to run.
 #[derive(Clone, Debug)]
@@ -39,6 +41,7 @@ pub struct Device {
     pub(crate) transactions: Transactions,
     pub(crate) waiting: WaitingQueue,
     pub(crate) locking: Locking,
+    pub(crate) requests: Requests,
     /// Transactions that no host looks after any more, and somebody should resolve.
     pub(crate) orphans: BTreeSet<TransactionId>,
     last_named: TransactionId,
@@ -88,6 +91,8 @@ pub(crate) enum Ticket {
     Read { transaction: TransactionId, step: Step, waited: bool },
     /// More stamps may be accepted.
     Reserve,
+    /// Go on with a wait for an attribute.
+    Look { host: Generation, ticket: u64 },
     /// Answer a task.
     Manage { host: Generation, ticket: u64 },
     /// Live by the new membership.
@@ -141,6 +146,7 @@ impl Device {
             transactions: Transactions::default(),
             waiting: WaitingQueue::default(),
             locking: Locking::default(),
+            requests: Requests::default(),
             orphans: BTreeSet::new(),
             last_named: TransactionId { host: Generation(0), sequence: 0 },
             suspects: Suspects::default(),
@@ -272,6 +278,11 @@ impl Device {
             Command::Resolve { transaction, stamp } => self.on_resolve(now, host, transaction, stamp, out),
             Command::Forget { transaction } => self.on_forget(host, transaction, out),
             Command::Manage { ticket, task } => self.on_task(host, ticket, task, out),
+            Command::Objects { sequence, request } => self.on_objects(now, host, sequence, request, out),
+            Command::Await { ticket, object, name, seen, patience } => {
+                let wanted = Wanted { object, name, seen, patience: Duration::from_millis(patience.into()) };
+                self.on_await(now, host, ticket, wanted, out);
+            }
         }
     }
 
@@ -303,7 +314,11 @@ impl Device {
                 (*transaction, *stamp, Some((*object, *ordering)))
             }
             Command::Resolve { transaction, stamp } => (*transaction, *stamp, None),
-            Command::Manage { ticket, .. } if self.is_settled(host, *ticket) => {
+            Command::Manage { ticket, .. }
+            | Command::Objects { sequence: ticket, .. }
+            | Command::Await { ticket, .. }
+                if self.is_settled(host, *ticket) =>
+            {
                 self.ignore(Ignored::Settled, out);
                 return Gate::Shut;
             }
@@ -429,6 +444,7 @@ impl Device {
     }
 
     pub(crate) fn expire(&mut self, now: Now, host: Generation, out: &mut Effects) {
+        self.drop_watchers(host);
         if let Some(session) = self.hosts.remove(host) {
             self.stamps.raise_floor(session.locked);
         }
@@ -488,6 +504,11 @@ impl Device {
                 StoreEvent::Applied { transaction, result } => self.on_applied(now, transaction, result, out),
                 StoreEvent::Committed { transaction } => self.on_committed(now, transaction, out),
                 StoreEvent::Aborted { transaction } => self.on_aborted(now, transaction, out),
+                StoreEvent::Executed { name, answer } => self.on_executed(now, name, answer, out),
+                StoreEvent::Looked { ticket, answer } => match self.tickets.remove(&ticket) {
+                    Some(Ticket::Look { host, ticket }) => self.on_looked(now, host, ticket, answer, out),
+                    other => panic!("the store has looked for {other:?}, which it was not asked for"),
+                },
                 StoreEvent::Adopted { ticket, dropped } => {
                     self.tickets.remove(&ticket);
                     self.on_adopted(now, dropped, out);
@@ -571,6 +592,9 @@ impl Machine for Device {
             self.store.wake(now, out);
         }
         self.time_out_locks(now, out);
+        if self.requests.deadline().is_some_and(|deadline| deadline <= now.time) {
+            self.end_waits(now, out);
+        }
         if self.service == Service::Serving && self.next_patrol.is_none_or(|patrol| patrol <= now.time) {
             self.patrol(now, out);
         }
@@ -591,7 +615,10 @@ impl Machine for Device {
         let patrols = self.service == Service::Serving && !self.hosts.is_empty();
         let patrol = self.next_patrol.filter(|_| patrols);
         let lock_timeout = self.locking.timeouts.next().map(|(time, _)| time);
-        [self.store.deadline(), patrol, lock_timeout, self.next_renewal()].into_iter().flatten().min()
+        [self.store.deadline(), patrol, lock_timeout, self.requests.deadline(), self.next_renewal()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn invariants(&self) {

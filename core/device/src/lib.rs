@@ -9,6 +9,7 @@
 //! | `locking` | device-served locks |
 //! | `suspects` | what was cut short where writes take effect on arrival |
 //! | `manage` | objects, what others missed, counters |
+//! | `objects` | objects that hold bytes and attributes |
 //! | `membership` | the lease, and the epoch that the device lives by |
 //! | [`stamps`] | `rts` and `wts` of blocks, and the floor of what is forgotten |
 //! | [`transactions`] | the states of transactions, and their claims on blocks |
@@ -31,6 +32,7 @@ pub mod hosts;
 mod locking;
 mod manage;
 mod membership;
+mod objects;
 mod ordering;
 pub mod stamps;
 mod suspects;

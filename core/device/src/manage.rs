@@ -116,7 +116,7 @@ impl Device {
 
     fn inspect(&self) -> Inspection {
         let counters = &self.counters;
-        let own: [(&str, u64); 22] = [
+        let own: [(&str, u64); 24] = [
             ("epoch", u64::from(self.membership().map_or(0, |membership| membership.epoch.0))),
             ("messages_received", counters.messages_received),
             ("messages_sent", counters.messages_sent),
@@ -137,6 +137,8 @@ impl Device {
             ("waiting", self.waiting() as u64),
             ("locks", self.locking.table.len() as u64),
             ("lock_timeouts", self.locking.timed_out),
+            ("object_requests_under_way", self.requests.executing() as u64),
+            ("watchers", self.requests.watchers() as u64),
             ("orphans", self.orphans.len() as u64),
             ("suspects", self.suspects() as u64),
         ];

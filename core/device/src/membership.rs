@@ -16,6 +16,7 @@ use braid_machine::{Effects, Ignored};
 use braid_wire::{
     Answer, Failure, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Rejection, Reply, Unwelcome,
 };
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The least time between two renewals that are sent because something is amiss.
@@ -26,6 +27,8 @@ const STARTING: u32 = 10;
 const UNANSWERED: u32 = 2;
 /// Leases for whose length it says that it is not able, once it has failed.
 const FAILED: u32 = 2;
+/// Requests for leases that it keeps in mind.
+const RENEWALS_MAX: usize = 1024;
 
 /// A device's place in the array.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +42,9 @@ pub(crate) struct Place {
     /// Until when it may serve.
     lease_until: Option<Time>,
     first_renewal: Option<Time>,
+    /// When it has asked, in this life, for leases that would still last. An answer to anything else is one to a former life: clocks that
+    /// begin anew with the machine come by the same times again.
+    renewals: BTreeSet<Time>,
     last_renewal: Option<Time>,
     /// The latest epoch that it has asked for, since it was told of it.
     sought: Epoch,
@@ -120,6 +126,11 @@ impl Device {
         let place = &mut self.place;
         let first = *place.first_renewal.get_or_insert(now.time);
         place.last_renewal = Some(now.time);
+        place.renewals.retain(|sent| now.time < sent.after(settings.device_lease));
+        place.renewals.insert(now.time);
+        if place.renewals.len() > RENEWALS_MAX {
+            place.renewals.pop_first();
+        }
         if std::mem::take(&mut place.failed) {
             place.unable_until = Some(now.time.after(settings.device_lease * FAILED));
         }
@@ -192,7 +203,7 @@ impl Device {
             self.place.unwelcome = Some(why);
             return;
         }
-        let in_this_life = |sent: Time| sent <= now.time && self.place.first_renewal.is_some_and(|first| first <= sent);
+        let in_this_life = |sent: Time| self.place.renewals.contains(&sent);
         let leased = match answer.reply {
             MonitorReply::Lease { sent, .. } => Some(sent).filter(|sent| in_this_life(*sent)),
             _ => None,
@@ -233,6 +244,8 @@ impl Device {
         if was_away {
             self.drop_undecided(now, dropped, out);
         }
+        let place = &self.place;
+        self.requests.drop_fenced(|host| place.refuses(host));
         self.expire_fenced(now, out);
         // The monitor, and all who wait for it, hear at once by which epoch this device lives.
         self.renew(now, out);

@@ -468,15 +468,9 @@ impl Device {
     }
 }
 
-/// True if the intent writes exactly the blocks that were pre-written, at the same stamp.
+/// True if the intent writes blocks that were pre-written, at the same stamp. It need not write all of them: who works out from what was
+/// there what is to change announces more than that.
 fn is_as_prewritten(transaction: &Transaction, intent: &Intent) -> bool {
-    let mut written: Vec<BlockRange> = Vec::new();
-    for piece in &intent.pieces {
-        match written.last_mut() {
-            Some(last) if last.end() == piece.range.start => last.count += piece.range.count,
-            _ => written.push(piece.range),
-        }
-    }
     let mut claimed: Vec<BlockRange> = Vec::new();
     for range in &transaction.ranges {
         match claimed.last_mut() {
@@ -484,8 +478,14 @@ fn is_as_prewritten(transaction: &Transaction, intent: &Intent) -> bool {
             _ => claimed.push(*range),
         }
     }
+    let written: Vec<BlockRange> = intent.pieces.iter().map(|piece| piece.range).collect();
+    let is_claimed = |range: &BlockRange| {
+        let held = claimed.get(claimed.partition_point(|held| held.end() < range.end()));
+        !range.is_empty() && held.is_some_and(|held| held.contains(*range))
+    };
+    let within = !written.is_empty() && written.iter().all(is_claimed) && are_disjoint(&written);
     let same_place = transaction.object == intent.object && transaction.stamp == intent.stamp;
-    same_place && written == claimed && has_content(&intent.pieces) && !intent.participants.is_empty()
+    same_place && within && has_content(&intent.pieces) && !intent.participants.is_empty()
 }
 
 fn has_content(pieces: &[Piece]) -> bool {

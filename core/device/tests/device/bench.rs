@@ -48,6 +48,8 @@ pub struct Bench {
     has_monitor: bool,
     /// What the monitor was told.
     pub renewals: VecDeque<MonitorRequest>,
+    /// When it was last asked for a lease.
+    pub asked: Time,
 }
 
 impl Bench {
@@ -86,6 +88,7 @@ impl Bench {
             epoch: EPOCH,
             has_monitor,
             renewals: VecDeque::new(),
+            asked: Time(0),
         };
         bench.take(Input::Start);
         if has_monitor {
@@ -118,12 +121,12 @@ impl Bench {
         }
     }
 
-    /// The monitor gives a lease, as if that were asked for just now, and tells a membership if there is news.
+    /// The monitor gives the lease that was last asked for, and tells a membership if there is news.
     pub fn tell(&mut self, membership: Option<Membership>) {
         if let Some(membership) = &membership {
             self.epoch = membership.epoch;
         }
-        self.tell_late(membership, self.now.time);
+        self.tell_late(membership, self.asked);
     }
 
     /// The same, in answer to what was sent then.
@@ -197,7 +200,8 @@ impl Bench {
                     self.heard.entry(host).or_default().push_back(answer);
                 }
                 Effect::Send { to: NodeId::Monitor, message: Message::MonitorRequest(request) } if self.has_monitor => {
-                    assert!(matches!(request.command, MonitorCommand::Renew { .. }), "{request:?}");
+                    let MonitorCommand::Renew { sent, .. } = request.command else { panic!("{request:?}") };
+                    self.asked = sent;
                     self.renewals.push_back(request);
                 }
                 other => panic!("a device does not do this: {other:?}"),

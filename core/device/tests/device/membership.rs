@@ -66,13 +66,15 @@ fn a_lease_runs_from_when_it_was_asked_for_however_late_the_answer_is() {
     bench.tell_late(None, asked);
     bench.pass(MOMENT);
     assert!(!bench.device.has_lease(bench.now.time), "the monitor has counted from before");
-    let later = bench.now.time;
+    bench.pass(Duration::from_secs(1));
+    let later = bench.asked;
     bench.pass(Duration::from_secs(1));
     bench.tell_late(None, later);
-    // Answers overtake each other, and some are of another life of the device, whose clock counted otherwise.
+    // Answers overtake each other, and some are of another life of the device, whose clock counted otherwise, or came by the same times.
     bench.tell_late(None, asked);
     bench.tell_late(None, later.after(Duration::from_secs(1_000)));
-    bench.pass(Duration::from_secs(3) - MOMENT);
+    bench.tell_late(None, later.after(MOMENT));
+    bench.pass(LEASE - bench.now.time.since(later) - MOMENT);
     assert!(bench.device.has_lease(bench.now.time));
     bench.pass(MOMENT);
     assert!(!bench.device.has_lease(bench.now.time));

@@ -246,6 +246,27 @@ fn a_silent_hosts_prewrites_end_with_its_lease() {
 }
 
 #[test]
+fn a_part_of_what_was_prewritten_may_be_written_and_the_rest_stays_as_it_was() {
+    let mut bench = Bench::new();
+    let first = actor(&bench, A, 1, 0);
+    prepare(&mut bench, first, 7);
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    let (part, late) = (actor(&bench, A, 2, 20), actor(&bench, B, 1, 10));
+    bench.say(A, part.read_and_prewrite(BlockRange::new(4, 4)));
+    assert_eq!(fills(&bench.hear(A).expect("an answer")), [0, 7, 0, 0]);
+    bench.say(A, part.write(BlockRange::new(6, 1), 9));
+    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: part.id, waited: false }));
+    // What was announced and not written counts as visited.
+    bench.say(B, late.prewrite(BlockRange::new(7, 1)));
+    assert_eq!(bench.hear(B), refused(late, Step::Prewrite, part));
+    let reader = actor(&bench, C, 1, 30);
+    bench.say(C, reader.read(BlockRange::new(4, 4)));
+    assert_eq!(bench.hear(C), None, "it waits for the decision on all of it");
+    bench.say_with(A, vec![2], Command::Heartbeat);
+    assert_eq!(fills(&bench.hear(C).expect("an answer")), [0, 7, 9, 0]);
+}
+
+#[test]
 fn bad_requests_get_a_clear_no() {
     let mut bench = Bench::new();
     let whole = actor(&bench, A, 1, 0);
@@ -274,6 +295,20 @@ fn bad_requests_get_a_clear_no() {
     bench.say(A, whole.write(BlockRange::new(5, 2), 1));
     let failure = Failure::Malformed;
     assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: whole.id, step: Step::Write, failure }));
+    // In part, or none of them.
+    let partly = actor(&bench, A, 3, 5);
+    bench.say(A, partly.prewrite(BLOCK));
+    bench.hear(A);
+    let Command::Write { transaction, stamp, object, ordering, participants, linkage, mode, .. } =
+        partly.write(BLOCK, 1)
+    else {
+        unreachable!()
+    };
+    let pieces = Vec::new();
+    let nothing = Command::Write { transaction, stamp, object, ordering, participants, linkage, mode, pieces };
+    bench.say(A, nothing);
+    let failure = Failure::Malformed;
+    assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: partly.id, step: Step::Write, failure }));
     // A host that takes the object to be ordered otherwise.
     let other = actor(&bench, A, 2, 10);
     bench.say(A, other.on(UNORDERED, Ordering::Timestamp).write_as(WriteMode::Immediate, BLOCK, 1));
