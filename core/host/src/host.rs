@@ -8,6 +8,7 @@ use crate::manage::PendingTask;
 use crate::membership::Place;
 use crate::mend::Mends;
 use crate::migrate::Migrations;
+use crate::objects::{Asks, PendingRequest};
 use crate::operation::Operation;
 use crate::resolve::Resolution;
 use crate::scrub::Scrubs;
@@ -67,6 +68,8 @@ pub struct Host {
     pub(crate) transactions: BTreeMap<u64, Box<Transaction>>,
     pub(crate) resolutions: BTreeMap<TransactionId, Resolution>,
     pub(crate) tasks: BTreeMap<u64, PendingTask>,
+    /// For objects that hold bytes and attributes.
+    pub(crate) object_requests: BTreeMap<u64, PendingRequest>,
     pub(crate) claims: Claims,
     /// Returning devices that this host helps.
     pub(crate) catch_ups: BTreeMap<DeviceId, CatchUp>,
@@ -105,6 +108,8 @@ pub(crate) enum Timer {
     Resolve(TransactionId),
     /// A device has not answered a task.
     Task(u64),
+    /// A device has not answered a request for objects.
+    ObjectRequest(u64),
     /// A lock server has not answered about a claim.
     Claim(u64),
     /// A kept claim's lease has run out.
@@ -138,6 +143,7 @@ impl Host {
             transactions: BTreeMap::new(),
             resolutions: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            object_requests: BTreeMap::new(),
             claims: Claims::default(),
             catch_ups: BTreeMap::new(),
             users_at: None,
@@ -161,7 +167,10 @@ impl Host {
 
     /// True if nothing is under way: no operation, no transaction that is not over, no resolution.
     pub fn is_idle(&self) -> bool {
-        let nothing = self.operations.is_empty() && self.transactions.is_empty() && self.resolutions.is_empty();
+        let nothing = self.object_requests.is_empty()
+            && self.operations.is_empty()
+            && self.transactions.is_empty()
+            && self.resolutions.is_empty();
         nothing && self.servers_know_all()
     }
 
@@ -216,6 +225,18 @@ impl Host {
                 return out.reply(op, Ok(HostSuccess::Done));
             }
             HostRequest::Administer { request } => return self.start_administration(now, op, *request, out),
+            HostRequest::Objects { device, request, patience } => {
+                let asks = Asks::Commands(request.clone());
+                return self.start_object_request(now, op, *device, asks, *patience, out);
+            }
+            HostRequest::Await { device, object, name, seen, patience } => {
+                let asks = Asks::Change { object: *object, name: *name, seen: seen.clone() };
+                return self.start_object_request(now, op, *device, asks, *patience, out);
+            }
+            HostRequest::TakeLeave => {
+                self.take_leave(now, out);
+                return out.reply(op, Ok(HostSuccess::Done));
+            }
             HostRequest::Manage { device, task } => {
                 return self.start_task(now, op, *device, task.clone(), out);
             }
@@ -227,6 +248,7 @@ impl Host {
             | HostRequest::Allocation { volume, .. }
             | HostRequest::Check { volume, .. }
             | HostRequest::CheckRows { volume, .. }
+            | HostRequest::Mirror { volume, .. }
             | HostRequest::Restore { volume, .. }
             | HostRequest::Copy { volume, .. }
             | HostRequest::CrossCheck { volume, .. }
@@ -260,6 +282,10 @@ impl Host {
         if work.shares().is_empty() {
             return self.reply(op, Ok(work.result(&braid_layout::Old::new())), out);
         }
+        let patience = match &request {
+            HostRequest::Mirror { patience, .. } => self.config.settings.request_timeout.min(*patience),
+            _ => self.config.settings.request_timeout,
+        };
         let view = self.place.view().unwrap_or(0);
         let (since, refusals) = (now.time, 0);
         let (damaged, attempt, delayed) = (BTreeSet::new(), None, false);
@@ -267,7 +293,7 @@ impl Host {
         self.counters.operations += 1;
         let before = self.operations.insert(op, Box::new(operation));
         assert!(before.is_none(), "a front end numbers its requests");
-        self.timers.set(Timer::Expire(op), now.time.after(self.config.settings.request_timeout));
+        self.timers.set(Timer::Expire(op), now.time.after(patience));
         self.attempt(now, op, out);
     }
 
@@ -295,6 +321,11 @@ impl Host {
         let Answer { epoch, confirmed, reply } = answer;
         if let Reply::Rejected { rejection } = reply {
             return self.on_rejected(now, device, rejection, out);
+        }
+        match reply {
+            Reply::Objects { sequence, answer } => return self.on_objects(now, device, sequence, answer, out),
+            Reply::Changed { ticket, value } => return self.on_changed(device, ticket, value, out),
+            _ => {}
         }
         if let Reply::Managed { ticket, result } = reply {
             // Tasks are not of an epoch.
@@ -340,7 +371,9 @@ impl Host {
             Reply::Decided { transaction, outcome } => self.on_decided(now, device, transaction, outcome, out),
             Reply::Vote { transaction, vote } => self.on_vote(now, device, transaction, vote, out),
             Reply::Forgotten { transaction } => self.on_forgotten(device, transaction),
-            Reply::Managed { .. } | Reply::Rejected { .. } => unreachable!("dealt with above"),
+            Reply::Managed { .. } | Reply::Objects { .. } | Reply::Changed { .. } | Reply::Rejected { .. } => {
+                unreachable!("dealt with above")
+            }
         }
     }
 
@@ -381,6 +414,7 @@ impl Host {
     /// The array serves us no more, and never will.
     pub(crate) fn on_fenced(&mut self, now: Now, out: &mut Effects) {
         self.fenced = true;
+        self.give_up_object_requests(out);
         for op in self.operations.keys().copied().collect::<Vec<_>>() {
             self.give_up(now, op, HostError::Fenced, out);
         }
@@ -402,6 +436,7 @@ impl Host {
                 Timer::Heartbeat(device) => self.on_heartbeat_timer(now, device, out),
                 Timer::Resolve(transaction) => self.resend_resolution(now, transaction, out),
                 Timer::Task(ticket) => self.resend_task(now, ticket, out),
+                Timer::ObjectRequest(sequence) => self.resend_object_request(now, sequence, out),
                 Timer::Claim(number) => self.resend_claim(now, number, out),
                 Timer::ClaimLease(number) => self.on_claim_lease(number),
                 Timer::LockHeartbeat(server) => self.on_lock_heartbeat(now, server, out),

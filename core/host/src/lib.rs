@@ -13,6 +13,7 @@
 //! | `rebuild` | and what it lacks altogether |
 //! | `pace` | how hard it works at that, so that users hardly notice |
 //! | `mend` | what was cut short where writes take effect on arrival |
+//! | `mirror` | requests to mirrors, which keep objects in a volume |
 //! | `migrate` | copying a volume to where it moves to |
 //! | `scrub` | going through a volume, to find what has rotted |
 //! | [`link`] | one device: what is to ride on the next request to it, and what it may forget |
@@ -41,6 +42,8 @@ mod manage;
 mod membership;
 mod mend;
 mod migrate;
+mod mirror;
+mod objects;
 pub mod operation;
 mod pace;
 mod rebuild;

@@ -325,6 +325,16 @@ impl Host {
         for timer in resends {
             self.timers.set(timer, now.time);
         }
+        self.hurry_requests(now, |asked| asked == device);
+    }
+
+    /// Requests for objects that these devices have not taken in another epoch are sent again at once.
+    fn hurry_requests(&mut self, now: Now, of: impl Fn(DeviceId) -> bool) {
+        let asked = self.object_requests.iter().filter(|(_, request)| of(request.device()));
+        let resends: Vec<_> = asked.map(|(sequence, _)| Timer::ObjectRequest(*sequence)).collect();
+        for timer in resends {
+            self.timers.set(timer, now.time);
+        }
     }
 
     /// Another epoch begins.
@@ -353,6 +363,7 @@ impl Host {
             self.drop_resolutions_of_others();
         }
         self.follow_members();
+        self.hurry_requests(now, |_| true);
         self.look_for_help(now, out);
         self.retry_all(now, out);
         let members: Vec<_> = self.links.keys().copied().filter(|device| self.is_member(*device)).collect();

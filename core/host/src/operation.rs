@@ -1,12 +1,13 @@
 //! What a front end asked for: its plan, and how its attempts have gone so far.
 
+use crate::mirror::MirrorWork;
 use braid_base::limits;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Time, TransactionId};
 use braid_layout::{
-    Absences, CheckPlan, CrossCheckPlan, MovePlan, New, Old, ReadPlan, RecomputePlan, ReconstructError,
+    Absences, CheckPlan, CrossCheckPlan, Methods, MovePlan, New, Old, ReadPlan, RecomputePlan, ReconstructError,
     ReconstructPlan, RestorePlan, Share, StripeRows, Unavailable, VolumeDescription, WritePlan,
 };
-use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_wire::{Linkage, Piece, Want};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -57,6 +58,16 @@ pub enum Work {
     CrossCheck(CrossCheckPlan, TransactionId, bool),
     /// Compute redundancy anew; none if there is none to write.
     Recompute(Option<RecomputePlan>),
+    /// Do a request to a mirror.
+    Mirror(MirrorWork),
+}
+
+/// What follows from what was read.
+pub(crate) enum Conclusion {
+    /// Each device that writes is to write this: then that is the result.
+    Write(Vec<(usize, Vec<Piece>)>, HostSuccess),
+    /// Nothing is to be written.
+    Answer(HostOutcome),
 }
 
 impl Work {
@@ -140,7 +151,11 @@ impl Work {
                 RecomputePlan::new(layout, absence, *rows).map_err(away).map(Work::Recompute)
             }
             HostRequest::CrossCheck { .. } | HostRequest::Recompute { .. } => Err(HostError::OutOfRange),
+            HostRequest::Mirror { request, .. } => MirrorWork::plan(volume, absences, request),
             HostRequest::AdoptVolume { .. }
+            | HostRequest::Objects { .. }
+            | HostRequest::Await { .. }
+            | HostRequest::TakeLeave
             | HostRequest::DropVolume { .. }
             | HostRequest::Flush { .. }
             | HostRequest::Fence { .. }
@@ -167,6 +182,7 @@ impl Work {
             Work::Restore(plan) => plan.as_ref().map_or(&[], |plan| plan.shares()),
             Work::CrossCheck(plan, ..) => plan.shares(),
             Work::Recompute(plan) => plan.as_ref().map_or(&[], |plan| plan.shares()),
+            Work::Mirror(work) => work.shares(),
         }
     }
 
@@ -180,6 +196,15 @@ impl Work {
         }
     }
 
+    /// How many bands of a hostwrite's stripes take which method.
+    pub(crate) fn methods(&self) -> Methods {
+        match self {
+            Work::Write(plan, _) => plan.methods(),
+            Work::Move(plan, _) => plan.methods(),
+            _ => Methods::default(),
+        }
+    }
+
     /// The hostwrite's extent, for the headers of its blocks (shared array, section 5).
     pub fn linkage(&self) -> Linkage {
         let blocks = match self {
@@ -187,13 +212,23 @@ impl Work {
             Work::Move(plan, _) => plan.blocks(),
             Work::Restore(Some(plan)) => plan.blocks(),
             Work::Recompute(Some(plan)) => plan.blocks(),
+            Work::Mirror(work) => work.blocks(),
             _ => unreachable!("only writes leave linkage records"),
         };
         Linkage { first: blocks.start, last: blocks.end() - 1 }
     }
 
+    /// What is to be written, or answered, now that everything is read that had to be.
+    pub(crate) fn conclude(&self, old: &Old) -> Conclusion {
+        match self {
+            Work::Mirror(work) => work.conclude(old),
+            work if work.writes() => Conclusion::Write(work.compute(old), HostSuccess::Done),
+            work => Conclusion::Answer(Ok(work.result(old))),
+        }
+    }
+
     /// What each device that writes is to write, from what was read; for work that writes.
-    pub fn compute(&self, old: &Old) -> Vec<(usize, Vec<Piece>)> {
+    fn compute(&self, old: &Old) -> Vec<(usize, Vec<Piece>)> {
         match self {
             Work::Write(plan, new) => plan.compute(new, old),
             Work::Move(plan, new) => plan.compute(new, old),
@@ -205,7 +240,11 @@ impl Work {
 
     /// True if it changes anything.
     pub fn writes(&self) -> bool {
-        matches!(self, Work::Write(..) | Work::Move(..) | Work::Restore(Some(_)) | Work::Recompute(Some(_)))
+        match self {
+            Work::Write(..) | Work::Move(..) | Work::Restore(Some(_)) | Work::Recompute(Some(_)) => true,
+            Work::Mirror(work) => work.writes(),
+            _ => false,
+        }
     }
 
     /// The result, from what was read; for work that only reads.
@@ -219,6 +258,7 @@ impl Work {
                 HostSuccess::Checked { matches: plan.is_whole(old, *transaction, *known) }
             }
             Work::Write(..) | Work::Move(..) | Work::Restore(_) | Work::Recompute(_) => HostSuccess::Done,
+            Work::Mirror(_) => unreachable!("a bucket is always read"),
         }
     }
 }
@@ -229,7 +269,7 @@ fn exists(volume: &VolumeDescription, rows: &StripeRows) -> bool {
 }
 
 /// These devices of the volume are in the way.
-fn unavailable(volume: &VolumeDescription, positions: &[usize]) -> HostError {
+pub(crate) fn unavailable(volume: &VolumeDescription, positions: &[usize]) -> HostError {
     HostError::Unavailable { devices: positions.iter().map(|position| volume.device_at(*position)).collect() }
 }
 

@@ -18,7 +18,7 @@
 use crate::host::{Host, Timer};
 use crate::transaction;
 use braid_base::{DeviceId, Now, Stamp, TransactionId};
-use braid_machine::{Effects, HostSuccess, Ignored};
+use braid_machine::{Effects, Ignored};
 use braid_wire::{Command, Orphan, Outcome, Vote};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -95,7 +95,9 @@ impl Host {
         transaction.phase = transaction::Phase::Resolving;
         let stamp = transaction.stamp;
         if voters.is_empty() {
-            // All have been out since, one after the other, and nobody holds anything of it.
+            // All have been out since, one after the other, and nobody holds anything of it. Perhaps others have found it committed
+            // before.
+            self.give_up_what_must_not_repeat(sequence, out);
             return self.end_aborted(now, sequence, out);
         }
         self.resolve(now, id, stamp, voters, out);
@@ -108,10 +110,11 @@ impl Host {
             Outcome::Abort | Outcome::Torn => self.end_aborted(now, sequence, out),
             Outcome::Commit => {
                 self.counters.committed += 1;
-                let op = self.transactions.get_mut(&sequence).expect("it was resolved").op.take();
+                let transaction = self.transactions.get_mut(&sequence).expect("it was resolved");
+                let (op, success) = (transaction.op.take(), transaction.take_success());
                 self.end(now, sequence, out);
                 if let Some(op) = op {
-                    self.finish(op, Ok(HostSuccess::Done), out);
+                    self.finish(op, Ok(success), out);
                 }
             }
         }

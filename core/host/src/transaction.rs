@@ -5,7 +5,7 @@
 
 use crate::claims::Acquiring;
 use crate::host::{Host, Timer};
-use crate::operation::Work;
+use crate::operation::{Conclusion, Work};
 use braid_base::limits;
 use braid_base::{BlockRange, DeviceId, Epoch, Now, Stamp, Time, TransactionId, VolumeId};
 use braid_layout::{Old, Share, VolumeDescription};
@@ -34,6 +34,8 @@ pub struct Transaction {
     pub(crate) wanted: bool,
     /// Some device may have a write of it.
     pub(crate) wrote: bool,
+    /// What its operation is answered once it is committed.
+    pub(crate) success: HostSuccess,
     /// The claims at lock servers that it uses or waits for.
     pub(crate) claims: Vec<u64>,
     /// A restarted lock server did not grant one of them again: others may be there.
@@ -100,6 +102,11 @@ impl Transaction {
     /// True if devices lock for it what they are only asked to read.
     pub(crate) fn locks_what_it_reads(&self) -> bool {
         self.volume.ordering == Ordering::DeviceLock && self.work.want() != Want::Allocation
+    }
+
+    /// What its operation is answered, now that it is committed.
+    pub(crate) fn take_success(&mut self) -> HostSuccess {
+        std::mem::replace(&mut self.success, HostSuccess::Done)
     }
 
     /// The devices that it reads from.
@@ -188,6 +195,7 @@ impl Host {
             participants,
             wanted: false,
             wrote: false,
+            success: HostSuccess::Done,
             claims: Vec::new(),
             lost_locks: false,
             resend_after: self.config.settings.resend_min,
@@ -320,41 +328,32 @@ impl Host {
         }
     }
 
-    /// Everything that had to be read is here: a read is over, a write goes out.
+    /// Everything that had to be read is here: a read is over, a write goes out if there is anything to write.
     fn on_all_read(&mut self, now: Now, sequence: u64, out: &mut Effects) {
         let transaction = self.transactions.get_mut(&sequence).expect("it was just answered");
         let Phase::Reading { old, .. } = &transaction.phase else { unreachable!("only reading ends so") };
-        match &*transaction.work {
-            work @ (Work::Write(..) | Work::Move(..) | Work::Restore(_) | Work::Recompute(_)) => {
-                let methods = match work {
-                    Work::Write(plan, _) => Some(plan.methods()),
-                    Work::Move(plan, _) => Some(plan.methods()),
-                    _ => None,
-                };
-                if let Some(methods) = methods {
-                    self.counters.full_bands += methods.full;
-                    self.counters.large_bands += methods.large;
-                    self.counters.small_bands += methods.small;
-                }
-                let volume = transaction.volume.clone();
-                let pieces: BTreeMap<_, _> = work
-                    .compute(old)
-                    .into_iter()
-                    .map(|(position, pieces)| (volume.device_at(position), pieces))
-                    .collect();
+        match transaction.work.conclude(old) {
+            Conclusion::Write(pieces, success) => {
+                let methods = transaction.work.methods();
+                self.counters.full_bands += methods.full;
+                self.counters.large_bands += methods.large;
+                self.counters.small_bands += methods.small;
+                let volume = &transaction.volume;
+                let pieces =
+                    pieces.into_iter().map(|(position, pieces)| (volume.device_at(position), pieces)).collect();
                 let silent = transaction.participants.clone();
                 transaction.phase = Phase::Writing { silent, pieces };
                 transaction.wrote = true;
+                transaction.success = success;
                 transaction.resend_after = self.config.settings.resend_min;
                 self.send_phase(now, sequence, out);
                 self.arm_resend(now, sequence);
             }
-            reading => {
-                let result = reading.result(old);
+            Conclusion::Answer(outcome) => {
                 let op = transaction.op;
                 self.end_reading(now, sequence, out);
                 if let Some(op) = op {
-                    self.finish(op, Ok(result), out);
+                    self.finish(op, outcome, out);
                 }
             }
         }
@@ -379,6 +378,7 @@ impl Host {
         }
         let transaction = self.transactions.get_mut(&sequence).expect("it was writing");
         let op = transaction.op.take();
+        let success = transaction.take_success();
         let told = match transaction.mode() {
             WriteMode::Intent if transaction.locks_what_it_reads() => transaction.asked.clone(),
             WriteMode::Intent => transaction.participants.clone(),
@@ -390,7 +390,7 @@ impl Host {
         self.counters.committed += 1;
         self.tell_end(now, sequence, told, out);
         if let Some(op) = op {
-            self.finish(op, Ok(HostSuccess::Done), out);
+            self.finish(op, Ok(success), out);
         }
     }
 

@@ -21,7 +21,7 @@ pub use braid_wire::Atomicity;
 pub use layout::{Layout, LayoutError, Place};
 pub use plan::{
     CheckPlan, CrossCheckPlan, Method, Methods, MovePlan, New, Old, Part, ReadPlan, RecomputePlan, ReconstructError,
-    ReconstructPlan, RestorePlan, Share, StripeRows, WritePlan,
+    ReconstructPlan, RestorePlan, Share, StripeRows, UpdatePlan, WritePlan,
 };
 pub use scheme::{Scheme, SchemeError};
 pub use volume::{Absences, Placement, RingError, VolumeDescription, VolumeError, ring_of};

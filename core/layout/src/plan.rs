@@ -29,6 +29,7 @@ mod read;
 mod reconstruct;
 mod restore;
 mod stripe;
+mod update;
 mod write;
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use old::Old;
 pub use read::{Part, ReadPlan};
 pub use reconstruct::{ReconstructError, ReconstructPlan};
 pub use restore::RestorePlan;
+pub use update::UpdatePlan;
 pub use write::{New, WritePlan};
 
 use crate::Place;

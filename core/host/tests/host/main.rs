@@ -2,5 +2,7 @@
 
 mod locking;
 mod membership;
+mod mirrors;
+mod objects;
 mod stage;
 mod transactions;

@@ -6,7 +6,7 @@ use braid_base::{
     VolumeId,
 };
 use braid_host::{Acquisition, Host, HostConfig};
-use braid_layout::{Atomicity, Layout, VolumeDescription};
+use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
 use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId};
 use braid_wire::locking::{LockAnswer, LockCommand, LockReply, LockRequest};
 use braid_wire::{
@@ -55,7 +55,7 @@ impl Stage {
 
     /// The same with the atomicity that its volume promises.
     pub fn promising(atomicity: Atomicity, ordering: Ordering) -> Stage {
-        let mut stage = Stage::of((ordering, atomicity), 1, Acquisition::Ordered, true);
+        let mut stage = Stage::of("raid5:4+1", (ordering, atomicity), 1, Acquisition::Ordered, true);
         stage.news(Membership::first((0..5).map(DeviceId)));
         stage.sent.clear();
         stage
@@ -63,22 +63,32 @@ impl Stage {
 
     /// One that was just started.
     pub fn started(ordering: Ordering, servers: u16, acquisition: Acquisition, has_monitor: bool) -> Stage {
-        Stage::of((ordering, Atomicity::Implied), servers, acquisition, has_monitor)
+        Stage::of("raid5:4+1", (ordering, Atomicity::Implied), servers, acquisition, has_monitor)
+    }
+
+    /// The same array with a volume for a mirror: RAID 1 on devices 0 and 1, two buckets.
+    pub fn mirror(ordering: Ordering, atomicity: Atomicity) -> Stage {
+        let mut stage = Stage::of("raid1:2", (ordering, atomicity), 1, Acquisition::Ordered, true);
+        stage.news(Membership::first((0..5).map(DeviceId)));
+        stage.sent.clear();
+        stage
     }
 
     fn of(
+        scheme: &str,
         (ordering, atomicity): (Ordering, Atomicity),
         servers: u16,
         acquisition: Acquisition,
         has_monitor: bool,
     ) -> Stage {
         let devices: Vec<_> = (0..5).map(DeviceId).collect();
-        let scheme = "raid5:4+1".parse().expect("a scheme");
+        let scheme: Scheme = scheme.parse().expect("a scheme");
+        let (blocks, unit) = if scheme.data_units() == 1 { (64, 32) } else { (256, 1) };
         let volume = VolumeDescription {
             id: VOLUME,
-            bytes: 256 * BLOCK_BYTES as u64,
-            layout: Layout::new(scheme, 5, 1).expect("a layout"),
-            devices: devices.clone(),
+            bytes: blocks * BLOCK_BYTES as u64,
+            layout: Layout::new(scheme, scheme.width(), unit).expect("a layout"),
+            devices: devices[..scheme.width()].to_vec(),
             ordering,
             atomicity,
             moving: None,

@@ -3,6 +3,7 @@
 mod away;
 mod model;
 mod moving;
+mod update;
 
 use super::{CheckPlan, Methods, New, Old, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan};
 use crate::{Absence, Layout, Place, Scheme};

@@ -150,16 +150,19 @@ pub(super) fn apply(devices: &mut Blocks, shares: &[Share], written: Vec<(usize,
         assert_eq!(share.position, position);
         let pre_written = blocks(&mut share.prewrites.iter().copied());
         assert_eq!(blocks(&mut pieces.iter().map(|piece| piece.range)), pre_written);
-        for Piece { range, content } in pieces {
-            for block in range.blocks() {
-                let start = (block - range.start) as usize * BLOCK_BYTES;
-                match &content {
-                    Content::Data(data) => {
-                        put(devices, Place { position, block }, &data[start..start + BLOCK_BYTES]);
-                    }
-                    Content::Hole => drop(devices[position].remove(&block)),
-                    Content::Present | Content::Header { .. } | Content::Lost => panic!("nobody can write that"),
-                }
+        put_pieces(devices, position, pieces);
+    }
+}
+
+/// Has a device write.
+pub(super) fn put_pieces(devices: &mut Blocks, position: usize, pieces: Vec<Piece>) {
+    for Piece { range, content } in pieces {
+        for block in range.blocks() {
+            let start = (block - range.start) as usize * BLOCK_BYTES;
+            match &content {
+                Content::Data(data) => put(devices, Place { position, block }, &data[start..start + BLOCK_BYTES]),
+                Content::Hole => drop(devices[position].remove(&block)),
+                Content::Present | Content::Header { .. } | Content::Lost => panic!("nobody can write that"),
             }
         }
     }

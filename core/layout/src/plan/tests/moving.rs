@@ -8,14 +8,14 @@ use braid_wire::{Ordering, Want};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const BLOCKS: u64 = 60;
+pub(super) const BLOCKS: u64 = 60;
 
 fn layout(scheme: &str, devices: usize, unit: u64) -> Layout {
     Layout::new(scheme.parse().unwrap(), devices, unit).unwrap()
 }
 
 /// From where to where: other levels, other devices, some of the same, other units.
-fn moving(which: usize) -> VolumeDescription {
+pub(super) fn moving(which: usize) -> VolumeDescription {
     let (from, from_ring, to, to_ring): (Layout, &[u16], Layout, &[u16]) = match which {
         0 => (layout("raid1:2", 2, 4), &[0, 1], layout("raid5:3+1", 4, 2), &[3, 1, 0, 2]),
         1 => (layout("raid5:3+1", 4, 2), &[0, 1, 2, 3], layout("raid1:2", 3, 8), &[6, 2, 4]),

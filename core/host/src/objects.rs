@@ -1,0 +1,182 @@
+//! Requests for objects that hold bytes and attributes: sent to their device until it answers, or their time is up.
+//!
+//! A request has a sequence, as a transaction has, by which the device does it once however often it is sent. It is *over* when it is
+//! answered, or given up: then the mark that rides on later requests passes it, the device need not keep the answer, and takes no late copy
+//! any more. So what was given up has happened by the time that the device hears of the mark, or never will.
+
+use crate::host::{Host, Timer};
+use braid_base::{DeviceId, Now, ObjectId, Time, limits};
+use braid_machine::{Effects, HostError, HostOutcome, HostSuccess, OpId};
+use braid_wire::{AttributeName, Command, ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// A request that a device has not answered.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingRequest {
+    op: OpId,
+    device: DeviceId,
+    asks: Asks,
+    since: Time,
+    until: Time,
+    resend_after: Duration,
+}
+
+/// What it asks for.
+#[derive(Clone, Debug)]
+pub(crate) enum Asks {
+    /// Commands to be done.
+    Commands(ObjectRequest),
+    /// That an attribute changes.
+    Change {
+        /// Of which object.
+        object: ObjectId,
+        /// Which.
+        name: AttributeName,
+        /// The value that is known.
+        seen: Bytes,
+    },
+}
+
+impl PendingRequest {
+    /// Which device is asked.
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+}
+
+impl Host {
+    pub(crate) fn start_object_request(
+        &mut self,
+        now: Now,
+        op: OpId,
+        device: DeviceId,
+        asks: Asks,
+        patience: Duration,
+        out: &mut Effects,
+    ) {
+        if self.fenced {
+            return self.reply(op, Err(HostError::Fenced), out);
+        }
+        // What no device takes may not even fit into a frame.
+        if let Asks::Commands(request) = &asks
+            && let Err(refusal) = request.check()
+        {
+            return self.reply(op, Err(HostError::Objects(refusal)), out);
+        }
+        if self.object_requests.len() >= limits::OPERATIONS_MAX {
+            return self.reply(op, Err(HostError::Busy), out);
+        }
+        let sequence = self.next_sequence;
+        let Some(link) = self.links.get_mut(&device) else {
+            return self.reply(op, Err(HostError::NoSuchDevice { device }), out);
+        };
+        self.next_sequence += 1;
+        link.begin(sequence);
+        // Whoever waits for a change is answered when that time is up, unless the device is silent.
+        let until = match asks {
+            Asks::Commands(_) => now.time.after(patience.min(self.config.settings.request_timeout)),
+            Asks::Change { .. } => now.time.after(patience),
+        };
+        let resend_after = self.config.settings.resend_min;
+        let pending = PendingRequest { op, device, asks, since: now.time, until, resend_after };
+        self.object_requests.insert(sequence, pending);
+        self.send_object_request(now, sequence, out);
+    }
+
+    pub(crate) fn on_objects(
+        &mut self,
+        now: Now,
+        device: DeviceId,
+        sequence: u64,
+        answer: ObjectAnswer,
+        out: &mut Effects,
+    ) {
+        let Some(pending) = self.object_requests.get(&sequence).filter(|pending| pending.device == device) else {
+            return;
+        };
+        // This copy did nothing, and nothing is kept: the same later will do. Whether another copy does something, nobody knows yet.
+        let busy = matches!(answer, Err(ObjectRefusal { failure: ObjectFailure::Busy, .. }));
+        if busy && now.time >= pending.until {
+            return self.resend_object_request(now, sequence, out);
+        }
+        if busy {
+            let most = self.config.settings.backoff_max.as_nanos() as u64;
+            let wait = Duration::from_nanos(self.rng.between(most / 2, most));
+            return self.timers.set(Timer::ObjectRequest(sequence), now.time.after(wait).min(pending.until));
+        }
+        self.end_object_request(sequence, answer.map(HostSuccess::Objects).map_err(HostError::Objects), out);
+    }
+
+    pub(crate) fn on_changed(
+        &mut self,
+        device: DeviceId,
+        sequence: u64,
+        value: Result<Bytes, ObjectFailure>,
+        out: &mut Effects,
+    ) {
+        if self.object_requests.get(&sequence).is_none_or(|pending| pending.device != device) {
+            return;
+        }
+        let refused = |failure| HostError::Objects(ObjectRefusal { command: 0, failure });
+        self.end_object_request(sequence, value.map(HostSuccess::Value).map_err(refused), out);
+    }
+
+    /// The device has not answered for a while, or there was no room: it is asked again, or given up.
+    pub(crate) fn resend_object_request(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let pending = &self.object_requests[&sequence];
+        if now.time < pending.until {
+            self.counters.resent += 1;
+            return self.send_object_request(now, sequence, out);
+        }
+        let outcome = match &pending.asks {
+            Asks::Commands(_) => {
+                let waited = now.time.since(pending.since);
+                Err(HostError::TimedOut { devices: vec![pending.device], waited })
+            }
+            Asks::Change { seen, .. } => Ok(HostSuccess::Value(seen.clone())),
+        };
+        self.end_object_request(sequence, outcome, out);
+    }
+
+    /// The array serves this host no more.
+    pub(crate) fn give_up_object_requests(&mut self, out: &mut Effects) {
+        while let Some((sequence, _)) = self.object_requests.first_key_value() {
+            self.end_object_request(*sequence, Err(HostError::Fenced), out);
+        }
+    }
+
+    fn end_object_request(&mut self, sequence: u64, outcome: HostOutcome, out: &mut Effects) {
+        let pending = self.object_requests.remove(&sequence).expect("it is pending");
+        self.timers.cancel(Timer::ObjectRequest(sequence));
+        if let Some(link) = self.links.get_mut(&pending.device) {
+            link.settle(sequence);
+        }
+        self.reply(pending.op, outcome, out);
+    }
+
+    fn send_object_request(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let most = self.config.settings.resend_max;
+        let pending = self.object_requests.get_mut(&sequence).expect("it is pending");
+        let wait = pending.resend_after;
+        pending.resend_after = (wait * 2).min(most);
+        let (device, until) = (pending.device, pending.until);
+        let command = match pending.asks.clone() {
+            Asks::Commands(request) => Command::Objects { sequence, request },
+            Asks::Change { object, name, seen } => {
+                let patience = until.since(now.time).as_millis().min(u128::from(u32::MAX)) as u32;
+                Command::Await { ticket: sequence, object, name, seen, patience }
+            }
+        };
+        // It is answered only when something happens, but the device may have lost it: it is told again now and then.
+        self.timers.set(Timer::ObjectRequest(sequence), now.time.after(wait).min(until));
+        self.send(now, device, command, out);
+    }
+
+    /// Nothing will be asked any more: devices are told what is over.
+    pub(crate) fn take_leave(&mut self, now: Now, out: &mut Effects) {
+        for device in self.links.keys().copied().collect::<Vec<_>>() {
+            self.send(now, device, Command::Heartbeat, out);
+        }
+    }
+}
