@@ -1,0 +1,245 @@
+//! Requests as structures need them, what to make of the answers, and what to do when there is none.
+//!
+//! All comparisons made here are strict: an undefined attribute is equal to no bytes only, so that nothing that others removed comes back.
+
+use crate::procedure::{Answer, Next, Trouble};
+use braid_base::{ObjectId, Rng};
+use braid_wire::{
+    Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute,
+    Undefined, When,
+};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// A request on one object, being put together.
+pub(crate) struct Asking {
+    object: ObjectId,
+    commands: Vec<ObjectCommand>,
+}
+
+impl Asking {
+    pub(crate) fn of(object: ObjectId) -> Asking {
+        Asking { object, commands: Vec::new() }
+    }
+
+    /// Compares and swaps, and tells the value that was there.
+    pub(crate) fn swap(self, name: AttributeName, compare: &Bytes, swap: &Bytes) -> Asking {
+        self.swap_when(When::Always, name, compare, swap)
+    }
+
+    /// The same, if every comparison before has held.
+    pub(crate) fn then_swap(self, name: AttributeName, compare: &Bytes, swap: &Bytes) -> Asking {
+        self.swap_when(When::IfSwapped, name, compare, swap)
+    }
+
+    fn swap_when(self, when: When, name: AttributeName, compare: &Bytes, swap: &Bytes) -> Asking {
+        let (compare, swap) = (compare.clone(), swap.clone());
+        self.command(
+            when,
+            Action::CompareAndSwap { name, compare, swap, undefined: Undefined::IsEmpty, original: true },
+        )
+    }
+
+    /// Changes nothing; what follows depends on whether the attribute has this value.
+    pub(crate) fn test(self, name: AttributeName, value: &Bytes) -> Asking {
+        self.swap(name, value, value)
+    }
+
+    /// Adds, if every comparison before has held, and tells the value that was there.
+    pub(crate) fn then_add(self, name: AttributeName, add: i64) -> Asking {
+        self.command(When::IfSwapped, Action::FetchAndAdd { name, add, original: true })
+    }
+
+    /// Sets, if every comparison before has held.
+    pub(crate) fn then_set(mut self, sets: Vec<SetAttribute>) -> Asking {
+        self = self.command(When::IfSwapped, Action::Nothing);
+        self.commands.last_mut().expect("just added").sets = sets;
+        self
+    }
+
+    /// Tells values, whatever came before.
+    pub(crate) fn get(mut self, gets: Vec<AttributeName>) -> Asking {
+        self = self.command(When::Always, Action::Nothing);
+        self.commands.last_mut().expect("just added").gets = gets;
+        self
+    }
+
+    /// Tells values, if every comparison before has held.
+    pub(crate) fn then_get(mut self, gets: Vec<AttributeName>) -> Asking {
+        self = self.command(When::IfSwapped, Action::Nothing);
+        self.commands.last_mut().expect("just added").gets = gets;
+        self
+    }
+
+    /// Lists attributes of a page, whatever came before.
+    pub(crate) fn list(self, page: u32, after: Option<u32>, most: u32) -> Asking {
+        let after = after.map(|number| AttributeName::new(page, number));
+        self.command(When::Always, Action::ListAttributes { after, page: Some(page), most })
+    }
+
+    fn command(mut self, when: When, action: Action) -> Asking {
+        let (sets, gets) = (Vec::new(), Vec::new());
+        self.commands.push(ObjectCommand { object: self.object, when, action, sets, sets_when: When::Always, gets });
+        self
+    }
+
+    pub(crate) fn done<T>(self) -> Next<T> {
+        Next::Ask(ObjectRequest { commands: self.commands })
+    }
+}
+
+/// A value for an attribute.
+pub(crate) fn set(name: AttributeName, value: &Bytes) -> SetAttribute {
+    SetAttribute { name, value: value.clone() }
+}
+
+/// What a request brought. It comes off the wire: a command that is not answered as it must be is taken for damage.
+pub(crate) struct Results(Vec<CommandResult>);
+
+impl Results {
+    /// Whether the compare-and-swap found what it compared with, and what it found. `None` if it was skipped.
+    pub(crate) fn compared(&self, command: usize) -> Result<Option<(bool, Bytes)>, Trouble> {
+        match self.action(command)? {
+            ActionResult::Skipped => Ok(None),
+            ActionResult::Compared { swapped, original: Some(original) } => Ok(Some((*swapped, original.clone()))),
+            _ => Err(DAMAGED),
+        }
+    }
+
+    /// Whether the compare-and-swap was done, and has swapped.
+    pub(crate) fn swapped(&self, command: usize) -> Result<bool, Trouble> {
+        Ok(self.compared(command)?.is_some_and(|(swapped, _)| swapped))
+    }
+
+    /// What was there before something was added. `None` if that was skipped.
+    pub(crate) fn added(&self, command: usize) -> Result<Option<i64>, Trouble> {
+        match self.action(command)? {
+            ActionResult::Skipped => Ok(None),
+            ActionResult::Added { original: Some(original) } => Ok(Some(*original)),
+            _ => Err(DAMAGED),
+        }
+    }
+
+    /// Whether a command was done at all.
+    pub(crate) fn happened(&self, command: usize) -> Result<bool, Trouble> {
+        Ok(!matches!(self.action(command)?, ActionResult::Skipped))
+    }
+
+    /// The values told, which are so many.
+    pub(crate) fn values(&self, command: usize, count: usize) -> Result<&[Bytes], Trouble> {
+        let values = &self.0.get(command).ok_or(DAMAGED)?.values;
+        if values.len() == count { Ok(values) } else { Err(DAMAGED) }
+    }
+
+    /// What was listed: numbers and lengths, and whether there is more.
+    pub(crate) fn listed(&self, command: usize) -> Result<(Vec<(u32, u32)>, bool), Trouble> {
+        match self.action(command)? {
+            ActionResult::Attributes { found, more } => {
+                Ok((found.iter().map(|(name, length)| (name.number, *length)).collect(), *more))
+            }
+            _ => Err(DAMAGED),
+        }
+    }
+
+    fn action(&self, command: usize) -> Result<&ActionResult, Trouble> {
+        self.0.get(command).map(|result| &result.action).ok_or(DAMAGED)
+    }
+}
+
+/// What is found is none of the structure's.
+pub(crate) const DAMAGED: Trouble = Trouble::Refused(ObjectFailure::Lost);
+
+/// What a structure's operation hears.
+pub(crate) enum Heard {
+    /// It begins, or has slept.
+    Nothing,
+    /// To a request.
+    Results(Results),
+    /// To a wait.
+    Value,
+    /// What was asked may have been done or not, and if not it never will.
+    Unknown,
+}
+
+/// How often a device may say that it has too much under way, or not answer in time, before an operation gives up.
+const TRIES_MAX: u32 = 8;
+
+/// How many milliseconds are slept at most instead of a wait that the device has no room for.
+const INSTEAD_OF_WAITING_MS: u64 = 50;
+
+/// What all operations have in common: who stays without an answer asks again, some times.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Course {
+    last: Last,
+    busy: u32,
+    unknown: u32,
+    /// True while it is not known whether the operation has taken effect. Whatever ends it then, ends it as [`Trouble::Unknown`].
+    pub(crate) in_doubt: bool,
+}
+
+/// What an operation wanted last.
+#[derive(Clone, Debug, Default)]
+enum Last {
+    #[default]
+    Nothing,
+    Asked(ObjectRequest),
+    Awaited,
+    /// It sleeps, as the device had too much under way for this.
+    Again(ObjectRequest),
+}
+
+pub(crate) type Step<T> = Result<Next<Result<T, Trouble>>, Trouble>;
+
+impl Course {
+    /// Takes care of what is the same for all, and has `step` do the rest.
+    pub(crate) fn resume<T>(
+        &mut self,
+        dice: &mut Rng,
+        answer: Answer,
+        step: impl FnOnce(&mut Course, &mut Rng, Heard) -> Step<T>,
+    ) -> Next<Result<T, Trouble>> {
+        let next = match (answer, std::mem::take(&mut self.last)) {
+            (Answer::None, Last::Again(request)) => Ok(Next::Ask(request)),
+            (Answer::Trouble(trouble), last) => match self.troubled(dice, trouble, last) {
+                Ok(Some(sleep)) => return Next::Sleep(sleep),
+                Ok(None) => step(self, dice, Heard::Unknown),
+                Err(trouble) => Err(trouble),
+            },
+            (Answer::None, _) => step(self, dice, Heard::Nothing),
+            (Answer::Value(_), _) => step(self, dice, Heard::Value),
+            (Answer::Results(results), _) => {
+                (self.busy, self.unknown) = (0, 0);
+                step(self, dice, Heard::Results(Results(results)))
+            }
+        };
+        match &next {
+            Ok(Next::Ask(request)) => self.last = Last::Asked(request.clone()),
+            Ok(Next::Await { .. }) => self.last = Last::Awaited,
+            _ => {}
+        }
+        match next {
+            Ok(next) => next,
+            Err(_) if self.in_doubt => Next::Done(Err(Trouble::Unknown)),
+            Err(trouble) => Next::Done(Err(trouble)),
+        }
+    }
+
+    /// How long to sleep, if that helps; nothing if it is to go on without an answer.
+    fn troubled(&mut self, dice: &mut Rng, trouble: Trouble, last: Last) -> Result<Option<Duration>, Trouble> {
+        match (trouble, last) {
+            (Trouble::Refused(ObjectFailure::Busy), Last::Asked(request)) if self.busy < TRIES_MAX => {
+                self.busy += 1;
+                self.last = Last::Again(request);
+                Ok(Some(Duration::from_millis(dice.between(1, 1 << self.busy))))
+            }
+            (Trouble::Refused(ObjectFailure::Busy), Last::Awaited) => {
+                Ok(Some(Duration::from_millis(dice.between(INSTEAD_OF_WAITING_MS / 5, INSTEAD_OF_WAITING_MS))))
+            }
+            (Trouble::Unknown, _) if self.unknown < TRIES_MAX => {
+                self.unknown += 1;
+                Ok(None)
+            }
+            (trouble, _) => Err(trouble),
+        }
+    }
+}

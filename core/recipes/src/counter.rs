@@ -1,0 +1,445 @@
+//! A delivery counter (device atomics, section 6.3): exclusive use in the order in which people came, as in a shop where one takes a ticket. Who
+//! waits does not try again and again: the one before calls it.
+//!
+//! ```text
+//!   attributes of one number, on pages that follow each other:
+//!     tickets   how many were given out
+//!     word      the turn: which ticket is served; once its holder has come: its name, nonce, beat and lease
+//!     fence     the ticket, while its holder is served
+//!     trace     the nonce of who last left together with other commands
+//!     slot t    of ticket t (modulo 65536): its holder's name; or that it is called
+//!
+//!   enter   FA tickets + 1 ──▶ my ticket t, and the word
+//!              ├ turn = t ─────────────────────────────────────────────────────────────┐
+//!              └ turn < t: CAS slot t: undefined → my name                              │
+//!                    └▶ await slot t, and look now and then ── called ──▶ turn = t ─────┤
+//!                          └ turn < t, and the same for a lease: SKIP                   ▼
+//!                                                          CAS word: t, nobody → t, me;  fence: t ──▶ served
+//!   leave   CAS word: t, me → t + 1, nobody;  fence: nothing;  slot t: undefined;  slot t + 1: called;  and what is to be done last
+//!   SKIP    CAS word: u, whoever → u + 1, nobody (or me, if u + 1 is mine);  the same sets
+//! ```
+//!
+//! Guarantees:
+//!
+//! - **No ticket is served twice**: only who drew it may swap itself in while its turn is on, and the turn only grows.
+//! - **In the order of tickets**: but for those that are skipped.
+//! - **One at a time**: of guarded requests, and of what goes with [`Turn::leave_with`], none of a ticket happens before or after its turn.
+//!   The ticket is the fencing token.
+//! - **The counter goes on**: a ticket whose holder is silent for a lease when its turn is on (it died; or its answer was lost when it was drawn, so
+//!   that nobody knows that he has it) is skipped by those behind it.
+//! - **Who was skipped learns it**, when it comes back.
+//!
+//! Not guaranteed: that a wait is short. Each dead ticket in a row costs a lease, since it is given one to come when it is called. A ticket
+//! can't be given back; who gives up is skipped like who has died. What is done without a guard is exclusive only until
+//! [`Turn::sure_until`]. The attributes must not be removed or set otherwise.
+
+use crate::edit::{At, Backoff, Editing, Editor, Move, Seen, Swap, command, number_bytes};
+use crate::fence::{Fence, Unguardable, if_swapped};
+use crate::holding::{Give, Gone, Holding, Keep, Place, Word};
+use crate::lease::{Entry, Name, Watch};
+use crate::procedure::{Answer, Next, Procedure, Trouble};
+use braid_base::{ObjectId, Rng, Time};
+use braid_wire::{
+    Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, Undefined,
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::time::Duration;
+
+/// So many tickets have slots of their own; of more that wait at once, some are not called but look now and then.
+pub const SLOTS: u64 = 65_536;
+/// Who is far behind looks so many times less often at most.
+const FAR: u64 = 4;
+
+/// Where a counter is, and how this program uses it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryCounter {
+    place: Place,
+    tickets: AttributeName,
+    poll: Duration,
+}
+
+/// How a counter is used. The lease should be the same for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CounterOptions {
+    /// Who does not come for so long when called, or does not renew for so long when served, is skipped. Renew three times as often.
+    pub lease: Duration,
+    /// How often the next in line looks whether it was forgotten, or somebody is to be skipped; those behind it look less often.
+    pub poll: Duration,
+    /// Where the device is busy, and where others are faster, the first pause is up to this; the limit doubles up to `longest_pause`.
+    pub first_pause: Duration,
+    /// See `first_pause`.
+    pub longest_pause: Duration,
+    /// How long to wait.
+    pub patience: Duration,
+}
+
+impl Default for CounterOptions {
+    fn default() -> CounterOptions {
+        CounterOptions {
+            lease: Duration::from_secs(10),
+            poll: Duration::from_secs(2),
+            first_pause: Duration::from_millis(1),
+            longest_pause: Duration::from_millis(500),
+            patience: Duration::from_secs(60),
+        }
+    }
+}
+
+impl DeliveryCounter {
+    /// The counter in this attribute; those of the same number on the next [`SLOTS`] + 3 pages belong to it.
+    pub fn new(object: ObjectId, attribute: AttributeName, options: CounterOptions) -> DeliveryCounter {
+        assert!(attribute.page < AttributeName::RESERVED_PAGES - SLOTS as u32 - 3, "its pages are no device's");
+        let CounterOptions { lease, poll, first_pause, longest_pause, patience } = options;
+        let page = |page| AttributeName::new(attribute.page + page, attribute.number);
+        let backoff = Backoff::new(first_pause, longest_pause);
+        let place = Place { object, word: page(1), fence: page(2), trace: page(3), lease, backoff, patience };
+        DeliveryCounter { place, tickets: attribute, poll }
+    }
+
+    /// Draws a ticket, and waits until it is served.
+    pub fn enter(&self, name: impl Into<Name>) -> Enter {
+        let entering = Entering {
+            counter: self.clone(),
+            name: name.into(),
+            phase: Phase::Drawing,
+            entry: None,
+            watch: Watch::default(),
+            deadline: None,
+            sent: Time::default(),
+        };
+        Enter(Editing::new(self.place.desk(), entering))
+    }
+
+    fn slot(&self, ticket: u64) -> AttributeName {
+        let page = self.place.trace.page + 1 + (ticket % SLOTS) as u32;
+        AttributeName::new(page, self.tickets.number)
+    }
+
+    /// The turn of `ticket` is over.
+    fn ends(&self, ticket: u64) -> SetAttribute {
+        SetAttribute { name: self.slot(ticket), value: Bytes::new() }
+    }
+
+    /// `ticket` is called.
+    fn calls(&self, ticket: u64) -> SetAttribute {
+        SetAttribute { name: self.slot(ticket), value: called(ticket) }
+    }
+}
+
+/// In a slot: this ticket is called.
+fn called(ticket: u64) -> Bytes {
+    number_bytes(ticket)
+}
+
+/// In a slot: who has this ticket. Longer than a call.
+fn waits(ticket: u64, entry: &Entry) -> Bytes {
+    let mut slot = BytesMut::new();
+    slot.put_u64(ticket);
+    entry.put(&mut slot);
+    slot.freeze()
+}
+
+/// That one is served, as far as it knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    counter: DeliveryCounter,
+    holding: Holding,
+}
+
+impl Turn {
+    /// The ticket, which is the fencing token, too.
+    pub fn ticket(&self) -> u64 {
+        self.holding.number
+    }
+
+    /// Until when nobody else can be served, by the clock by which it was entered.
+    pub fn sure_until(&self) -> Time {
+        self.holding.sure_until()
+    }
+
+    /// When to renew it: a third of its lease after it was granted or renewed.
+    pub fn renew_at(&self) -> Time {
+        self.holding.renew_at()
+    }
+
+    /// A request on the same device, of which nothing happens if the turn is over. [`unguard`](crate::fence::unguard) its results.
+    pub fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
+        self.holding.fence().guard(request)
+    }
+
+    /// The fence in some other object's attribute, on this device or another: raise it before anything there is read or written, and
+    /// guard by it what is.
+    pub fn fence_at(&self, object: ObjectId, name: AttributeName) -> Fence {
+        Fence { object, name, token: self.ticket() }
+    }
+
+    /// Keeps it for another lease.
+    pub fn renew(&self) -> RenewTurn {
+        RenewTurn { counter: self.counter.clone(), editing: self.holding.clone().renew() }
+    }
+
+    /// Ends it, and calls the next.
+    pub fn leave(self) -> Leave {
+        self.give(None)
+    }
+
+    /// The same, together with a last request. If the turn is over already, nothing of it happens.
+    pub fn leave_with(self, request: ObjectRequest) -> Result<Leave, Unguardable> {
+        Ok(self.give(Some(if_swapped(request, 1)?)))
+    }
+
+    fn give(self, request: Option<Vec<ObjectCommand>>) -> Leave {
+        let ticket = self.ticket();
+        let sets = vec![self.counter.ends(ticket), self.counter.calls(ticket + 1)];
+        Leave(self.holding.give(Word { number: ticket + 1, holder: None }, sets, request))
+    }
+}
+
+/// Why one is not served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CounterError {
+    /// It was not its turn in time. The ticket is lost.
+    #[error("it was not the turn of ticket {ticket} in time: {turn} is served")]
+    TimedOut {
+        /// The ticket.
+        ticket: u64,
+        /// The ticket whose turn it is.
+        turn: u64,
+    },
+    /// It did not come, or did not renew, when it was its turn. Nothing of a last request has happened.
+    #[error("the turn is over: it was skipped, and {turn} is served")]
+    Skipped {
+        /// The ticket whose turn it is.
+        turn: u64,
+    },
+    /// The attributes are used for something else.
+    #[error("what is there is no delivery counter")]
+    NoCounter,
+    /// The device can't. If it is [`Trouble::Unknown`], what was done will be skipped.
+    #[error("{0}")]
+    Trouble(Trouble),
+}
+
+impl From<Gone> for CounterError {
+    fn from(gone: Gone) -> CounterError {
+        match gone {
+            Gone::Lost { number, .. } => CounterError::Skipped { turn: number },
+            Gone::Alien => CounterError::NoCounter,
+            Gone::Trouble(trouble) => CounterError::Trouble(trouble),
+        }
+    }
+}
+
+/// Draws a ticket and waits for its turn.
+pub struct Enter(Editing<Entering>);
+
+impl Procedure for Enter {
+    type Output = Result<Turn, CounterError>;
+
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, dice, answer)
+    }
+}
+
+/// Keeps a turn.
+pub struct RenewTurn {
+    counter: DeliveryCounter,
+    editing: Editing<Keep>,
+}
+
+impl Procedure for RenewTurn {
+    /// The turn from now on.
+    type Output = Result<Turn, CounterError>;
+
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        let counter = &self.counter;
+        self.editing.resume(now, dice, answer).map(|kept| Ok(Turn { counter: counter.clone(), holding: kept? }))
+    }
+}
+
+/// Ends a turn.
+pub struct Leave(Editing<Give>);
+
+impl Procedure for Leave {
+    /// The last request's results; none if it is known to have happened, but its answer was lost.
+    type Output = Result<Option<Vec<CommandResult>>, CounterError>;
+
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, dice, answer).map(|given| Ok(given?))
+    }
+}
+
+struct Entering {
+    counter: DeliveryCounter,
+    name: Name,
+    phase: Phase,
+    entry: Option<Entry>,
+    watch: Watch,
+    deadline: Option<Time>,
+    /// When the last swap was sent.
+    sent: Time,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It has asked for a ticket, or is about to.
+    Drawing,
+    /// It puts its name into its slot.
+    Placing { ticket: u64 },
+    /// It waits for its turn. The slot's value, if the slot is its own.
+    Waiting { ticket: u64, slot: Option<Bytes> },
+    /// It swaps itself in.
+    Coming { ticket: u64, slot: Option<Bytes> },
+    /// It swaps the turn on, past somebody who is lost.
+    Skipping { ticket: u64, slot: Option<Bytes> },
+}
+
+type Moved = Move<Result<Turn, CounterError>>;
+
+impl Entering {
+    fn draw(&mut self) -> Moved {
+        let action = Action::FetchAndAdd { name: self.counter.tickets, add: 1, original: true };
+        let gets = vec![self.counter.place.word];
+        let draw = ObjectCommand { gets, ..command(self.counter.place.object, action) };
+        Move::Ask(ObjectRequest { commands: vec![draw] })
+    }
+
+    fn place(&mut self, ticket: u64) -> Moved {
+        self.phase = Phase::Placing { ticket };
+        let (compare, swap) = (Bytes::new(), waits(ticket, self.entry.as_ref().expect("made with the ticket")));
+        let (name, undefined) = (self.counter.slot(ticket), Undefined::IsEmpty);
+        let action = Action::CompareAndSwap { name, compare, swap, undefined, original: true };
+        let gets = vec![self.counter.place.word];
+        let place = ObjectCommand { gets, ..command(self.counter.place.object, action) };
+        Move::Ask(ObjectRequest { commands: vec![place] })
+    }
+
+    /// Swaps itself in: it is its turn, or is made so.
+    fn come(&mut self, at: &At<'_>, compare: Bytes, ticket: u64, slot: Option<Bytes>, skips: Option<u64>) -> Moved {
+        self.phase = Phase::Coming { ticket, slot };
+        self.sent = at.now;
+        let holder = self.entry.clone();
+        let mut sets = vec![self.counter.place.fence(Some(ticket))];
+        sets.extend(skips.map(|skipped| self.counter.ends(skipped)));
+        Move::Swap(Swap { compare, swap: Word { number: ticket, holder }.encode(), sets, rest: Vec::new() })
+    }
+
+    fn skip(&mut self, at: &At<'_>, compare: Bytes, turn: u64, ticket: u64, slot: Option<Bytes>) -> Moved {
+        if turn + 1 == ticket {
+            return self.come(at, compare, ticket, slot, Some(turn));
+        }
+        self.phase = Phase::Skipping { ticket, slot };
+        let sets = vec![self.counter.place.fence(None), self.counter.ends(turn), self.counter.calls(turn + 1)];
+        Move::Swap(Swap { compare, swap: Word { number: turn + 1, holder: None }.encode(), sets, rest: Vec::new() })
+    }
+
+    fn served(&self, ticket: u64) -> Moved {
+        let entry = self.entry.clone().expect("it is in the word");
+        let holding = Holding { place: self.counter.place.clone(), number: ticket, entry, sent: self.sent };
+        Move::Done(Ok(Turn { counter: self.counter.clone(), holding }))
+    }
+
+    /// It has a ticket, and sees the word.
+    fn decide(&mut self, at: &mut At<'_>, seen: Bytes, ticket: u64, slot: Option<Bytes>) -> Moved {
+        let Some(Word { number: turn, holder }) = Word::decode(&seen) else {
+            return Move::Done(Err(CounterError::NoCounter));
+        };
+        if turn > ticket {
+            return Move::Done(Err(CounterError::Skipped { turn }));
+        }
+        if turn == ticket {
+            return match (holder, &self.entry) {
+                (None, _) => self.come(at, seen, ticket, slot, None),
+                (Some(holder), Some(entry)) if holder.nonce == entry.nonce => self.served(ticket),
+                (Some(_), _) => Move::Done(Err(CounterError::NoCounter)),
+            };
+        }
+        // Who is called and has not come has no beat yet: the turn stands for it.
+        let beat = holder.as_ref().map_or((turn, u64::MAX), |entry| (entry.nonce, entry.beat));
+        let lease = holder.map_or(self.counter.place.lease, |entry| entry.lease);
+        self.watch.see_beats(at.now, [beat].into_iter());
+        if self.watch.same_for(at.now, beat) >= lease.max(Duration::from_nanos(1)) {
+            return self.skip(at, seen, turn, ticket, slot);
+        }
+        let left = self.deadline.unwrap_or_default().since(at.now);
+        if left.is_zero() {
+            return Move::Done(Err(CounterError::TimedOut { ticket, turn }));
+        }
+        let patience = self.counter.poll.saturating_mul((ticket - turn).min(FAR) as u32).min(left);
+        self.phase = Phase::Waiting { ticket, slot: slot.clone() };
+        match slot {
+            Some(seen) => Move::Await { name: self.counter.slot(ticket), seen, patience },
+            None => Move::Sleep(patience),
+        }
+    }
+}
+
+impl Editor for Entering {
+    type Output = Result<Turn, CounterError>;
+
+    fn begin(&mut self, at: &mut At<'_>) -> Moved {
+        self.deadline.get_or_insert(at.now.after(self.counter.place.patience));
+        match self.phase.clone() {
+            Phase::Drawing => self.draw(),
+            Phase::Placing { ticket } => self.place(ticket),
+            Phase::Waiting { ticket, slot } if at.value == Some(called(ticket)) => {
+                self.come(at, Word { number: ticket, holder: None }.encode(), ticket, slot, None)
+            }
+            Phase::Waiting { ticket, slot } if at.value.is_some() && at.value != slot => {
+                // The ticket SLOTS before has ended, and the slot with it.
+                self.phase = Phase::Waiting { ticket, slot: None };
+                Move::Look
+            }
+            _ => Move::Look,
+        }
+    }
+
+    fn told(&mut self, at: &mut At<'_>, mut results: Vec<CommandResult>) -> Moved {
+        let odd = Move::Done(Err(CounterError::Trouble(Trouble::Unknown)));
+        let Some(CommandResult { action, mut values }) = results.pop() else { return odd };
+        let Some(word) = values.pop() else { return odd };
+        match (self.phase.clone(), action) {
+            (Phase::Drawing, ActionResult::Added { original: Some(ticket) }) => {
+                let Ok(ticket) = u64::try_from(ticket) else { return Move::Done(Err(CounterError::NoCounter)) };
+                self.entry = Some(Entry::new(self.name.clone(), self.counter.place.lease, at.dice));
+                match Word::decode(&word) {
+                    Some(Word { number: turn, .. }) if turn < ticket => self.place(ticket),
+                    _ => self.decide(at, word, ticket, None),
+                }
+            }
+            (Phase::Placing { ticket }, ActionResult::Compared { swapped, original: Some(original) }) => {
+                let mine = waits(ticket, self.entry.as_ref().expect("made with the ticket"));
+                // Not swapped: it is called already; or it was here before, and heard nothing of that; or the slot is another one's.
+                let slot = (swapped || original == mine).then_some(mine);
+                self.decide(at, word, ticket, slot)
+            }
+            _ => odd,
+        }
+    }
+
+    fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Moved {
+        match self.phase.clone() {
+            // A ticket was drawn or not. If it was, nobody knows who has it: it will be skipped.
+            Phase::Drawing => self.draw(),
+            Phase::Placing { ticket } => self.place(ticket),
+            Phase::Waiting { ticket, slot } | Phase::Coming { ticket, slot } | Phase::Skipping { ticket, slot } => {
+                self.decide(at, seen.word, ticket, slot)
+            }
+        }
+    }
+
+    fn made(&mut self, _at: &mut At<'_>, _results: Vec<CommandResult>) -> Moved {
+        match self.phase.clone() {
+            Phase::Coming { ticket, .. } => self.served(ticket),
+            Phase::Skipping { ticket, slot } => {
+                self.phase = Phase::Waiting { ticket, slot };
+                Move::Look
+            }
+            phase => unreachable!("nothing is swapped while {phase:?}"),
+        }
+    }
+
+    fn fails(&mut self, trouble: Trouble) -> Self::Output {
+        Err(CounterError::Trouble(trouble))
+    }
+}

@@ -1,0 +1,72 @@
+//! Walking the chain of a slot, as it is at one moment, with nobody's leave.
+//!
+//! ```text
+//!   get names[slot]                                  the first entry, at version v
+//!   get names[slot], list[next]                      still at v? the second …
+//! ```
+
+use super::entry::Entry;
+use super::{Directory, linked_at, names_at};
+use crate::asking::{Asking, DAMAGED, Results};
+use crate::procedure::Trouble;
+use bytes::Bytes;
+use std::num::NonZeroU32;
+
+/// The chain of a slot, as far as it is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chain {
+    /// Each with where it lies; the first lies in the hash table.
+    pub(super) entries: Vec<(Option<NonZeroU32>, Entry)>,
+}
+
+impl Chain {
+    /// Only the first entry is known, if there is one.
+    pub(super) fn begin(first: Option<Entry>) -> Chain {
+        Chain { entries: first.into_iter().map(|first| (None, first)).collect() }
+    }
+
+    pub(super) fn first(&self) -> Option<&Entry> {
+        self.entries.first().map(|(_, entry)| entry)
+    }
+
+    /// Where the next entry lies, that is not known yet.
+    pub(super) fn next(&self) -> Option<NonZeroU32> {
+        self.entries.last().and_then(|(_, entry)| entry.next)
+    }
+
+    /// Where in the chain a name is.
+    pub(super) fn find(&self, name: &Bytes) -> Option<usize> {
+        self.entries.iter().position(|(_, entry)| entry.name == *name)
+    }
+
+    /// Takes in the next entry.
+    pub(super) fn push(&mut self, value: &Bytes) -> Result<(), Trouble> {
+        let at = self.next().ok_or(DAMAGED)?;
+        let goes_round = self.entries.iter().any(|(lies, _)| *lies == Some(at));
+        match Entry::decode(value)? {
+            Some(entry) if !goes_round => self.entries.push((Some(at), entry)),
+            _ => return Err(DAMAGED),
+        }
+        Ok(())
+    }
+
+    /// Looks at the first entry, and at the next that is not known.
+    pub(super) fn ask(&self, directory: Directory, slot: u32) -> Asking {
+        let mut gets = vec![names_at(slot)];
+        gets.extend(self.next().map(linked_at));
+        Asking::of(directory.object).get(gets)
+    }
+
+    /// Takes in what that brought. If the chain has changed meanwhile, it begins anew with what is there now.
+    pub(super) fn hear(&mut self, results: &Results) -> Result<(), Trouble> {
+        let values = results.values(0, 1 + usize::from(self.next().is_some()))?;
+        let now = Entry::decode(&values[0])?;
+        match (self.first(), now) {
+            (Some(first), Some(now)) if first.same_chain(&now) && values.len() == 2 => self.push(&values[1]),
+            (_, now) => {
+                *self = Chain::begin(now);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,517 @@
+//! Inserting and removing names. See [`directory`](super) for the algorithm.
+//!
+//! ```text
+//!              ┌───────────────────────── the lock is another's ◀──────────┐
+//!              ▼                                                           │
+//!   Fast ──▶ consider ──▶ Locking ──▶ hold ──▶ Walking ──▶ Applying ──▶ done
+//!    │ ▲       ▲  │          │          │                     │
+//!    │ └───────┼──┘          │          └─▶ Unlocking ──▶ done (nothing to change)
+//!    │      Looking ◀────────┴─ no answer ────────────────────┘
+//!    ▼         ▲
+//!   done       └── Waiting, at most until the lock's lease is over
+//! ```
+
+use super::chain::Chain;
+use super::entry::{Entry, NAME_BYTES_MAX, VERSION_MAX};
+use super::{Directory, NEXT_FREE, linked_at, lock_of, names_at};
+use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step, set};
+use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::receipt::Ticket;
+use braid_base::{ObjectId, Rng, Time};
+use braid_wire::{ObjectFailure, SetAttribute};
+use bytes::Bytes;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// What a name that is to be removed must stand for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Whatever it is.
+    Anything,
+    /// This object.
+    Object(ObjectId),
+    /// The object of this entry, which was looked up. If the entry has not changed, one round trip is enough.
+    Seen(Entry),
+}
+
+/// What came of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// The name stands for the object.
+    Inserted,
+    /// The name was there already, and stands for this.
+    Exists(ObjectId),
+    /// There is no free slot in the linked list.
+    Full,
+    /// The name is gone; it stood for this.
+    Removed(ObjectId),
+    /// The name was not there.
+    Absent,
+    /// The name stands for this, which is not what was expected.
+    Other(ObjectId),
+}
+
+/// Inserts or removes a name.
+#[derive(Clone, Debug)]
+pub struct Change {
+    directory: Directory,
+    slot: u32,
+    name: Bytes,
+    wish: Wish,
+    course: Course,
+    /// Drawn at the beginning.
+    ticket: Option<Ticket>,
+    /// The value of a lock that it holds, or held last: the ticket, and how many locks it has taken. So a lock that it takes again is seen to be
+    /// another, and its lease begins anew.
+    lock: Bytes,
+    locks: u32,
+    /// Drawn at the beginning: a new entry's.
+    version: u32,
+    /// A slot of the linked list, for a new entry, and how many were in use.
+    free: Option<NonZeroU32>,
+    taken: u32,
+    /// Another's lock, and since when it is seen; whether its lease is over.
+    others: Option<(Bytes, Time)>,
+    expired: bool,
+    asked: Time,
+    /// What is being removed: in case of doubt.
+    removing: Option<Entry>,
+    at: At,
+}
+
+#[derive(Clone, Debug)]
+enum Wish {
+    Insert(ObjectId),
+    Remove(Expected),
+}
+
+#[derive(Clone, Debug)]
+enum At {
+    Beginning,
+    /// One comparison, and it is done.
+    Fast,
+    /// Finding out how things are.
+    Looking,
+    /// Taking the lock, or making sure of it; setting the mark; getting a free slot.
+    Locking {
+        marks: bool,
+        draws: bool,
+    },
+    /// The lock is another's.
+    Waiting,
+    /// Holding the lock.
+    Walking(Chain),
+    /// Doing it all at once, and giving up the lock.
+    Applying {
+        uses_free: bool,
+        becomes: Changed,
+    },
+    /// There is nothing to do.
+    Unlocking(Changed),
+}
+
+/// So many slots of the linked list may be in use one after the other before it is taken for full.
+const TAKEN_MAX: u32 = 64;
+/// A wait that is almost over is still one.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+
+impl Procedure for Change {
+    type Output = Result<Changed, Trouble>;
+
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        let mut course = std::mem::take(&mut self.course);
+        let next = course.resume(dice, answer, |course, dice, heard| self.step(course, now, dice, heard));
+        self.course = course;
+        self.asked = now;
+        next
+    }
+}
+
+impl Change {
+    pub(super) fn insert(directory: Directory, name: Bytes, object: ObjectId) -> Change {
+        Change::new(directory, name, Wish::Insert(object))
+    }
+
+    pub(super) fn remove(directory: Directory, name: Bytes, expected: Expected) -> Change {
+        Change::new(directory, name, Wish::Remove(expected))
+    }
+
+    fn new(directory: Directory, name: Bytes, wish: Wish) -> Change {
+        Change {
+            directory,
+            slot: directory.slot(&name),
+            name,
+            wish,
+            course: Course::default(),
+            ticket: None,
+            lock: Bytes::new(),
+            locks: 0,
+            version: 0,
+            free: None,
+            taken: 0,
+            others: None,
+            expired: false,
+            asked: Time(0),
+            removing: None,
+            at: At::Beginning,
+        }
+    }
+
+    fn step(&mut self, course: &mut Course, now: Time, dice: &mut Rng, heard: Heard) -> Step<Changed> {
+        match (self.at.clone(), heard) {
+            (At::Beginning, _) => self.begin(dice),
+            (At::Fast, Heard::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
+                (true, _) => self.succeeded(),
+                (false, other) => self.consider(Entry::decode(&other)?, now),
+            },
+            (At::Fast | At::Applying { .. }, Heard::Unknown) => {
+                course.in_doubt = true;
+                self.look()
+            }
+            (At::Looking, Heard::Results(results)) => self.looked(course, &results, now),
+            (At::Looking | At::Locking { .. } | At::Waiting, Heard::Unknown | Heard::Nothing | Heard::Value) => {
+                self.look()
+            }
+            (At::Locking { marks, draws }, Heard::Results(results)) => {
+                let at = 1 + usize::from(marks);
+                self.free = if draws { self.drawn(results.added(at)?)? } else { self.free };
+                let first = Entry::decode(&results.values(at + usize::from(draws), 1)?[0])?;
+                match results.compared(0)?.ok_or(DAMAGED)? {
+                    (true, _) => self.hold(first),
+                    (false, others) => self.lost_to(others, first, now),
+                }
+            }
+            (At::Walking(mut chain), Heard::Results(results)) => {
+                let lock = &results.values(1, 1)?[0];
+                if *lock != self.lock {
+                    let first = Entry::decode(&results.values(0, 2)?[0])?;
+                    return self.lost_to(lock.clone(), first, now);
+                }
+                chain.hear(&results)?;
+                match chain.entries.len() {
+                    0 | 1 => self.hold(chain.first().cloned()),
+                    _ => self.walk(chain),
+                }
+            }
+            (At::Walking(chain), _) => self.walk(chain),
+            (At::Applying { uses_free, becomes }, Heard::Results(results)) => {
+                self.applied(uses_free, becomes, &results, now)
+            }
+            // If the lock has not gone, it goes when its lease is over.
+            (At::Unlocking(outcome), _) => Ok(Next::Done(Ok(outcome))),
+            (At::Fast | At::Applying { .. } | At::Waiting, _) => unreachable!("it did not wait"),
+        }
+    }
+
+    fn begin(&mut self, dice: &mut Rng) -> Step<Changed> {
+        if self.name.len() > NAME_BYTES_MAX {
+            return Err(Trouble::Refused(ObjectFailure::ValueTooLong { length: self.name.len() as u32 }));
+        }
+        self.ticket = Some(Ticket::draw(self.directory.receipt, dice));
+        self.lock = self.lock_value();
+        self.version = dice.next_u64() as u32 & VERSION_MAX;
+        match self.wish.clone() {
+            Wish::Insert(_) => self.fast(None),
+            Wish::Remove(Expected::Seen(entry)) if entry.next.is_none() => self.fast(Some(entry.unmarked())),
+            Wish::Remove(_) => self.look(),
+        }
+    }
+
+    /// One comparison: the slot is as it should be, or nothing happens.
+    fn fast(&mut self, from: Option<Entry>) -> Step<Changed> {
+        self.at = At::Fast;
+        let compare = from.as_ref().map_or(Bytes::new(), Entry::encode);
+        let swap = match self.wish {
+            Wish::Insert(_) => self.first_entry().encode(),
+            Wish::Remove(_) => Bytes::new(),
+        };
+        self.removing = from;
+        let asking = Asking::of(self.directory.object).swap(names_at(self.slot), &compare, &swap);
+        let sets = self.ticket().sets();
+        Ok(if sets.is_empty() { asking.done() } else { asking.then_set(sets).done() })
+    }
+
+    fn succeeded(&self) -> Step<Changed> {
+        Ok(Next::Done(Ok(match &self.removing {
+            Some(entry) => Changed::Removed(entry.object),
+            None => Changed::Inserted,
+        })))
+    }
+
+    fn look(&mut self) -> Step<Changed> {
+        self.at = At::Looking;
+        let mut gets = vec![names_at(self.slot), lock_of(self.slot)];
+        gets.extend(self.free.map(linked_at));
+        Ok(Asking::of(self.directory.object).get(gets).get(self.ticket().gets()).done())
+    }
+
+    fn looked(&mut self, course: &mut Course, results: &Results, now: Time) -> Step<Changed> {
+        let values = results.values(0, 2 + usize::from(self.free.is_some()))?;
+        let (first, lock) = (Entry::decode(&values[0])?, values[1].clone());
+        if course.in_doubt {
+            let linked = values.get(2).map_or(Ok(None), Entry::decode)?;
+            let told = self.ticket().tells(results.values(1, self.ticket().gets().len())?);
+            if self.found_out(told, first.as_ref(), &lock, linked)? {
+                return self.succeeded();
+            }
+            course.in_doubt = false;
+        }
+        if lock == self.lock {
+            return self.hold(first);
+        }
+        self.lost_to(lock, first, now)
+    }
+
+    /// Whether a change whose answer was lost has happened.
+    fn found_out(
+        &self,
+        told: Option<bool>,
+        first: Option<&Entry>,
+        lock: &Bytes,
+        linked: Option<Entry>,
+    ) -> Result<bool, Trouble> {
+        if let Some(told) = told {
+            return Ok(told);
+        }
+        // It would have given up the lock.
+        if *lock == self.lock {
+            return Ok(false);
+        }
+        match (&self.removing, first) {
+            // Its entry, with the version drawn for it.
+            (None, _) if first.is_some_and(|first| self.is_mine(first)) => Ok(true),
+            (None, _) if linked.is_some_and(|linked| self.is_mine(&linked)) => Ok(true),
+            // The same entry, at the same version: nothing has happened to it.
+            (Some(removing), Some(first)) if removing.same_chain(first) => Ok(false),
+            _ => Err(Trouble::Unknown),
+        }
+    }
+
+    fn is_mine(&self, entry: &Entry) -> bool {
+        Entry { mark: false, next: None, ..entry.clone() } == self.first_entry()
+    }
+
+    /// The lock is another's, or nobody's.
+    fn lost_to(&mut self, others: Bytes, first: Option<Entry>, now: Time) -> Step<Changed> {
+        self.others = match self.others.take() {
+            _ if others.is_empty() => None,
+            Some((seen, since)) if seen == others => Some((seen, since)),
+            _ => Some((others, now)),
+        };
+        // What was read when it was asked for was there then, at the latest.
+        self.expired = self.others.as_ref().is_some_and(|(_, since)| self.asked.since(*since) >= self.directory.lease);
+        self.consider(first, now)
+    }
+
+    /// Goes on without the lock, by what is in the slot.
+    fn consider(&mut self, first: Option<Entry>, now: Time) -> Step<Changed> {
+        if let Some(outcome) = self.settled(first.as_ref()) {
+            return Ok(Next::Done(Ok(outcome)));
+        }
+        match (&self.wish, first) {
+            (Wish::Insert(_), None) => self.fast(None),
+            (Wish::Remove(_), Some(first)) if !first.mark && first.next.is_none() => self.fast(Some(first)),
+            (_, first) => match self.others.clone() {
+                Some((seen, since)) if !self.expired => {
+                    self.at = At::Waiting;
+                    let patience = self.directory.lease.saturating_sub(now.since(since)).max(WAIT_MIN);
+                    Ok(Next::Await { object: self.directory.object, name: lock_of(self.slot), seen, patience })
+                }
+                others => self.lock(others.map_or(Bytes::new(), |(seen, _)| seen), first),
+            },
+        }
+    }
+
+    /// What can be said by the first entry alone.
+    fn settled(&self, first: Option<&Entry>) -> Option<Changed> {
+        match (&self.wish, first) {
+            (Wish::Insert(_), None) => None,
+            (Wish::Remove(_), None) => Some(Changed::Absent),
+            (_, Some(first)) if first.name == self.name => self.named(first),
+            (Wish::Remove(_), Some(first)) if first.next.is_none() => Some(Changed::Absent),
+            _ => None,
+        }
+    }
+
+    /// What can be said once the name is found.
+    fn named(&self, entry: &Entry) -> Option<Changed> {
+        let fits = match &self.wish {
+            Wish::Insert(_) => return Some(Changed::Exists(entry.object)),
+            Wish::Remove(Expected::Anything) => true,
+            Wish::Remove(Expected::Object(object)) => entry.object == *object,
+            Wish::Remove(Expected::Seen(seen)) => entry.object == seen.object,
+        };
+        (!fits).then_some(Changed::Other(entry.object))
+    }
+
+    /// Takes the lock from `compare`, which may be nothing, a dead one's ticket, or its own; and sets the mark, and gets a free slot.
+    fn lock(&mut self, compare: Bytes, first: Option<Entry>) -> Step<Changed> {
+        let marks = first.as_ref().is_some_and(|first| !first.mark);
+        let draws = self.free.is_none() && matches!(self.wish, Wish::Insert(_));
+        if compare != self.lock {
+            self.locks += 1;
+            self.lock = self.lock_value();
+        }
+        let mut asking = Asking::of(self.directory.object).swap(lock_of(self.slot), &compare, &self.lock);
+        if let Some(first) = first.filter(|first| !first.mark) {
+            asking = asking.then_swap(names_at(self.slot), &first.encode(), &first.marked().encode());
+        }
+        if draws {
+            asking = asking.then_add(NEXT_FREE, 1);
+        }
+        self.at = At::Locking { marks, draws };
+        Ok(asking.get(vec![names_at(self.slot)]).done())
+    }
+
+    fn drawn(&self, count: Option<i64>) -> Result<Option<NonZeroU32>, Trouble> {
+        let Some(count) = count else { return Ok(None) };
+        let count = u64::try_from(count).map_err(|_| DAMAGED)?;
+        Ok(NonZeroU32::new((count % u64::from(self.directory.linked.get())) as u32 + 1))
+    }
+
+    /// Goes on with the lock.
+    fn hold(&mut self, first: Option<Entry>) -> Step<Changed> {
+        if let Some(outcome) = self.settled(first.as_ref()) {
+            return self.unlock(outcome, first);
+        }
+        let Some(first) = first else {
+            self.removing = None;
+            let sets = vec![set(names_at(self.slot), &self.first_entry().encode())];
+            return self.apply(None, sets, false, Changed::Inserted);
+        };
+        let draws = self.free.is_none() && matches!(self.wish, Wish::Insert(_));
+        if !first.mark || draws {
+            return self.lock(self.lock.clone(), Some(first));
+        }
+        self.walk(Chain::begin(Some(first)))
+    }
+
+    fn walk(&mut self, chain: Chain) -> Step<Changed> {
+        let found = chain.find(&self.name);
+        let outcome = found.and_then(|at| self.named(&chain.entries[at].1));
+        match (found, outcome, chain.next()) {
+            (_, Some(outcome), _) => self.unlock(outcome, chain.first().cloned()),
+            // Removing the first entry moves the second: which one is that?
+            (Some(0), None, Some(_)) if chain.entries.len() == 1 => self.step_along(chain),
+            (Some(at), None, _) => self.take_out(&chain, at),
+            (None, None, Some(_)) => self.step_along(chain),
+            (None, None, None) => match self.wish {
+                Wish::Insert(_) => self.put_in(&chain),
+                Wish::Remove(_) => self.unlock(Changed::Absent, chain.first().cloned()),
+            },
+        }
+    }
+
+    fn step_along(&mut self, chain: Chain) -> Step<Changed> {
+        let asking = chain.ask(self.directory, self.slot).get(vec![lock_of(self.slot)]);
+        self.at = At::Walking(chain);
+        Ok(asking.done())
+    }
+
+    /// The new entry goes right behind the first.
+    fn put_in(&mut self, chain: &Chain) -> Step<Changed> {
+        let first = chain.first().ok_or(DAMAGED)?;
+        let free = self.free.ok_or(DAMAGED)?;
+        let entry = Entry { next: first.next, ..self.first_entry() };
+        let changed = Entry { version: first.next_version(), next: Some(free), ..first.unmarked() };
+        let sets = vec![set(linked_at(free), &entry.encode()), set(names_at(self.slot), &changed.encode())];
+        self.removing = None;
+        self.apply(Some(first), sets, true, Changed::Inserted)
+    }
+
+    fn take_out(&mut self, chain: &Chain, at: usize) -> Step<Changed> {
+        let first = chain.first().ok_or(DAMAGED)?;
+        let (lies, entry) = &chain.entries[at];
+        let version = first.next_version();
+        let nothing = Bytes::new();
+        let mut sets = Vec::new();
+        let slot_becomes = match (lies, at.checked_sub(1).map(|before| &chain.entries[before])) {
+            (Some(lies), Some((Some(before_lies), before))) => {
+                sets.push(set(linked_at(*before_lies), &Entry { next: entry.next, ..before.clone() }.encode()));
+                sets.push(set(linked_at(*lies), &nothing));
+                Entry { version, ..first.unmarked() }.encode()
+            }
+            (Some(lies), _) => {
+                sets.push(set(linked_at(*lies), &nothing));
+                Entry { version, next: entry.next, ..first.unmarked() }.encode()
+            }
+            (None, _) => match chain.entries.get(1) {
+                Some((Some(second_lies), second)) => {
+                    sets.push(set(linked_at(*second_lies), &nothing));
+                    Entry { version, ..second.unmarked() }.encode()
+                }
+                _ => nothing.clone(),
+            },
+        };
+        sets.push(set(names_at(self.slot), &slot_becomes));
+        self.removing = Some(entry.clone());
+        self.apply(Some(first), sets, false, Changed::Removed(entry.object))
+    }
+
+    /// All at once, if the lock is still held and the slot as it was seen.
+    fn apply(
+        &mut self,
+        first: Option<&Entry>,
+        mut sets: Vec<SetAttribute>,
+        uses_free: bool,
+        becomes: Changed,
+    ) -> Step<Changed> {
+        let seen = first.map_or(Bytes::new(), Entry::encode);
+        let mut asking =
+            Asking::of(self.directory.object).test(lock_of(self.slot), &self.lock).test(names_at(self.slot), &seen);
+        if let Some(free) = self.free.filter(|_| uses_free) {
+            asking = asking.test(linked_at(free), &Bytes::new());
+        }
+        sets.push(set(lock_of(self.slot), &Bytes::new()));
+        sets.extend(self.ticket().sets());
+        self.at = At::Applying { uses_free, becomes };
+        Ok(asking.then_set(sets).get(vec![names_at(self.slot)]).done())
+    }
+
+    fn applied(&mut self, uses_free: bool, becomes: Changed, results: &Results, now: Time) -> Step<Changed> {
+        let tests = 2 + usize::from(uses_free);
+        if results.happened(tests)? {
+            return Ok(Next::Done(Ok(becomes)));
+        }
+        let first = Entry::decode(&results.values(tests + 1, 1)?[0])?;
+        let (held, lock) = results.compared(0)?.ok_or(DAMAGED)?;
+        if !held {
+            return self.lost_to(lock, first, now);
+        }
+        if uses_free && !results.swapped(2)? {
+            self.free = None;
+            self.taken += 1;
+            if self.taken >= TAKEN_MAX {
+                return self.unlock(Changed::Full, first);
+            }
+        }
+        self.hold(first)
+    }
+
+    fn unlock(&mut self, outcome: Changed, first: Option<Entry>) -> Step<Changed> {
+        self.at = At::Unlocking(outcome);
+        let mut sets = vec![set(lock_of(self.slot), &Bytes::new())];
+        if let Some(first) = first.filter(|first| first.mark) {
+            sets.push(set(names_at(self.slot), &first.unmarked().encode()));
+        }
+        let asking = Asking::of(self.directory.object).test(lock_of(self.slot), &self.lock);
+        Ok(asking.then_set(sets).done())
+    }
+
+    /// The entry to insert, as the only one of its slot.
+    fn first_entry(&self) -> Entry {
+        let object = match self.wish {
+            Wish::Insert(object) => object,
+            Wish::Remove(_) => ObjectId(0),
+        };
+        Entry { mark: false, version: self.version, next: None, object, name: self.name.clone() }
+    }
+
+    fn lock_value(&self) -> Bytes {
+        self.ticket().value().iter().copied().chain(self.locks.to_be_bytes()).collect()
+    }
+
+    fn ticket(&self) -> &Ticket {
+        self.ticket.as_ref().expect("drawn at the beginning")
+    }
+}

@@ -1,0 +1,48 @@
+//! Finding what a name stands for: one round trip, and one for each entry of its slot that comes before it.
+
+use super::Directory;
+use super::chain::Chain;
+use super::entry::Entry;
+use crate::asking::{Course, Heard, Step};
+use crate::procedure::{Answer, Next, Procedure, Trouble};
+use braid_base::{Rng, Time};
+use bytes::Bytes;
+
+/// Ends with the entry of a name, or with none.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    directory: Directory,
+    name: Bytes,
+    chain: Chain,
+    course: Course,
+}
+
+impl Procedure for Lookup {
+    type Output = Result<Option<Entry>, Trouble>;
+
+    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        let mut course = std::mem::take(&mut self.course);
+        let next = course.resume(dice, answer, |_, _, heard| self.step(heard));
+        self.course = course;
+        next
+    }
+}
+
+impl Lookup {
+    pub(super) fn new(directory: Directory, name: Bytes) -> Lookup {
+        Lookup { directory, name, chain: Chain::default(), course: Course::default() }
+    }
+
+    fn step(&mut self, heard: Heard) -> Step<Option<Entry>> {
+        if let Heard::Results(results) = heard {
+            self.chain.hear(&results)?;
+            if let Some(at) = self.chain.find(&self.name) {
+                return Ok(Next::Done(Ok(Some(self.chain.entries[at].1.clone()))));
+            }
+            if self.chain.next().is_none() {
+                return Ok(Next::Done(Ok(None)));
+            }
+        }
+        Ok(self.chain.ask(self.directory, self.directory.slot(&self.name)).done())
+    }
+}

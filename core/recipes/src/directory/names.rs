@@ -1,0 +1,130 @@
+//! Telling all names, a page at a time: two round trips for a page, and one for each entry that is chained behind another.
+//!
+//! Slots of the hash table are gone through in order, and each one's chain is read as it is at one moment. A name always hashes to the same slot: so
+//! none is told twice, and one that is there throughout is told.
+
+use super::chain::Chain;
+use super::entry::Entry;
+use super::{Directory, NAMES_PAGE, names_at};
+use crate::asking::{Asking, Course, Heard, Results, Step};
+use crate::procedure::{Answer, Next, Procedure, Trouble};
+use braid_base::{ObjectId, Rng, Time};
+use bytes::Bytes;
+
+/// Where the next page begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor(u32);
+
+/// Some names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamesPage {
+    /// The names, and what they stand for, in no order that means anything.
+    pub names: Vec<(Bytes, ObjectId)>,
+    /// Where to go on; none: that was the end.
+    pub more: Option<Cursor>,
+}
+
+/// Tells a page of names.
+#[derive(Clone, Debug)]
+pub struct Names {
+    directory: Directory,
+    after: Option<Cursor>,
+    most: u32,
+    page: NamesPage,
+    /// Slots in which something is chained behind the first, and what is known of them.
+    chains: Vec<(u32, Chain)>,
+    course: Course,
+    at: At,
+}
+
+#[derive(Clone, Debug)]
+enum At {
+    /// Getting the numbers of slots that have something.
+    Listing,
+    /// Getting what they have.
+    Reading(Vec<u32>),
+    /// Getting what is chained behind, slot by slot.
+    Walking,
+}
+
+/// The most slots of a page: their values fit into an answer.
+const SLOTS_MAX: u32 = 512;
+/// The most attributes that one command gets.
+const GETS_MAX: usize = braid_base::limits::ATTRIBUTES_PER_COMMAND_MAX;
+
+const _: () = assert!(SLOTS_MAX as usize * (16 + super::NAME_BYTES_MAX) < braid_base::limits::OBJECT_REQUEST_BYTES_MAX);
+const _: () = assert!(SLOTS_MAX as usize <= GETS_MAX * braid_base::limits::OBJECT_COMMANDS_MAX);
+
+impl Procedure for Names {
+    type Output = Result<NamesPage, Trouble>;
+
+    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        let mut course = std::mem::take(&mut self.course);
+        let next = course.resume(dice, answer, |_, _, heard| self.step(heard));
+        self.course = course;
+        next
+    }
+}
+
+impl Names {
+    pub(super) fn new(directory: Directory, after: Option<Cursor>, most: u32) -> Names {
+        let page = NamesPage { names: Vec::new(), more: None };
+        let most = most.clamp(1, SLOTS_MAX);
+        Names { directory, after, most, page, chains: Vec::new(), course: Course::default(), at: At::Listing }
+    }
+
+    fn step(&mut self, heard: Heard) -> Step<NamesPage> {
+        let Heard::Results(results) = heard else { return Ok(self.ask()) };
+        match &self.at {
+            At::Listing => {
+                let (found, more) = results.listed(0)?;
+                let slots: Vec<u32> = found.into_iter().map(|(slot, _)| slot).collect();
+                self.page.more = slots.last().filter(|_| more).map(|last| Cursor(*last));
+                self.at = if slots.is_empty() { At::Walking } else { At::Reading(slots) };
+            }
+            At::Reading(slots) => {
+                let slots = slots.clone();
+                self.read(&slots, &results)?;
+                self.at = At::Walking;
+            }
+            At::Walking => {
+                if let Some((_, chain)) = self.chains.last_mut() {
+                    chain.hear(&results)?;
+                }
+            }
+        }
+        while let Some((_, chain)) = self.chains.pop_if(|(_, chain)| chain.next().is_none()) {
+            self.page.names.extend(chain.entries.into_iter().map(|(_, entry)| (entry.name, entry.object)));
+        }
+        if matches!(self.at, At::Walking) && self.chains.is_empty() {
+            let names = std::mem::take(&mut self.page.names);
+            return Ok(Next::Done(Ok(NamesPage { names, more: self.page.more })));
+        }
+        Ok(self.ask())
+    }
+
+    fn read(&mut self, slots: &[u32], results: &Results) -> Result<(), Trouble> {
+        for (command, slots) in slots.chunks(GETS_MAX).enumerate() {
+            for (slot, value) in slots.iter().zip(results.values(command, slots.len())?) {
+                match Entry::decode(value)? {
+                    Some(first) if first.next.is_some() => self.chains.push((*slot, Chain::begin(Some(first)))),
+                    Some(first) => self.page.names.push((first.name, first.object)),
+                    None => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&self) -> Next<Result<NamesPage, Trouble>> {
+        let asking = Asking::of(self.directory.object);
+        match (&self.at, self.chains.last()) {
+            (At::Reading(slots), _) => {
+                let names = |slots: &[u32]| slots.iter().map(|slot| names_at(*slot)).collect();
+                slots.chunks(GETS_MAX).fold(asking, |asking, slots| asking.get(names(slots))).done()
+            }
+            (At::Walking, Some((slot, chain))) => chain.ask(self.directory, *slot).done(),
+            _ => asking.list(NAMES_PAGE, self.after.map(|after| after.0), self.most).done(),
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Fail-over without split brain (device atomics, section 7.2): whether the leader lives is decided where its data is, by the progress that it
+//! makes there, and not by who can reach whom.
+//!
+//! ```text
+//!   three attributes of one number, on three pages that follow each other:
+//!     word    term; the leader's name, nonce, progress (beat) and lease
+//!     fence   the term, while somebody leads
+//!     trace   the nonce of who last resigned together with other commands
+//!
+//!   leader     progress  CAS word: mine → mine, beat + 1          every third of a lease; other word ──▶ deposed
+//!              work      CAS fence: term → term, strictly; and what is to be done
+//!              resign    CAS word: mine → nobody; fence: nothing
+//!
+//!   backup     look at word ─┬ nobody leads ───────────────────┐
+//!      ▲                     └ same beat for a whole lease ────┴▶ CAS word: → term + 1, me;  fence: term + 1 ──▶ leads
+//!      └── await another word, a lease at most ◀── else, or others were faster
+//! ```
+//!
+//! A backup measures the lease by its own clock, from when it first saw a beat: no clock is compared with another one's ([`crate::lease`]).
+//!
+//! Guarantees:
+//!
+//! - **One leader a term, and terms grow**: a term begins with the compare-and-swap that ends the one before.
+//! - **Never two leaders whose writes both count**: of guarded requests, none of a term happens after a later term has begun; on
+//!   other devices, none after the later leader has raised the fence there, which it does before it reads or writes there.
+//! - **Somebody leads again**: a lease (and what the backups' requests take) after the leader's last progress, if a backup lives.
+//! - **A returning leader learns that it has lost**: its next progress, and each guarded write, says so.
+//! - **A lost answer is found out**: by the nonce in the word.
+//!
+//! Not guaranteed: that two machines do not both believe for a while that they lead. A leader can know until when nobody else does
+//! ([`Leadership::sure_until`], if no clock runs more than 1/16 fast); what it does elsewhere than under a guard, it had better do before. A leader that makes
+//! progress but does not do its work is not noticed. And the attributes must not be removed or set otherwise.
+
+use crate::edit::{At, Backoff, Editing, Editor, Move, Seen, Swap};
+use crate::fence::{Fence, Unguardable, if_swapped};
+use crate::holding::{Give, Gone, Holding, Keep, Place, Word};
+use crate::lease::{Entry, Name, Watch};
+use crate::procedure::{Answer, Next, Procedure, Trouble};
+use braid_base::{ObjectId, Rng, Time};
+use braid_wire::{AttributeName, CommandResult, ObjectRequest};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// Where a service's leader stands written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailOver {
+    place: Place,
+}
+
+/// How a machine takes part. All backups should have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailOverOptions {
+    /// A leader that makes no progress for so long has failed. It should make some three times as often.
+    pub lease: Duration,
+    /// Where the device can't wait for the word, and where others are faster, the first pause is up to this; the limit doubles up to
+    /// `longest_pause`.
+    pub first_pause: Duration,
+    /// See `first_pause`.
+    pub longest_pause: Duration,
+    /// How long a backup waits to become leader, and through trouble.
+    pub patience: Duration,
+}
+
+impl Default for FailOverOptions {
+    /// A backup waits for ever.
+    fn default() -> FailOverOptions {
+        FailOverOptions {
+            lease: Duration::from_secs(10),
+            first_pause: Duration::from_millis(1),
+            longest_pause: Duration::from_secs(1),
+            patience: Duration::MAX,
+        }
+    }
+}
+
+impl FailOver {
+    /// The leader in this attribute; those of the same number on the next two pages belong to it.
+    pub fn new(object: ObjectId, attribute: AttributeName, options: FailOverOptions) -> FailOver {
+        assert!(attribute.page < AttributeName::RESERVED_PAGES - 2, "its pages are no device's");
+        let FailOverOptions { lease, first_pause, longest_pause, patience } = options;
+        let page = |page| AttributeName::new(attribute.page + page, attribute.number);
+        let backoff = Backoff::new(first_pause, longest_pause);
+        let (word, fence, trace) = (attribute, page(1), page(2));
+        FailOver { place: Place { object, word, fence, trace, lease, backoff, patience } }
+    }
+
+    /// Waits until nobody leads, or the leader has failed, and leads.
+    pub fn campaign(&self, name: impl Into<Name>) -> Campaign {
+        let campaigning = Campaigning {
+            place: self.place.clone(),
+            name: name.into(),
+            entry: None,
+            watch: Watch::default(),
+            deadline: None,
+            term: 0,
+            sent: Time::default(),
+            leader: None,
+        };
+        Campaign(Editing::new(self.place.desk(), campaigning))
+    }
+
+    /// Looks who leads.
+    pub fn leader(&self) -> Leader {
+        Leader(Editing::new(self.place.desk(), Looking))
+    }
+}
+
+/// That one leads, as far as it knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leadership(Holding);
+
+impl Leadership {
+    /// The term: higher than that of every leader before; a fencing token.
+    pub fn term(&self) -> u64 {
+        self.0.number
+    }
+
+    /// Until when nobody else can lead, by the clock by which it was won.
+    pub fn sure_until(&self) -> Time {
+        self.0.sure_until()
+    }
+
+    /// When to show progress: a third of the lease after it was shown last.
+    pub fn progress_at(&self) -> Time {
+        self.0.renew_at()
+    }
+
+    /// A request on the same device, of which nothing happens if another one leads. [`unguard`](crate::fence::unguard) its results.
+    pub fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
+        self.0.fence().guard(request)
+    }
+
+    /// The fence in some other object's attribute, on this device or another: a new leader raises it before it reads or writes there,
+    /// and guards by it what it does.
+    pub fn fence_at(&self, object: ObjectId, name: AttributeName) -> Fence {
+        Fence { object, name, token: self.term() }
+    }
+
+    /// Shows that there is progress, and leads for another lease.
+    pub fn progress(&self) -> Progress {
+        Progress(self.0.clone().renew())
+    }
+
+    /// Leads no longer: a backup need not wait.
+    pub fn resign(self) -> Resign {
+        self.give(None)
+    }
+
+    /// The same, together with a last request. If another one leads, nothing of it happens.
+    pub fn resign_with(self, request: ObjectRequest) -> Result<Resign, Unguardable> {
+        Ok(self.give(Some(if_swapped(request, 1)?)))
+    }
+
+    fn give(self, request: Option<Vec<braid_wire::ObjectCommand>>) -> Resign {
+        let next = Word { number: self.term(), holder: None };
+        Resign(self.0.give(next, Vec::new(), request))
+    }
+}
+
+/// Why one does not lead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FailOverError {
+    /// Another one led all the time.
+    #[error("another one leads: {}", .leader.as_ref().map_or("nobody knows who".into(), |name| name.to_string()))]
+    TimedOut {
+        /// Who.
+        leader: Option<Name>,
+    },
+    /// Another one has taken over. Nothing of a last request has happened.
+    #[error("another one has taken over, in term {term}")]
+    Deposed {
+        /// The term by now.
+        term: u64,
+        /// Who leads in it; none: it has resigned.
+        by: Option<Name>,
+    },
+    /// The attribute is used for something else.
+    #[error("what is there is no leader's name")]
+    NoLeader,
+    /// The device can't. If it is [`Trouble::Unknown`], it may have happened.
+    #[error("{0}")]
+    Trouble(Trouble),
+}
+
+impl From<Gone> for FailOverError {
+    fn from(gone: Gone) -> FailOverError {
+        match gone {
+            Gone::Lost { number, by } => FailOverError::Deposed { term: number, by },
+            Gone::Alien => FailOverError::NoLeader,
+            Gone::Trouble(trouble) => FailOverError::Trouble(trouble),
+        }
+    }
+}
+
+/// Waits until it can lead.
+pub struct Campaign(Editing<Campaigning>);
+
+impl Procedure for Campaign {
+    type Output = Result<Leadership, FailOverError>;
+
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, dice, answer)
+    }
+}
+
+/// Shows progress.
+pub struct Progress(Editing<Keep>);
+
+impl Procedure for Progress {
+    /// The leadership from now on.
+    type Output = Result<Leadership, FailOverError>;
+
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, dice, answer).map(|kept| Ok(Leadership(kept?)))
+    }
+}
+
+/// Leads no longer.
+pub struct Resign(Editing<Give>);
+
+impl Procedure for Resign {
+    /// The last request's results; none if it is known to have happened, but its answer was lost.
+    type Output = Result<Option<Vec<CommandResult>>, FailOverError>;
+
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, dice, answer).map(|given| Ok(given?))
+    }
+}
+
+struct Campaigning {
+    place: Place,
+    name: Name,
+    /// What it puts into the word.
+    entry: Option<Entry>,
+    watch: Watch,
+    deadline: Option<Time>,
+    /// The term that it last tried to begin, and when.
+    term: u64,
+    sent: Time,
+    leader: Option<Name>,
+}
+
+impl Campaigning {
+    fn leads(&self) -> Move<Result<Leadership, FailOverError>> {
+        let entry = self.entry.clone().expect("it is in the word");
+        Move::Done(Ok(Leadership(Holding { place: self.place.clone(), number: self.term, entry, sent: self.sent })))
+    }
+
+    fn take_over(&mut self, at: &mut At<'_>, compare: Bytes, term: u64) -> Move<Result<Leadership, FailOverError>> {
+        (self.term, self.sent) = (term, at.now);
+        let entry = match &self.entry {
+            None => Entry::new(self.name.clone(), self.place.lease, at.dice),
+            Some(entry) => entry.beaten(),
+        };
+        self.entry = Some(entry.clone());
+        let swap = Word { number: term, holder: Some(entry) }.encode();
+        let fence = self.place.fence(Some(term));
+        Move::Swap(Swap { compare, swap, sets: vec![fence], rest: Vec::new() })
+    }
+}
+
+impl Editor for Campaigning {
+    type Output = Result<Leadership, FailOverError>;
+
+    fn begin(&mut self, at: &mut At<'_>) -> Move<Self::Output> {
+        self.deadline.get_or_insert(at.now.after(self.place.patience));
+        Move::Look
+    }
+
+    fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+        let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(FailOverError::NoLeader)) };
+        let Some(next) = word.number.checked_add(1) else { return Move::Done(Err(FailOverError::NoLeader)) };
+        let Some(leader) = &word.holder else { return self.take_over(at, seen.word, next) };
+        if self.entry.as_ref().is_some_and(|entry| entry.nonce == leader.nonce) {
+            (self.term, self.entry) = (word.number, word.holder);
+            return self.leads();
+        }
+        self.watch.see(at.now, word.holder.iter());
+        if self.watch.lost(at.now, leader) {
+            return self.take_over(at, seen.word, next);
+        }
+        self.leader = Some(leader.name.clone());
+        let left = self.deadline.unwrap_or_default().since(at.now);
+        if left.is_zero() {
+            return Move::Done(Err(FailOverError::TimedOut { leader: self.leader.take() }));
+        }
+        let lease = leader.lease.saturating_sub(self.watch.same_for(at.now, (leader.nonce, leader.beat)));
+        Move::Await { name: self.place.word, seen: seen.word, patience: lease.min(left) }
+    }
+
+    fn made(&mut self, _at: &mut At<'_>, _results: Vec<CommandResult>) -> Move<Self::Output> {
+        self.leads()
+    }
+
+    fn fails(&mut self, trouble: Trouble) -> Self::Output {
+        Err(FailOverError::Trouble(trouble))
+    }
+}
+
+/// Who leads, by the word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderStatus {
+    /// The last term; 0: there was none.
+    pub term: u64,
+    /// Who leads in it, and how often it has shown progress. It may have failed since.
+    pub leader: Option<(Name, u64)>,
+}
+
+/// Looks who leads.
+pub struct Leader(Editing<Looking>);
+
+impl Procedure for Leader {
+    type Output = Result<LeaderStatus, FailOverError>;
+
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, dice, answer)
+    }
+}
+
+struct Looking;
+
+impl Editor for Looking {
+    type Output = Result<LeaderStatus, FailOverError>;
+
+    fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+        let status = |Word { number, holder }| LeaderStatus {
+            term: number,
+            leader: holder.map(|entry: Entry| (entry.name, entry.beat)),
+        };
+        Move::Done(Word::decode(&seen.word).map(status).ok_or(FailOverError::NoLeader))
+    }
+
+    fn made(&mut self, _at: &mut At<'_>, _results: Vec<CommandResult>) -> Move<Self::Output> {
+        unreachable!("who looks swaps nothing")
+    }
+
+    fn fails(&mut self, trouble: Trouble) -> Self::Output {
+        Err(FailOverError::Trouble(trouble))
+    }
+}

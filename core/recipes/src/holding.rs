@@ -1,0 +1,244 @@
+//! A word with a number and at most one holder: a counter's turn and who is served, or a term and who leads. How its holder keeps it and gives it back.
+//!
+//! ```text
+//!   1  version, 1       8  the number       0 or 1, and the holder's entry            undefined: 0, and nobody
+//! ```
+
+use crate::edit::{At, Backoff, Desk, Editing, Editor, Move, Seen, Swap, number, number_bytes};
+use crate::fence::Fence;
+use crate::lease::{Entry, Name, sure_until};
+use crate::procedure::Trouble;
+use braid_base::{ObjectId, Time};
+use braid_wire::{AttributeName, CommandResult, ObjectCommand, SetAttribute};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::time::Duration;
+
+const VERSION: u8 = 1;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    pub number: u64,
+    pub holder: Option<Entry>,
+}
+
+impl Word {
+    pub fn encode(&self) -> Bytes {
+        let mut word = BytesMut::new();
+        word.put_u8(VERSION);
+        word.put_u64(self.number);
+        word.put_u8(u8::from(self.holder.is_some()));
+        self.holder.iter().for_each(|entry| entry.put(&mut word));
+        word.freeze()
+    }
+
+    pub fn decode(word: &Bytes) -> Option<Word> {
+        if word.is_empty() {
+            return Some(Word { number: 0, holder: None });
+        }
+        let mut word = word.clone();
+        let version = word.try_get_u8().ok()?;
+        let number = word.try_get_u64().ok()?;
+        let holder = match word.try_get_u8().ok()? {
+            0 => None,
+            1 => Some(Entry::take(&mut word)?),
+            _ => return None,
+        };
+        (version == VERSION && word.is_empty()).then_some(Word { number, holder })
+    }
+
+    fn held_by(&self, nonce: u64) -> Option<&Entry> {
+        self.holder.as_ref().filter(|entry| entry.nonce == nonce)
+    }
+}
+
+/// Where such a word is: beside it a fence, which has the number while somebody holds it, and the trace of who last gave it back
+/// together with other commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub object: ObjectId,
+    pub word: AttributeName,
+    pub fence: AttributeName,
+    pub trace: AttributeName,
+    pub lease: Duration,
+    pub backoff: Backoff,
+    pub patience: Duration,
+}
+
+impl Place {
+    pub fn desk(&self) -> Desk {
+        let (object, word, extras) = (self.object, self.word, vec![self.trace]);
+        Desk { object, word, extras, backoff: self.backoff.clone(), patience: self.patience }
+    }
+
+    /// The fence is this number's from now on; none: nobody's.
+    pub fn fence(&self, number: Option<u64>) -> SetAttribute {
+        SetAttribute { name: self.fence, value: number.map_or(Bytes::new(), number_bytes) }
+    }
+}
+
+/// A word that is held, as far as its holder knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holding {
+    pub place: Place,
+    pub number: u64,
+    pub entry: Entry,
+    /// When the request was sent that granted or renewed it.
+    pub sent: Time,
+}
+
+impl Holding {
+    pub fn sure_until(&self) -> Time {
+        sure_until(self.sent, self.entry.lease)
+    }
+
+    pub fn renew_at(&self) -> Time {
+        self.sent.after(self.entry.lease / 3)
+    }
+
+    /// The fence beside the word.
+    pub fn fence(&self) -> Fence {
+        Fence { object: self.place.object, name: self.place.fence, token: self.number }
+    }
+
+    fn word(&self) -> Bytes {
+        Word { number: self.number, holder: Some(self.entry.clone()) }.encode()
+    }
+
+    /// Keeps it for another lease.
+    pub fn renew(self) -> Editing<Keep> {
+        let entry = self.entry.beaten();
+        Editing::new(self.place.desk(), Keep { holding: self, entry, sent: Time::default() })
+    }
+
+    /// Gives it back: the word is `next`, these attributes are set, and the request is done, all or nothing.
+    pub fn give(self, next: Word, sets: Vec<SetAttribute>, request: Option<Vec<ObjectCommand>>) -> Editing<Give> {
+        Editing::new(self.place.desk(), Give { holding: self, next, sets, request, doubted: false })
+    }
+}
+
+/// Why it is not held any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// Others have taken it: this number, this holder.
+    Lost { number: u64, by: Option<Name> },
+    /// The attribute is used for something else.
+    Alien,
+    /// The device can't.
+    Trouble(Trouble),
+}
+
+pub(crate) struct Keep {
+    holding: Holding,
+    /// As it is to be.
+    entry: Entry,
+    sent: Time,
+}
+
+impl Keep {
+    fn swap(&mut self, at: &At<'_>, compare: Bytes) -> Move<Result<Holding, Gone>> {
+        self.sent = at.now;
+        let swap = Word { number: self.holding.number, holder: Some(self.entry.clone()) }.encode();
+        Move::Swap(Swap { compare, swap, sets: Vec::new(), rest: Vec::new() })
+    }
+
+    fn kept(&self) -> Move<Result<Holding, Gone>> {
+        Move::Done(Ok(Holding { entry: self.entry.clone(), sent: self.sent, ..self.holding.clone() }))
+    }
+}
+
+impl Editor for Keep {
+    type Output = Result<Holding, Gone>;
+
+    fn begin(&mut self, at: &mut At<'_>) -> Move<Self::Output> {
+        self.swap(at, self.holding.word())
+    }
+
+    fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+        let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(Gone::Alien)) };
+        match word.held_by(self.entry.nonce) {
+            Some(entry) if seen.doubt && *entry == self.entry => return self.kept(),
+            // Renewed by way of another copy: when, is not known here.
+            Some(entry) if entry.beat >= self.entry.beat => self.entry = entry.beaten(),
+            Some(_) => {}
+            None => {
+                let by = word.holder.map(|entry| entry.name);
+                return Move::Done(Err(Gone::Lost { number: word.number, by }));
+            }
+        }
+        self.swap(at, seen.word)
+    }
+
+    fn made(&mut self, _at: &mut At<'_>, _results: Vec<CommandResult>) -> Move<Self::Output> {
+        self.kept()
+    }
+
+    fn fails(&mut self, trouble: Trouble) -> Self::Output {
+        Err(Gone::Trouble(trouble))
+    }
+}
+
+pub(crate) struct Give {
+    holding: Holding,
+    next: Word,
+    sets: Vec<SetAttribute>,
+    request: Option<Vec<ObjectCommand>>,
+    /// Some swap may have happened.
+    doubted: bool,
+}
+
+impl Give {
+    fn swap(&self, compare: Bytes) -> Move<<Give as Editor>::Output> {
+        let mut sets = self.sets.clone();
+        sets.push(self.holding.place.fence(None));
+        if self.request.is_some() {
+            let value = number_bytes(self.holding.entry.nonce);
+            sets.push(SetAttribute { name: self.holding.place.trace, value });
+        }
+        let rest = self.request.clone().unwrap_or_default();
+        Move::Swap(Swap { compare, swap: self.next.encode(), sets, rest })
+    }
+
+    /// Others are in the word, or nobody.
+    fn gone(&self, word: Word, trace: &Bytes) -> <Give as Editor>::Output {
+        let traced = number(trace) == Some(self.holding.entry.nonce);
+        // Nobody has given it back since: who did so with a request would have taken the trace away.
+        let nobody = match self.next.number > self.holding.number {
+            true => word.number <= self.holding.number + 1,
+            false => word.number <= self.holding.number + 1 && word.holder.is_some(),
+        };
+        let lost = Gone::Lost { number: word.number, by: word.holder.map(|entry| entry.name) };
+        match &self.request {
+            _ if !self.doubted => Err(lost),
+            None => Ok(None),
+            Some(_) if traced => Ok(None),
+            Some(_) if nobody => Err(lost),
+            Some(_) => Err(Gone::Trouble(Trouble::Unknown)),
+        }
+    }
+}
+
+impl Editor for Give {
+    /// The request's results; none if it is known to have happened, but its answer was lost.
+    type Output = Result<Option<Vec<CommandResult>>, Gone>;
+
+    fn begin(&mut self, _at: &mut At<'_>) -> Move<Self::Output> {
+        self.swap(self.holding.word())
+    }
+
+    fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+        self.doubted |= seen.doubt;
+        let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(Gone::Alien)) };
+        match word.held_by(self.holding.entry.nonce) {
+            Some(_) => self.swap(seen.word),
+            None => Move::Done(self.gone(word, &seen.extras[0])),
+        }
+    }
+
+    fn made(&mut self, _at: &mut At<'_>, mut results: Vec<CommandResult>) -> Move<Self::Output> {
+        Move::Done(Ok(Some(results.split_off(1.min(results.len())))))
+    }
+
+    fn fails(&mut self, trouble: Trouble) -> Self::Output {
+        Err(Gone::Trouble(trouble))
+    }
+}

@@ -1,0 +1,133 @@
+//! Who holds something, and for how long: entries in words, and how others find out that a holder is lost.
+//!
+//! No clock is compared with another one's. A holder renews its entry: the entry's *beat* grows. Whoever waits measures, by its own clock,
+//! how long it has seen the same beat; if that is a whole lease, the holder is lost. The measuring begins when an answer with that beat has
+//! come, and ends when the request is sent that takes the holder's place, and that request compares the word: so the holder has not renewed
+//! for a lease. A holder reckons from when it *sent* its last renewal, and less by [`MARGIN`], since clocks don't run alike: so it knows
+//! before others do.
+
+use braid_base::{Rng, Time};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::time::Duration;
+
+/// The most bytes of a name.
+pub const NAME_BYTES_MAX: usize = 64;
+/// A lease that is said to be longer counts as this: words are not to be trusted with everything.
+pub const LEASE_MAX: Duration = Duration::from_secs(3600);
+/// A holder takes its lease for over when but this part of it is left: clocks may run that much faster than others.
+pub const MARGIN: u32 = 16;
+
+/// A name for a holder: any bytes, [`NAME_BYTES_MAX`] at most. What is longer is cut off.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Name(Bytes);
+
+impl Name {
+    /// These bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&str> for Name {
+    fn from(name: &str) -> Name {
+        Name(Bytes::copy_from_slice(&name.as_bytes()[..name.len().min(NAME_BYTES_MAX)]))
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl std::fmt::Debug for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Who holds, or waits, in a word.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Entry {
+    pub name: Name,
+    /// Drawn for each operation: tells this holding from any other, of the same name, too.
+    pub nonce: u64,
+    /// Grows with each renewal.
+    pub beat: u64,
+    pub lease: Duration,
+}
+
+impl Entry {
+    pub fn new(name: Name, lease: Duration, dice: &mut Rng) -> Entry {
+        Entry { name, nonce: dice.next_u64(), beat: 0, lease: lease.min(LEASE_MAX) }
+    }
+
+    pub fn beaten(&self) -> Entry {
+        Entry { beat: self.beat + 1, ..self.clone() }
+    }
+
+    pub fn put(&self, word: &mut BytesMut) {
+        word.put_u8(self.name.0.len() as u8);
+        word.put_slice(&self.name.0);
+        word.put_u64(self.nonce);
+        word.put_u64(self.beat);
+        word.put_u64(self.lease.as_nanos() as u64);
+    }
+
+    pub fn take(word: &mut Bytes) -> Option<Entry> {
+        let length = usize::from(word.try_get_u8().ok()?);
+        if length > NAME_BYTES_MAX || word.len() < length {
+            return None;
+        }
+        let name = Name(word.split_to(length));
+        let nonce = word.try_get_u64().ok()?;
+        let beat = word.try_get_u64().ok()?;
+        let lease = Duration::from_nanos(word.try_get_u64().ok()?).min(LEASE_MAX);
+        Some(Entry { name, nonce, beat, lease })
+    }
+}
+
+/// Until when a holder is sure of itself that sent its last renewal then.
+pub(crate) fn sure_until(sent: Time, lease: Duration) -> Time {
+    sent.after(lease - lease / MARGIN)
+}
+
+/// Since when beats have been seen, by the clock of who watches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Watch(Vec<Sight>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sight {
+    nonce: u64,
+    beat: u64,
+    since: Time,
+}
+
+impl Watch {
+    /// These are in the word now, and no others.
+    pub fn see<'a>(&mut self, now: Time, entries: impl Iterator<Item = &'a Entry>) {
+        self.see_beats(now, entries.map(|entry| (entry.nonce, entry.beat)));
+    }
+
+    /// The same of what has no entry, but some number.
+    pub fn see_beats(&mut self, now: Time, beats: impl Iterator<Item = (u64, u64)>) {
+        let before = std::mem::take(&mut self.0);
+        self.0 = beats
+            .map(|(nonce, beat)| {
+                let same = before.iter().find(|sight| (sight.nonce, sight.beat) == (nonce, beat));
+                Sight { nonce, beat, since: same.map_or(now, |sight| sight.since) }
+            })
+            .collect();
+    }
+
+    /// Whether an entry has been the same for its whole lease.
+    pub fn lost(&self, now: Time, entry: &Entry) -> bool {
+        self.same_for(now, (entry.nonce, entry.beat)) >= entry.lease.max(Duration::from_nanos(1))
+    }
+
+    /// How long this has been the same; nothing if it was not seen.
+    pub fn same_for(&self, now: Time, beat: (u64, u64)) -> Duration {
+        let sight = self.0.iter().find(|sight| (sight.nonce, sight.beat) == beat);
+        sight.map_or(Duration::ZERO, |sight| now.since(sight.since))
+    }
+}

@@ -1,0 +1,200 @@
+//! Inserting an item. See [`list`](super) for the picture.
+
+use super::search::{Found, Search};
+use super::{HEAD, ITEM_BYTES_MAX, Link, List, NODE_COUNTER, NUMBER_MAX, Node, item_name, link_name};
+use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step, set};
+use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::receipt::Ticket;
+use braid_base::{Rng, Time};
+use braid_wire::ObjectFailure;
+use bytes::Bytes;
+
+/// Where an item is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Before all others.
+    First,
+    /// Right behind this one.
+    Behind(Node),
+    /// Before the first item that is greater, by its bytes. In a list of which all were inserted so, items are in order.
+    InOrder,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// It is in, as this node.
+    Inserted(Node),
+    /// The place is not in the list (any more).
+    PlaceGone,
+}
+
+/// Inserts an item. Two round trips where the place is known, and one more for each change there that comes between.
+#[derive(Clone, Debug)]
+pub struct Insert {
+    list: List,
+    place: Place,
+    item: Bytes,
+    course: Course,
+    ticket: Option<Ticket>,
+    number: u64,
+    search: Search,
+    at: At,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Beginning,
+    /// Getting a number.
+    Drawing,
+    Searching,
+    /// Taking somebody's removed node out of the way.
+    Unlinking,
+    /// Putting the node behind `before`.
+    Linking {
+        before: u64,
+    },
+    /// Finding out whether that has happened.
+    Doubting {
+        before: u64,
+    },
+}
+
+impl Procedure for Insert {
+    type Output = Result<Inserted, Trouble>;
+
+    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        let mut course = std::mem::take(&mut self.course);
+        let next = course.resume(dice, answer, |course, dice, heard| self.step(course, dice, heard));
+        self.course = course;
+        next
+    }
+}
+
+impl Insert {
+    pub(super) fn new(list: List, place: Place, item: Bytes) -> Insert {
+        let search = Search::from(list, None);
+        let (course, number) = (Course::default(), HEAD);
+        Insert { list, place, item, course, ticket: None, number, search, at: At::Beginning }
+    }
+
+    fn step(&mut self, course: &mut Course, dice: &mut Rng, heard: Heard) -> Step<Inserted> {
+        match (self.at, heard) {
+            (At::Beginning, _) if self.item.len() > ITEM_BYTES_MAX => {
+                Err(Trouble::Refused(ObjectFailure::ValueTooLong { length: self.item.len() as u32 }))
+            }
+            (At::Beginning, _) => {
+                self.ticket = Some(Ticket::draw(self.list.receipt, dice));
+                self.draw()
+            }
+            (At::Drawing, Heard::Results(results)) => self.drawn(&results),
+            // A number that may have been drawn is left unused.
+            (At::Drawing, _) => self.draw(),
+            (At::Searching, Heard::Results(results)) => self.searched(&results),
+            (At::Unlinking | At::Searching, _) => self.search_again(),
+            (At::Linking { before }, Heard::Results(results)) => self.linked(before, &results),
+            (At::Linking { before } | At::Doubting { before }, Heard::Unknown) => {
+                course.in_doubt = true;
+                self.doubt(before)
+            }
+            (At::Doubting { before }, Heard::Results(results)) => {
+                let happened = self.found_out(&results)?;
+                course.in_doubt = false;
+                if happened {
+                    return Ok(Next::Done(Ok(Inserted::Inserted(Node(self.number)))));
+                }
+                self.proceed(Link::decode(before, &results.values(1, 1)?[0])?, before)
+            }
+            (At::Linking { .. } | At::Doubting { .. }, Heard::Nothing | Heard::Value) => {
+                unreachable!("it did not wait")
+            }
+        }
+    }
+
+    fn draw(&mut self) -> Step<Inserted> {
+        self.at = At::Drawing;
+        let asking = Asking::of(self.list.object).then_add(NODE_COUNTER, 1);
+        Ok(match self.place {
+            Place::First => asking.get(vec![link_name(HEAD)]),
+            Place::Behind(node) => asking.get(vec![link_name(node.0)]),
+            Place::InOrder => asking,
+        }
+        .done())
+    }
+
+    fn drawn(&mut self, results: &Results) -> Step<Inserted> {
+        let count = results.added(0)?.and_then(|count| u64::try_from(count).ok()).ok_or(DAMAGED)?;
+        if count >= NUMBER_MAX {
+            return Err(Trouble::Refused(ObjectFailure::NoSpace));
+        }
+        self.number = count + 1;
+        let before = match self.place {
+            Place::First => HEAD,
+            Place::Behind(node) => node.0,
+            Place::InOrder => return self.search_again(),
+        };
+        self.proceed(Link::decode(before, &results.values(1, 1)?[0])?, before)
+    }
+
+    fn search_again(&mut self) -> Step<Inserted> {
+        self.at = At::Searching;
+        Ok(self.search.again().done())
+    }
+
+    fn searched(&mut self, results: &Results) -> Step<Inserted> {
+        let item = self.item.clone();
+        Ok(match self.search.go_on(results, 0, |_, other| other > item)? {
+            Found::Further(asking) => asking.done(),
+            Found::Here { before, next } => return self.link(before, next),
+            Found::Removed { before, node, next } => {
+                self.at = At::Unlinking;
+                super::unlink(Asking::of(self.list.object), before, node, next).done()
+            }
+        })
+    }
+
+    /// Knows what the node before it points to, or that it is no place any more.
+    fn proceed(&mut self, link: Option<Link>, before: u64) -> Step<Inserted> {
+        match (self.place, link) {
+            (Place::InOrder, _) => self.search_again(),
+            (_, Some(Link { removed: false, next })) => self.link(before, next),
+            _ => Ok(Next::Done(Ok(Inserted::PlaceGone))),
+        }
+    }
+
+    fn link(&mut self, before: u64, next: u64) -> Step<Inserted> {
+        self.at = At::Linking { before };
+        let (from, to) = (Link::to(next).encode(before), Link::to(self.number).encode(before));
+        let mut sets = vec![
+            set(link_name(self.number), &Link::to(next).encode(self.number)),
+            set(item_name(self.number), &self.item),
+        ];
+        sets.extend(self.ticket().sets());
+        Ok(Asking::of(self.list.object).swap(link_name(before), &from, &to).then_set(sets).done())
+    }
+
+    fn linked(&mut self, before: u64, results: &Results) -> Step<Inserted> {
+        match results.compared(0)?.ok_or(DAMAGED)? {
+            (true, _) => Ok(Next::Done(Ok(Inserted::Inserted(Node(self.number))))),
+            (false, other) => self.proceed(Link::decode(before, &other)?, before),
+        }
+    }
+
+    fn doubt(&mut self, before: u64) -> Step<Inserted> {
+        self.at = At::Doubting { before };
+        let asking = Asking::of(self.list.object).get(vec![link_name(self.number)]).get(vec![link_name(before)]);
+        Ok(asking.get(self.ticket().gets()).done())
+    }
+
+    /// Nobody else has the number: if its node is there, this has inserted it. If not, it may have been removed since.
+    fn found_out(&self, results: &Results) -> Result<bool, Trouble> {
+        let ticket = self.ticket();
+        let there = !results.values(0, 1)?[0].is_empty();
+        let told = ticket.tells(results.values(2, ticket.gets().len())?);
+        if there { Ok(true) } else { told.ok_or(Trouble::Unknown) }
+    }
+
+    fn ticket(&self) -> &Ticket {
+        self.ticket.as_ref().expect("drawn at the beginning")
+    }
+}

@@ -1,0 +1,168 @@
+//! Removing a node. See [`list`](super) for the picture.
+
+use super::search::{Found, Search};
+use super::{Link, List, Node, link_name};
+use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step};
+use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::receipt::Ticket;
+use braid_base::{Rng, Time};
+use bytes::Bytes;
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// It is out, and this operation has removed it.
+    Removed,
+    /// It was not in, or others have removed it.
+    Gone,
+}
+
+/// Removes a node. Two round trips if the node before it is found at the first look, which it is if it was named; if not, it is out after two,
+/// and unlinking it takes one more, and those of finding the node before it.
+#[derive(Clone, Debug)]
+pub struct Remove {
+    list: List,
+    node: u64,
+    course: Course,
+    ticket: Option<Ticket>,
+    search: Search,
+    at: At,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Beginning,
+    /// Getting its link.
+    Looking,
+    /// Setting the mark: from there on it is removed. If the node before it is known, it is unlinked at the same time.
+    Marking {
+        unlinks: bool,
+    },
+    /// Finding out whether that has happened.
+    Doubting,
+    /// It is removed; looking for the node before it.
+    Searching,
+    /// Taking it, or another that is removed, out of the chain.
+    Unlinking {
+        itself: bool,
+    },
+}
+
+impl Procedure for Remove {
+    type Output = Result<Removed, Trouble>;
+
+    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        let mut course = std::mem::take(&mut self.course);
+        let next = course.resume(dice, answer, |course, dice, heard| self.step(course, dice, heard));
+        self.course = course;
+        match next {
+            // It is out, and others will unlink it.
+            Next::Done(Err(_)) if matches!(self.at, At::Searching | At::Unlinking { .. }) => {
+                Next::Done(Ok(Removed::Removed))
+            }
+            next => next,
+        }
+    }
+}
+
+impl Remove {
+    pub(super) fn new(list: List, node: Node, before: Option<Node>) -> Remove {
+        let search = Search::from(list, before.filter(|before| *before != node));
+        Remove { list, node: node.0, course: Course::default(), ticket: None, search, at: At::Beginning }
+    }
+
+    fn step(&mut self, course: &mut Course, dice: &mut Rng, heard: Heard) -> Step<Removed> {
+        match (self.at, heard) {
+            (At::Beginning, _) if self.node == super::HEAD => Ok(Next::Done(Ok(Removed::Gone))),
+            (At::Beginning, _) => {
+                self.ticket = Some(Ticket::draw(self.list.receipt, dice));
+                self.look(At::Looking)
+            }
+            (At::Looking, Heard::Results(results)) => self.looked(&results),
+            (At::Looking, _) => self.look(At::Looking),
+            (At::Marking { unlinks }, Heard::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
+                (true, _) if unlinks && results.swapped(2)? => Ok(Next::Done(Ok(Removed::Removed))),
+                (true, _) => self.search_again(),
+                (false, other) => self.mark(&other, None),
+            },
+            (At::Marking { .. } | At::Doubting, Heard::Unknown) => {
+                course.in_doubt = true;
+                self.look(At::Doubting)
+            }
+            (At::Doubting, Heard::Results(results)) => {
+                let happened = self.found_out(&results)?;
+                course.in_doubt = false;
+                if happened { self.search_again() } else { self.looked(&results) }
+            }
+            (At::Searching, Heard::Results(results)) => self.searched(&results),
+            (At::Unlinking { itself: true }, Heard::Results(results)) if results.swapped(0)? => {
+                Ok(Next::Done(Ok(Removed::Removed)))
+            }
+            (At::Searching | At::Unlinking { .. }, _) => self.search_again(),
+            (At::Marking { .. } | At::Doubting, Heard::Nothing | Heard::Value) => unreachable!("it did not wait"),
+        }
+    }
+
+    /// At the node, and around it for the one before.
+    fn look(&mut self, at: At) -> Step<Removed> {
+        self.at = at;
+        let asking = Asking::of(self.list.object).get(vec![link_name(self.node)]).get(self.ticket().gets());
+        Ok(self.search.look_around(self.node, asking).done())
+    }
+
+    fn looked(&mut self, results: &Results) -> Step<Removed> {
+        let before = match self.search.go_on(results, 2, |node, _| node == self.node)? {
+            Found::Here { before, next } if next == self.node => Some(before),
+            _ => None,
+        };
+        self.mark(&results.values(0, 1)?[0], before)
+    }
+
+    fn mark(&mut self, value: &Bytes, before: Option<u64>) -> Step<Removed> {
+        let Some(Link { removed: false, next }) = Link::decode(self.node, value)? else {
+            return Ok(Next::Done(Ok(Removed::Gone)));
+        };
+        self.at = At::Marking { unlinks: before.is_some() };
+        let to = Link { removed: true, next }.encode(self.node);
+        let asking = Asking::of(self.list.object).swap(link_name(self.node), value, &to);
+        let asking = asking.then_set(self.ticket().sets());
+        Ok(match before {
+            Some(before) => super::unlink(asking, before, self.node, next),
+            None => asking,
+        }
+        .done())
+    }
+
+    /// Without a receipt: a node that is still in was not removed, and one that is not was removed by whom?
+    fn found_out(&self, results: &Results) -> Result<bool, Trouble> {
+        let ticket = self.ticket();
+        if let Some(told) = ticket.tells(results.values(1, ticket.gets().len())?) {
+            return Ok(told);
+        }
+        match Link::decode(self.node, &results.values(0, 1)?[0])? {
+            Some(Link { removed: false, .. }) => Ok(false),
+            _ => Err(Trouble::Unknown),
+        }
+    }
+
+    fn search_again(&mut self) -> Step<Removed> {
+        self.at = At::Searching;
+        Ok(self.search.again().done())
+    }
+
+    fn searched(&mut self, results: &Results) -> Step<Removed> {
+        Ok(match self.search.go_on(results, 0, |_, _| false)? {
+            Found::Further(asking) => asking.done(),
+            // Whoever was faster has unlinked it.
+            Found::Here { .. } => Next::Done(Ok(Removed::Removed)),
+            Found::Removed { before, node, next } => {
+                self.at = At::Unlinking { itself: node == self.node };
+                super::unlink(Asking::of(self.list.object), before, node, next).done()
+            }
+        })
+    }
+
+    fn ticket(&self) -> &Ticket {
+        self.ticket.as_ref().expect("drawn at the beginning")
+    }
+}

@@ -1,0 +1,151 @@
+//! Walking a list that others change.
+//!
+//! A walk remembers the nodes that it has told, in the order of the list. Where the node that it is about to look at is gone, it goes back to the last
+//! node told that is still there, and on from what comes behind that now:
+//!
+//! ```text
+//!   told: 7 3 9      list: 7 → 5 → 2 → 4         9 and 3 are gone: go on behind 7, with 5
+//! ```
+//!
+//! Nodes never change places. So what is behind 7 and was told would be in the memory and there: there is no such node, and nothing is told
+//! twice. And what was to be told yet is behind all that were told, hence behind 7.
+
+use super::search::Look;
+use super::{HEAD, Link, List, NONE, Node};
+use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step};
+use crate::procedure::{Answer, Next, Procedure, Trouble};
+use braid_base::{Rng, Time};
+use bytes::Bytes;
+
+/// Where a walk is: the nodes told so far, eight bytes each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    told: Vec<u64>,
+}
+
+/// What a walk has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Walked {
+    /// In the order of the list.
+    pub items: Vec<(Node, Bytes)>,
+    /// Where to go on; none: that was the end.
+    pub more: Option<Cursor>,
+}
+
+/// Tells items. A round trip for a node, or for some that were inserted one after the other and are neighbours.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    list: List,
+    cursor: Cursor,
+    most: usize,
+    items: Vec<(Node, Bytes)>,
+    course: Course,
+    at: At,
+}
+
+#[derive(Clone, Debug)]
+enum At {
+    Beginning,
+    /// Looking at a node that should be there, and at others.
+    Going {
+        next: u64,
+        look: Look,
+    },
+    /// Looking which of the last nodes told, before the `index`th, are there yet.
+    Back {
+        index: usize,
+        look: Look,
+    },
+}
+
+/// How many nodes told are looked at together.
+const BACK: usize = 32;
+
+impl Procedure for Walk {
+    type Output = Result<Walked, Trouble>;
+
+    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        let mut course = std::mem::take(&mut self.course);
+        let next = course.resume(dice, answer, |_, _, heard| self.step(heard));
+        self.course = course;
+        next
+    }
+}
+
+impl Walk {
+    pub(super) fn new(list: List, cursor: Cursor, most: usize) -> Walk {
+        let (items, course) = (Vec::new(), Course::default());
+        Walk { list, cursor, most: most.max(1), items, course, at: At::Beginning }
+    }
+
+    fn step(&mut self, heard: Heard) -> Step<Walked> {
+        match (self.at.clone(), heard) {
+            (At::Beginning, _) => self.back(self.cursor.told.len()),
+            (At::Going { next, look }, Heard::Results(results)) => self.go(next, look.hear(&results, 0)?),
+            (At::Back { index, look }, Heard::Results(results)) => self.resumed(index, look, &results),
+            (At::Going { look, .. } | At::Back { look, .. }, _) => Ok(look.ask(Asking::of(self.list.object)).done()),
+        }
+    }
+
+    /// Follows pointers as far as it has looked.
+    fn go(&mut self, mut next: u64, look: Look) -> Step<Walked> {
+        for _ in 0..=look.len() {
+            if next == NONE {
+                return self.over(false);
+            }
+            match look.link(next) {
+                None => {
+                    let look = Look::at(next, next);
+                    let asking = look.ask(Asking::of(self.list.object));
+                    self.at = At::Going { next, look };
+                    return Ok(asking.done());
+                }
+                Some(None) => return self.back(self.cursor.told.len()),
+                // One that is removed still leads on, as long as it is there.
+                Some(Some(Link { removed: true, next: behind })) => next = behind,
+                Some(Some(Link { removed: false, next: behind })) => {
+                    if self.items.len() == self.most {
+                        return self.over(true);
+                    }
+                    self.items.push((Node(next), look.item(next)));
+                    self.cursor.told.push(next);
+                    next = behind;
+                }
+            }
+        }
+        Err(DAMAGED)
+    }
+
+    fn back(&mut self, index: usize) -> Step<Walked> {
+        let some = &self.cursor.told[index.saturating_sub(BACK)..index];
+        let look = Look::at_all(if some.is_empty() { vec![HEAD] } else { some.to_vec() });
+        let asking = look.ask(Asking::of(self.list.object));
+        self.at = At::Back { index, look };
+        Ok(asking.done())
+    }
+
+    fn resumed(&mut self, index: usize, look: Look, results: &Results) -> Step<Walked> {
+        let look = look.hear(results, 0)?;
+        let first = index.saturating_sub(BACK);
+        let there = |node: &u64| look.link(*node).flatten();
+        let last = (first..index).rev().find_map(|at| there(&self.cursor.told[at]).map(|link| (at + 1, link)));
+        match last {
+            Some((kept, link)) => {
+                self.cursor.told.truncate(kept);
+                self.go(link.next, look)
+            }
+            None if first > 0 => self.back(first),
+            None if index > 0 => {
+                self.cursor.told.clear();
+                self.back(0)
+            }
+            None => self.go(there(&HEAD).ok_or(DAMAGED)?.next, look),
+        }
+    }
+
+    fn over(&mut self, more: bool) -> Step<Walked> {
+        let cursor = std::mem::take(&mut self.cursor);
+        let items = std::mem::take(&mut self.items);
+        Ok(Next::Done(Ok(Walked { items, more: more.then_some(cursor) })))
+    }
+}

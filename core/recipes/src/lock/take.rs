@@ -1,0 +1,278 @@
+//! Taking a lock, to keep it ([`Acquire`]) or for one request ([`Once`]).
+
+use super::word::{READERS_MAX, Word};
+use super::{Grant, Lock, LockError, Mode};
+use crate::edit::{At, Backoff, Editing, Editor, Move, Seen, Swap, add_if_swapped, number, number_bytes};
+use crate::lease::{Entry, Name, Watch};
+use crate::procedure::{Answer, Next, Procedure, Trouble};
+use braid_base::{Rng, Time};
+use braid_wire::{ActionResult, CommandResult, ObjectCommand, SetAttribute};
+use bytes::Bytes;
+
+/// Takes a lock.
+pub struct Acquire(Editing<Take>);
+
+impl Acquire {
+    pub(super) fn new(lock: &Lock, name: Name, mode: Mode) -> Acquire {
+        Acquire(Editing::new(lock.desk(), Take::new(lock, name, mode, None)))
+    }
+}
+
+impl Procedure for Acquire {
+    type Output = Result<Grant, LockError>;
+
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, dice, answer).map(|taken| match taken? {
+            Taken::Kept(grant) => Ok(grant),
+            Taken::Used(_) => unreachable!("who wants to keep it keeps it"),
+        })
+    }
+}
+
+/// Takes a lock, has a request done, and releases the lock, all at once.
+pub struct Once(Editing<Take>);
+
+impl Once {
+    pub(super) fn new(lock: &Lock, name: Name, request: Vec<ObjectCommand>) -> Once {
+        Once(Editing::new(lock.desk(), Take::new(lock, name, Mode::Exclusive, Some(request))))
+    }
+}
+
+impl Procedure for Once {
+    /// The request's results; none if it is known to have happened, but its answer was lost.
+    type Output = Result<Option<Vec<CommandResult>>, LockError>;
+
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, dice, answer).map(|taken| match taken? {
+            Taken::Used(results) => Ok(results),
+            Taken::Kept(_) => unreachable!("who does not want to keep it does not keep it"),
+        })
+    }
+}
+
+enum Taken {
+    Kept(Grant),
+    Used(Option<Vec<CommandResult>>),
+}
+
+struct Take {
+    lock: Lock,
+    mode: Mode,
+    /// What is to be done, if the lock is not to be kept.
+    request: Option<Vec<ObjectCommand>>,
+    name: Name,
+    /// What was put into the word last: with each swap its beat grows.
+    entry: Option<Entry>,
+    watch: Watch,
+    backoff: Backoff,
+    /// When patience ends.
+    deadline: Option<Time>,
+    trying: Trying,
+    sent: Time,
+    /// When it last put its mark in.
+    marked: Time,
+    /// What the last swap puts in.
+    word: Bytes,
+    /// The token as it was last seen: if it is still the same, nothing has happened since.
+    token: Option<u64>,
+    /// Whom it last waited for.
+    holder: Option<Name>,
+}
+
+/// What the last swap is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trying {
+    /// To begin a tenure.
+    Begin,
+    /// To join other readers.
+    Join,
+    /// To be next.
+    Mark,
+    /// To take the mark away: patience is over.
+    Unmark,
+}
+
+impl Take {
+    fn new(lock: &Lock, name: Name, mode: Mode, request: Option<Vec<ObjectCommand>>) -> Take {
+        Take {
+            lock: lock.clone(),
+            mode,
+            request,
+            name,
+            entry: None,
+            watch: Watch::default(),
+            backoff: lock.backoff(),
+            deadline: None,
+            trying: Trying::Begin,
+            sent: Time::default(),
+            marked: Time::default(),
+            word: Bytes::new(),
+            token: None,
+            holder: None,
+        }
+    }
+
+    /// The entry for the next swap.
+    fn next_entry(&mut self, at: &mut At<'_>) -> Entry {
+        let entry = match &self.entry {
+            None => Entry::new(self.name.clone(), self.lock.options.lease, at.dice),
+            Some(entry) => entry.beaten(),
+        };
+        self.entry.insert(entry).clone()
+    }
+
+    fn nonce(&self) -> Option<u64> {
+        self.entry.as_ref().map(|entry| entry.nonce)
+    }
+
+    fn swap(&mut self, at: &At<'_>, trying: Trying, compare: Bytes, word: &Word) -> Move<Result<Taken, LockError>> {
+        self.trying = trying;
+        self.sent = at.now;
+        self.word = word.encode();
+        let (mut sets, mut rest) = (Vec::new(), Vec::new());
+        if trying == Trying::Begin {
+            // Who does not stay begins a tenure, and ends it.
+            let counts = if self.request.is_some() { 2 } else { 1 };
+            rest.push(add_if_swapped(self.lock.object, self.lock.token(), counts));
+            if let (Some(request), Some(entry)) = (&self.request, &self.entry) {
+                sets.push(SetAttribute { name: self.lock.trace(), value: number_bytes(entry.nonce) });
+                rest.extend(request.iter().cloned());
+            }
+        }
+        Move::Swap(Swap { compare, swap: self.word.clone(), sets, rest })
+    }
+
+    /// Begins a tenure in place of whoever is in the word.
+    fn begin_tenure(&mut self, at: &mut At<'_>, compare: Bytes, mark: Option<Entry>) -> Move<Result<Taken, LockError>> {
+        let entry = self.next_entry(at);
+        let holders = if self.request.is_some() { Vec::new() } else { vec![entry] };
+        let word = Word { mode: self.mode, holders, mark };
+        self.swap(at, Trying::Begin, compare, &word)
+    }
+
+    fn wait(&mut self, at: &mut At<'_>, word: &Word) -> Move<Result<Taken, LockError>> {
+        self.holder = word.entries().find(|entry| Some(entry.nonce) != self.nonce()).map(|entry| entry.name.clone());
+        let left = self.deadline.unwrap_or_default().since(at.now);
+        Move::Sleep(self.backoff.draw(at.dice).min(left))
+    }
+
+    fn granted(&self, token: u64, word: Bytes) -> Move<Result<Taken, LockError>> {
+        Move::Done(Ok(Taken::Kept(Grant {
+            lock: self.lock.clone(),
+            mode: self.mode,
+            entry: self.entry.clone().expect("it is in the word"),
+            token,
+            word,
+            sent: self.sent,
+        })))
+    }
+
+    fn out_of_patience(&self, at: &At<'_>) -> bool {
+        self.deadline.is_some_and(|deadline| at.now >= deadline)
+    }
+
+    /// What became of a request whose answer was lost: it has happened, or not, or that can't be said any more.
+    fn resolve(&self, token: u64, trace: &Bytes) -> Option<bool> {
+        if self.nonce().is_some_and(|nonce| number(trace) == Some(nonce)) {
+            Some(true)
+        } else if self.token == Some(token) {
+            Some(false)
+        } else {
+            None
+        }
+    }
+}
+
+impl Editor for Take {
+    type Output = Result<Taken, LockError>;
+
+    fn begin(&mut self, at: &mut At<'_>) -> Move<Self::Output> {
+        let first = self.deadline.is_none();
+        self.deadline.get_or_insert(at.now.after(self.lock.options.patience));
+        // A request that comes along is not sent for nothing more than once.
+        if self.out_of_patience(at) || self.request.is_some() && !first {
+            return Move::Look;
+        }
+        self.begin_tenure(at, Bytes::new(), None)
+    }
+
+    fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+        let (Some(word), Some(token)) = (Word::decode(&seen.word), number(&seen.extras[0])) else {
+            return Move::Done(Err(LockError::NoLock));
+        };
+        if let Some(entry) = self.nonce().and_then(|nonce| word.holder(nonce)) {
+            self.entry = Some(entry.clone());
+            return self.granted(token, seen.word);
+        }
+        if seen.doubt && self.request.is_some() && self.trying == Trying::Begin {
+            match self.resolve(token, &seen.extras[1]) {
+                Some(true) => return Move::Done(Ok(Taken::Used(None))),
+                Some(false) => {}
+                None => return Move::Done(Err(LockError::Trouble(Trouble::Unknown))),
+            }
+        }
+        self.token = Some(token);
+        self.watch.see(at.now, word.entries());
+        let mine = |entry: &Entry| Some(entry.nonce) == self.nonce();
+        let marked = word.mark.as_ref().is_some_and(mine);
+        if self.out_of_patience(at) {
+            if marked {
+                return self.swap(at, Trying::Unmark, seen.word, &Word { mark: None, ..word });
+            }
+            self.wait(at, &word);
+            return Move::Done(Err(LockError::TimedOut { holder: self.holder.take() }));
+        }
+        let lost = |entry: &Entry| self.watch.lost(at.now, entry);
+        let live: Vec<Entry> = word.holders.iter().filter(|entry| !lost(entry)).cloned().collect();
+        // Of others; one that is lost counts no more.
+        let mark = word.mark.clone().filter(|entry| !mine(entry) && !lost(entry));
+        if mark.is_some() {
+            return self.wait(at, &word);
+        }
+        if live.is_empty() {
+            return self.begin_tenure(at, seen.word, None);
+        }
+        match (word.mode, self.mode) {
+            (Mode::Shared, Mode::Shared) if live.len() < READERS_MAX => {
+                let mut holders = live;
+                holders.push(self.next_entry(at));
+                self.swap(at, Trying::Join, seen.word, &Word { mode: Mode::Shared, holders, mark: None })
+            }
+            (Mode::Shared, Mode::Exclusive) if !marked || at.now.since(self.marked) >= self.lock.options.lease / 4 => {
+                self.marked = at.now;
+                let mark = Some(self.next_entry(at));
+                self.swap(at, Trying::Mark, seen.word, &Word { mode: Mode::Shared, holders: live, mark })
+            }
+            _ => self.wait(at, &word),
+        }
+    }
+
+    fn made(&mut self, at: &mut At<'_>, mut results: Vec<CommandResult>) -> Move<Self::Output> {
+        match self.trying {
+            Trying::Begin => {
+                let Some(ActionResult::Added { original: Some(before) }) = results.get(1).map(|result| &result.action)
+                else {
+                    return Move::Look;
+                };
+                let token = (before + 1) as u64;
+                if self.request.is_some() {
+                    return Move::Done(Ok(Taken::Used(Some(results.split_off(2)))));
+                }
+                self.granted(token, self.word.clone())
+            }
+            Trying::Join => match results.first().and_then(|result| number(result.values.first()?)) {
+                Some(token) => self.granted(token, self.word.clone()),
+                None => Move::Look,
+            },
+            Trying::Mark => {
+                let left = self.deadline.unwrap_or_default().since(at.now);
+                Move::Sleep(self.backoff.draw(at.dice).min(left))
+            }
+            Trying::Unmark => Move::Done(Err(LockError::TimedOut { holder: self.holder.take() })),
+        }
+    }
+
+    fn fails(&mut self, trouble: Trouble) -> Self::Output {
+        Err(LockError::Trouble(trouble))
+    }
+}

@@ -1,0 +1,299 @@
+//! Claiming an item: two round trips where something is free.
+
+use super::state::{self, FRESH_BYTES, GIVEN_BACK_BYTES, State};
+use super::{BELL, Claimed, Item, Queue, STATES_PAGE, parted, state_of, work_of};
+use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step};
+use crate::procedure::{Answer, Next, Procedure, Trouble};
+use braid_base::{Rng, Time};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The most claims of others that a consumer watches.
+pub const WATCHED_MAX: usize = 32;
+
+/// What a consumer remembers of others' claims, from one operation to the next: which state it saw, and when. By its own clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// No state: it is claimed, and how is still to be seen.
+    seen: BTreeMap<Item, Option<(Bytes, Time)>>,
+}
+
+/// How an attempt to claim has ended.
+#[derive(Clone, Debug)]
+pub struct ClaimEnd {
+    /// An item, or none: there was nothing to do all the time.
+    pub result: Result<Option<Claimed>, Trouble>,
+    /// For the next attempt.
+    pub watch: Watch,
+}
+
+/// Takes an item to work on.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    queue: Queue,
+    consumer: u64,
+    watch: Watch,
+    patience: Duration,
+    course: Course,
+    began: Option<Time>,
+    asked: Time,
+    ticket: u64,
+    bell: Bytes,
+    round: Round,
+    at: At,
+}
+
+/// Once around all numbers, from a random one on.
+#[derive(Clone, Debug, Default)]
+struct Round {
+    begin: u32,
+    after: Option<u32>,
+    /// Past the highest number, and on from the lowest.
+    wrapped: bool,
+    over: bool,
+    /// What may be had, by the last look: a state, or that it was given back.
+    free: Vec<(Item, Option<Bytes>)>,
+}
+
+#[derive(Clone, Debug)]
+enum At {
+    Beginning,
+    /// Looking which items are free, and how those claimed stand.
+    Looking {
+        watched: Vec<Item>,
+    },
+    /// Getting the state of an item that was given back.
+    Reading(Item),
+    /// Claiming one.
+    Claiming {
+        item: Item,
+        claim: state::Claim,
+    },
+    /// Finding out whether that has happened.
+    Doubting {
+        item: Item,
+        claim: state::Claim,
+    },
+    /// There is nothing to do.
+    Waiting,
+}
+
+/// How many states are listed at once.
+const LISTED: u32 = 64;
+/// A wait that is almost over is still one.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+
+impl Procedure for Claim {
+    type Output = ClaimEnd;
+
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<ClaimEnd> {
+        let mut course = std::mem::take(&mut self.course);
+        let next = course.resume(dice, answer, |course, dice, heard| self.step(course, now, dice, heard));
+        self.course = course;
+        self.asked = now;
+        match next {
+            Next::Done(result) => Next::Done(ClaimEnd { result, watch: std::mem::take(&mut self.watch) }),
+            Next::Ask(request) => Next::Ask(request),
+            Next::Await { object, name, seen, patience } => Next::Await { object, name, seen, patience },
+            Next::Sleep(span) => Next::Sleep(span),
+        }
+    }
+}
+
+impl Claim {
+    pub(super) fn new(queue: Queue, consumer: u64, watch: Watch, patience: Duration) -> Claim {
+        Claim {
+            queue,
+            consumer,
+            watch,
+            patience,
+            course: Course::default(),
+            began: None,
+            asked: Time(0),
+            ticket: 0,
+            bell: Bytes::new(),
+            round: Round::default(),
+            at: At::Beginning,
+        }
+    }
+
+    fn step(&mut self, course: &mut Course, now: Time, dice: &mut Rng, heard: Heard) -> Step<Option<Claimed>> {
+        match (self.at.clone(), heard) {
+            (At::Beginning, _) => {
+                self.began = Some(now);
+                self.ticket = dice.next_u64();
+                self.begin_round(dice)
+            }
+            (At::Waiting, _) => self.begin_round(dice),
+            (At::Looking { watched }, Heard::Results(results)) => {
+                self.looked(&watched, &results, now)?;
+                self.choose(now, dice)
+            }
+            (At::Looking { .. }, _) => self.look(),
+            (At::Reading(item), Heard::Results(results)) => {
+                let value = &results.values(0, 1)?[0];
+                match State::decode(value)? {
+                    Some(state @ State::Free { .. }) => self.claim(item, state),
+                    _ => self.choose(now, dice),
+                }
+            }
+            (At::Reading(_), _) => self.choose(now, dice),
+            (At::Claiming { item, claim }, Heard::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
+                (true, _) => self.claimed(item, claim, &results.values(1, 1)?[0]),
+                (false, _) => self.choose(now, dice),
+            },
+            (At::Claiming { item, claim } | At::Doubting { item, claim }, Heard::Unknown) => {
+                course.in_doubt = true;
+                self.at = At::Doubting { item, claim };
+                Ok(Asking::of(self.queue.object).get(vec![state_of(item), work_of(item)]).done())
+            }
+            (At::Doubting { item, claim }, Heard::Results(results)) => {
+                course.in_doubt = false;
+                let values = results.values(0, 2)?;
+                match State::decode(&values[0])? {
+                    Some(State::Claimed(other)) if other == claim => self.claimed(item, claim, &values[1]),
+                    // It was not done.
+                    Some(state @ State::Free { .. }) => self.claim(item, state),
+                    // Nor here, or it is taken over already. Nothing was begun.
+                    _ => self.choose(now, dice),
+                }
+            }
+            (At::Claiming { .. } | At::Doubting { .. }, _) => unreachable!("it did not wait"),
+        }
+    }
+
+    fn begin_round(&mut self, dice: &mut Rng) -> Step<Option<Claimed>> {
+        let begin = dice.next_u64() as u32;
+        self.round = Round { begin, after: Some(begin), ..Round::default() };
+        self.look()
+    }
+
+    /// Lists states; as long as it is not around, also from the lowest number on, since that may be all that there is.
+    fn look(&mut self) -> Step<Option<Claimed>> {
+        let watched: Vec<Item> = self.watch.seen.keys().copied().collect();
+        let mut gets = vec![BELL];
+        gets.extend(watched.iter().map(|item| state_of(*item)));
+        let mut asking = Asking::of(self.queue.object).get(gets).list(STATES_PAGE, self.round.after, LISTED);
+        if !self.round.wrapped {
+            asking = asking.list(STATES_PAGE, None, LISTED);
+        }
+        self.at = At::Looking { watched };
+        Ok(asking.done())
+    }
+
+    fn looked(&mut self, watched: &[Item], results: &Results, now: Time) -> Result<(), Trouble> {
+        let values = results.values(0, 1 + watched.len())?;
+        // Once around, the bell is the one heard at first: what came since is behind.
+        if self.round.after == Some(self.round.begin) && !self.round.wrapped {
+            self.bell = values[0].clone();
+        }
+        for (item, value) in watched.iter().zip(&values[1..]) {
+            self.watch_over(*item, value, now)?;
+        }
+        let (found, more) = results.listed(1)?;
+        self.take_in(&found);
+        self.round.after = found.last().map(|(number, _)| *number).or(self.round.after);
+        if more && !self.passed(&found) {
+            return Ok(());
+        }
+        if self.round.wrapped {
+            self.round.over = true;
+            return Ok(());
+        }
+        let (found, more) = results.listed(2)?;
+        self.round.wrapped = true;
+        self.take_in(&found);
+        self.round.after = found.last().map(|(number, _)| *number);
+        self.round.over = !more || self.passed(&found);
+        Ok(())
+    }
+
+    /// True if it has come around to where it began.
+    fn passed(&self, found: &[(u32, u32)]) -> bool {
+        self.round.wrapped && found.last().is_none_or(|(number, _)| *number >= self.round.begin)
+    }
+
+    /// What a list says of items: free ones are candidates, others are to be watched.
+    fn take_in(&mut self, found: &[(u32, u32)]) {
+        let behind = |number: u32| !self.round.wrapped || number <= self.round.begin;
+        for (number, length) in found.iter().filter(|(number, _)| behind(*number)) {
+            let item = Item(*number);
+            match *length {
+                FRESH_BYTES => self.round.free.push((item, Some(State::FRESH.encode()))),
+                GIVEN_BACK_BYTES => self.round.free.push((item, None)),
+                _ if self.watch.seen.len() < WATCHED_MAX => {
+                    self.watch.seen.entry(item).or_insert(None);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A claim that stays as it is for a lease can be had; one that changes is alive, and makes room for others.
+    fn watch_over(&mut self, item: Item, value: &Bytes, now: Time) -> Result<(), Trouble> {
+        let claimed = matches!(State::decode(value)?, Some(State::Claimed(_)));
+        match self.watch.seen.get(&item) {
+            Some(None) if claimed => {
+                self.watch.seen.insert(item, Some((value.clone(), now)));
+            }
+            // When this was asked for, it was still so.
+            Some(Some((seen, since))) if seen == value => {
+                if self.asked.since(*since) >= self.queue.lease {
+                    self.round.free.insert(0, (item, Some(value.clone())));
+                }
+            }
+            _ => {
+                self.watch.seen.remove(&item);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries one of those that may be had: dead ones' first, the others by lot.
+    fn choose(&mut self, now: Time, dice: &mut Rng) -> Step<Option<Claimed>> {
+        let dead = self.round.free.first().is_some_and(|(item, _)| self.watch.seen.contains_key(item));
+        if !self.round.free.is_empty() {
+            let index = if dead { 0 } else { dice.below(self.round.free.len() as u64) as usize };
+            let (item, value) = self.round.free.remove(index);
+            self.watch.seen.remove(&item);
+            return match value.as_ref().map(State::decode) {
+                Some(state) => self.claim(item, state?.ok_or(DAMAGED)?),
+                None => {
+                    self.at = At::Reading(item);
+                    Ok(Asking::of(self.queue.object).get(vec![state_of(item)]).done())
+                }
+            };
+        }
+        if !self.round.over || self.watch.seen.values().any(Option::is_none) {
+            return self.look();
+        }
+        self.wait(now)
+    }
+
+    fn wait(&mut self, now: Time) -> Step<Option<Claimed>> {
+        let left = self.patience.saturating_sub(now.since(self.began.unwrap_or(now)));
+        if left.is_zero() {
+            return Ok(Next::Done(Ok(None)));
+        }
+        let ends = self.watch.seen.values().flatten();
+        let next = ends.map(|(_, since)| self.queue.lease.saturating_sub(now.since(*since))).min();
+        let patience = next.unwrap_or(self.queue.lease).min(left).max(WAIT_MIN);
+        self.at = At::Waiting;
+        Ok(Next::Await { object: self.queue.object, name: BELL, seen: self.bell.clone(), patience })
+    }
+
+    fn claim(&mut self, item: Item, from: State) -> Step<Option<Claimed>> {
+        let token = from.token().checked_add(1).ok_or(DAMAGED)?;
+        let claim = state::Claim { token, consumer: self.consumer, ticket: self.ticket, beat: 0 };
+        self.at = At::Claiming { item, claim };
+        let asking =
+            Asking::of(self.queue.object).swap(state_of(item), &from.encode(), &State::Claimed(claim).encode());
+        Ok(asking.then_get(vec![work_of(item)]).done())
+    }
+
+    fn claimed(&mut self, item: Item, claim: state::Claim, value: &Bytes) -> Step<Option<Claimed>> {
+        let (of, work) = parted(value).ok_or(DAMAGED)?;
+        Ok(Next::Done(Ok(Some(Claimed { item, token: claim.token, work, of, claim }))))
+    }
+}

@@ -1,0 +1,228 @@
+//! What a consumer does with an item that it has claimed: one round trip each.
+
+use super::state::{Claim, State};
+use super::{BELL, Claimed, Queue, parted, state_of, work_of};
+use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step, set};
+use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::receipt::Ticket;
+use braid_base::{Rng, Time};
+use braid_wire::SetAttribute;
+use bytes::Bytes;
+
+/// What became of a renewal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// The claim holds for another lease, from when this was begun.
+    Kept(Claimed),
+    /// The item is another's, or finished.
+    Lost,
+}
+
+/// What became of the end of some work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// The item is gone, and the results are set.
+    Finished,
+    /// The claim was lost: nothing was set.
+    Lost,
+}
+
+/// Goes on working.
+#[derive(Clone, Debug)]
+pub struct Renew {
+    holding: Holding,
+}
+
+/// Is through with an item.
+#[derive(Clone, Debug)]
+pub struct Finish {
+    holding: Holding,
+}
+
+/// Leaves an item to others. Ends so as well if the claim was lost.
+#[derive(Clone, Debug)]
+pub struct GiveBack {
+    holding: Holding,
+}
+
+impl Renew {
+    pub(super) fn new(queue: Queue, claimed: Claimed) -> Renew {
+        Renew { holding: Holding::new(queue, claimed, Aim::Renew) }
+    }
+}
+
+impl Finish {
+    pub(super) fn new(queue: Queue, claimed: Claimed, results: Vec<SetAttribute>) -> Finish {
+        Finish { holding: Holding::new(queue, claimed, Aim::Finish(results)) }
+    }
+}
+
+impl GiveBack {
+    pub(super) fn new(queue: Queue, claimed: Claimed) -> GiveBack {
+        GiveBack { holding: Holding::new(queue, claimed, Aim::GiveBack) }
+    }
+}
+
+impl Procedure for Renew {
+    type Output = Result<Renewed, Trouble>;
+
+    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.holding.resume(dice, answer, |claimed| claimed.map_or(Renewed::Lost, Renewed::Kept))
+    }
+}
+
+impl Procedure for Finish {
+    type Output = Result<Finished, Trouble>;
+
+    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.holding.resume(dice, answer, |claimed| claimed.map_or(Finished::Lost, |_| Finished::Finished))
+    }
+}
+
+impl Procedure for GiveBack {
+    type Output = Result<(), Trouble>;
+
+    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.holding.resume(dice, answer, |_| ())
+    }
+}
+
+/// One comparison with the claim. Ends with the claim as it is then, or with nothing if it was lost.
+#[derive(Clone, Debug)]
+struct Holding {
+    queue: Queue,
+    claimed: Claimed,
+    aim: Aim,
+    course: Course,
+    ticket: Option<Ticket>,
+    at: At,
+}
+
+#[derive(Clone, Debug)]
+enum Aim {
+    Renew,
+    Finish(Vec<SetAttribute>),
+    GiveBack,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Beginning,
+    Swapping,
+    /// Finding out whether that has happened.
+    Doubting,
+}
+
+impl Holding {
+    fn new(queue: Queue, claimed: Claimed, aim: Aim) -> Holding {
+        Holding { queue, claimed, aim, course: Course::default(), ticket: None, at: At::Beginning }
+    }
+
+    fn resume<T>(
+        &mut self,
+        dice: &mut Rng,
+        answer: Answer,
+        end: impl FnOnce(Option<Claimed>) -> T,
+    ) -> Next<Result<T, Trouble>> {
+        let mut course = std::mem::take(&mut self.course);
+        let next = course.resume(dice, answer, |course, dice, heard| self.step(course, dice, heard));
+        self.course = course;
+        match next {
+            Next::Done(result) => Next::Done(result.map(end)),
+            Next::Ask(request) => Next::Ask(request),
+            Next::Await { object, name, seen, patience } => Next::Await { object, name, seen, patience },
+            Next::Sleep(span) => Next::Sleep(span),
+        }
+    }
+
+    fn step(&mut self, course: &mut Course, dice: &mut Rng, heard: Heard) -> Step<Option<Claimed>> {
+        match (self.at, heard) {
+            (At::Beginning, _) => {
+                self.ticket = Some(Ticket::draw(self.queue.receipt, dice));
+                self.swap()
+            }
+            (At::Swapping, Heard::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
+                (true, _) => self.done(),
+                (false, other) => self.otherwise(&other),
+            },
+            (At::Swapping | At::Doubting, Heard::Unknown) => {
+                course.in_doubt = matches!(self.aim, Aim::Finish(_));
+                self.at = At::Doubting;
+                let asking =
+                    Asking::of(self.queue.object).get(vec![state_of(self.claimed.item), work_of(self.claimed.item)]);
+                Ok(asking.get(self.ticket().gets()).done())
+            }
+            (At::Doubting, Heard::Results(results)) => {
+                let happened = self.found_out(&results)?;
+                course.in_doubt = false;
+                if happened { self.done() } else { self.otherwise(&results.values(0, 2)?[0]) }
+            }
+            (At::Swapping | At::Doubting, _) => unreachable!("it did not wait"),
+        }
+    }
+
+    fn swap(&mut self) -> Step<Option<Claimed>> {
+        self.at = At::Swapping;
+        let item = self.claimed.item;
+        let from = State::Claimed(self.claimed.claim).encode();
+        let asking = |to: &Bytes| Asking::of(self.queue.object).swap(state_of(item), &from, to);
+        let mut sets = self.ticket().sets();
+        Ok(match &self.aim {
+            Aim::Renew => asking(&State::Claimed(self.next_beat()).encode()).done(),
+            Aim::GiveBack => asking(&State::Free { token: self.claimed.token }.encode()).then_add(BELL, 1).done(),
+            Aim::Finish(results) => {
+                sets.push(set(work_of(item), &Bytes::new()));
+                sets.extend(results.iter().cloned());
+                asking(&Bytes::new()).then_set(sets).done()
+            }
+        })
+    }
+
+    fn next_beat(&self) -> Claim {
+        Claim { beat: self.claimed.claim.beat.wrapping_add(1), ..self.claimed.claim }
+    }
+
+    fn done(&self) -> Step<Option<Claimed>> {
+        let mut claimed = self.claimed.clone();
+        if matches!(self.aim, Aim::Renew) {
+            claimed.claim = self.next_beat();
+        }
+        Ok(Next::Done(Ok(Some(claimed))))
+    }
+
+    /// The state is another than was thought. It may still be this claim, renewed by a request whose answer was lost.
+    fn otherwise(&mut self, value: &Bytes) -> Step<Option<Claimed>> {
+        match State::decode(value)? {
+            Some(State::Claimed(claim)) if self.is_mine(claim) => {
+                self.claimed.claim = claim;
+                self.swap()
+            }
+            _ => Ok(Next::Done(Ok(None))),
+        }
+    }
+
+    fn is_mine(&self, claim: Claim) -> bool {
+        Claim { beat: 0, ..claim } == Claim { beat: 0, ..self.claimed.claim }
+    }
+
+    fn found_out(&self, results: &Results) -> Result<bool, Trouble> {
+        let values = results.values(0, 2)?;
+        let state = State::decode(&values[0])?;
+        match (&self.aim, state) {
+            (Aim::Renew, Some(State::Claimed(claim))) => Ok(claim == self.next_beat()),
+            // If it is not this claim's, it is given back, or was lost: all the same.
+            (Aim::Renew | Aim::GiveBack, _) => Ok(false),
+            (Aim::Finish(_), _) => {
+                let ticket = self.ticket();
+                let told = ticket.tells(results.values(1, ticket.gets().len())?);
+                // The item is there: it is not finished. If it is not, others may have finished it.
+                let there = parted(&values[1]).is_some_and(|(of, _)| of == self.claimed.of);
+                if there { Ok(false) } else { told.ok_or(Trouble::Unknown) }
+            }
+        }
+    }
+
+    fn ticket(&self) -> &Ticket {
+        self.ticket.as_ref().expect("drawn at the beginning")
+    }
+}

@@ -1,0 +1,92 @@
+//! Putting an item in: one round trip.
+
+use super::state::State;
+use super::{BELL, ITEM_BYTES_MAX, Item, Queue, parted, state_of, work_of};
+use crate::asking::{Asking, Course, Heard, Step, set};
+use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::receipt::Ticket;
+use braid_base::{Rng, Time};
+use braid_wire::ObjectFailure;
+use bytes::Bytes;
+
+/// Puts an item in, and ends with its number.
+#[derive(Clone, Debug)]
+pub struct Put {
+    queue: Queue,
+    work: Bytes,
+    course: Course,
+    ticket: Option<Ticket>,
+    item: Item,
+    at: At,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Beginning,
+    Putting,
+    /// Finding out whether it is in.
+    Doubting,
+}
+
+impl Procedure for Put {
+    type Output = Result<Item, Trouble>;
+
+    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        let mut course = std::mem::take(&mut self.course);
+        let next = course.resume(dice, answer, |course, dice, heard| self.step(course, dice, heard));
+        self.course = course;
+        next
+    }
+}
+
+impl Put {
+    pub(super) fn new(queue: Queue, work: Bytes) -> Put {
+        Put { queue, work, course: Course::default(), ticket: None, item: Item(0), at: At::Beginning }
+    }
+
+    fn step(&mut self, course: &mut Course, dice: &mut Rng, heard: Heard) -> Step<Item> {
+        match (self.at, heard) {
+            (At::Beginning, _) => {
+                if self.work.len() > ITEM_BYTES_MAX {
+                    return Err(Trouble::Refused(ObjectFailure::ValueTooLong { length: self.work.len() as u32 }));
+                }
+                self.ticket = Some(Ticket::draw(self.queue.receipt, dice));
+                self.put(dice)
+            }
+            (At::Putting, Heard::Results(results)) if results.swapped(0)? => Ok(Next::Done(Ok(self.item))),
+            // The number is another item's.
+            (At::Putting, Heard::Results(_)) => self.put(dice),
+            (At::Putting | At::Doubting, Heard::Unknown) => {
+                course.in_doubt = true;
+                self.at = At::Doubting;
+                let asking = Asking::of(self.queue.object).get(vec![work_of(self.item)]);
+                Ok(asking.get(self.ticket().gets()).done())
+            }
+            (At::Doubting, Heard::Results(results)) => {
+                let ticket = self.ticket();
+                let found = parted(&results.values(0, 1)?[0]).is_some_and(|(of, _)| of == ticket.value());
+                let told = ticket.tells(results.values(1, ticket.gets().len())?);
+                // An item that is not there was never put in, or is finished.
+                let happened = if found { true } else { told.ok_or(Trouble::Unknown)? };
+                course.in_doubt = false;
+                if happened { Ok(Next::Done(Ok(self.item))) } else { self.put(dice) }
+            }
+            (At::Putting | At::Doubting, Heard::Nothing | Heard::Value) => unreachable!("it did not wait"),
+        }
+    }
+
+    fn put(&mut self, dice: &mut Rng) -> Step<Item> {
+        self.at = At::Putting;
+        self.item = Item(dice.next_u64() as u32);
+        let ticket = self.ticket();
+        let value: Bytes = ticket.value().iter().chain(&self.work).copied().collect();
+        let mut sets = vec![set(work_of(self.item), &value)];
+        sets.extend(ticket.sets());
+        let asking = Asking::of(self.queue.object).swap(state_of(self.item), &Bytes::new(), &State::FRESH.encode());
+        Ok(asking.then_add(BELL, 1).then_set(sets).done())
+    }
+
+    fn ticket(&self) -> &Ticket {
+        self.ticket.as_ref().expect("drawn at the beginning")
+    }
+}

@@ -1,0 +1,108 @@
+//! An item's state, as bytes. Lengths differ, since a list of attributes tells lengths and no values.
+//!
+//! ```text
+//!    fresh       0                                                    1 byte
+//!    given back  0 token                                              9 bytes
+//!    claimed     1 token consumer ticket beat                        33 bytes
+//! ```
+
+use crate::asking::DAMAGED;
+use crate::procedure::Trouble;
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// How an item stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Whoever wants it may take it; so many had it.
+    Free { token: u64 },
+    /// Somebody works on it.
+    Claimed(Claim),
+}
+
+/// Whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) token: u64,
+    pub(super) consumer: u64,
+    pub(super) ticket: u64,
+    /// Rises as the claim is renewed.
+    pub(super) beat: u64,
+}
+
+pub(super) const FRESH_BYTES: u32 = 1;
+pub(super) const GIVEN_BACK_BYTES: u32 = 9;
+
+const FREE: u8 = 0;
+const CLAIMED: u8 = 1;
+
+impl State {
+    pub(super) const FRESH: State = State::Free { token: 0 };
+
+    pub(super) fn encode(self) -> Bytes {
+        let mut bytes = BytesMut::new();
+        match self {
+            State::Free { token } => {
+                bytes.put_u8(FREE);
+                if token > 0 {
+                    bytes.put_u64(token);
+                }
+            }
+            State::Claimed(Claim { token, consumer, ticket, beat }) => {
+                bytes.put_u8(CLAIMED);
+                for word in [token, consumer, ticket, beat] {
+                    bytes.put_u64(word);
+                }
+            }
+        }
+        bytes.freeze()
+    }
+
+    /// `None`: there is no item.
+    pub(super) fn decode(bytes: &Bytes) -> Result<Option<State>, Trouble> {
+        let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        Ok(Some(match (bytes.len(), bytes.first()) {
+            (0, _) => return Ok(None),
+            (1, Some(&FREE)) => State::FRESH,
+            (9, Some(&FREE)) => State::Free { token: word(1) },
+            (33, Some(&CLAIMED)) => {
+                State::Claimed(Claim { token: word(1), consumer: word(9), ticket: word(17), beat: word(25) })
+            }
+            _ => return Err(DAMAGED),
+        }))
+    }
+
+    /// How many claims there were.
+    pub(super) fn token(self) -> u64 {
+        match self {
+            State::Free { token } | State::Claimed(Claim { token, .. }) => token,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lengths_tell_states() {
+        let claim = Claim { token: 1, consumer: 2, ticket: 3, beat: 4 };
+        assert_eq!(State::FRESH.encode().len() as u32, FRESH_BYTES);
+        assert_eq!(State::Free { token: 1 }.encode().len() as u32, GIVEN_BACK_BYTES);
+        assert_eq!(State::Claimed(claim).encode().len(), 33);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(token: u64, consumer: u64, ticket: u64, beat: u64) {
+            for state in [State::Free { token }, State::Claimed(Claim { token, consumer, ticket, beat })] {
+                prop_assert_eq!(State::decode(&state.encode()), Ok(Some(state)));
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let _ = State::decode(&bytes.into());
+        }
+    }
+}

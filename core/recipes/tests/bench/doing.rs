@@ -1,0 +1,122 @@
+//! What a client does: a procedure, and by what it ended with, the next. `L` is what the test keeps a record of, the same for all clients.
+//!
+//! ```text
+//! run(lock.acquire("a"), move |_, grant| match grant {
+//!     Ok(grant) => ask(write, move |moment: &mut Moment<Ledger>, answer| { moment.ledger.wrote += 1; run(grant.release(), |_, _| over()) }),
+//!     Err(_) => over(),
+//! })
+//! ```
+
+use braid_base::{Rng, Time};
+use braid_recipes::{Answer, Next, Procedure};
+use braid_wire::ObjectRequest;
+use std::time::Duration;
+
+/// Where a client is when a procedure of its has ended.
+pub struct Moment<'a, L> {
+    /// Which client.
+    pub client: usize,
+    /// By its own clock, which is not that of the others.
+    pub now: Time,
+    /// What no client sees: true time.
+    pub true_now: Time,
+    /// Its dice.
+    pub dice: &'a mut Rng,
+    /// The test's record.
+    pub ledger: &'a mut L,
+}
+
+/// What a client is doing, and will do then.
+pub struct Doing<L>(pub(super) Option<Box<dyn Runs<L>>>);
+
+/// What came of a step.
+pub(super) enum Step<L> {
+    /// It wants this, and goes on with the answer. The span: so late the request comes to the device.
+    Wants(Next<()>, Option<Duration>),
+    /// It goes on with this.
+    Then(Doing<L>),
+}
+
+pub(super) trait Runs<L> {
+    fn resume(&mut self, moment: &mut Moment<L>, answer: Answer) -> Step<L>;
+}
+
+/// The client is through.
+pub fn over<L>() -> Doing<L> {
+    Doing(None)
+}
+
+/// Runs a procedure to its end.
+pub fn run<L, P, F>(procedure: P, then: F) -> Doing<L>
+where
+    P: Procedure + 'static,
+    F: FnOnce(&mut Moment<L>, P::Output) -> Doing<L> + 'static,
+{
+    Doing(Some(Box::new(Run { procedure, then: Some(then) })))
+}
+
+/// Has one request done.
+pub fn ask<L, F>(request: ObjectRequest, then: F) -> Doing<L>
+where
+    F: FnOnce(&mut Moment<L>, Answer) -> Doing<L> + 'static,
+{
+    Doing(Some(Box::new(One { wants: Some((Next::Ask(request), None)), then: Some(then) })))
+}
+
+/// Has one request done, which is so long on its way.
+pub fn late<L, F>(delay: Duration, request: ObjectRequest, then: F) -> Doing<L>
+where
+    F: FnOnce(&mut Moment<L>, Answer) -> Doing<L> + 'static,
+{
+    Doing(Some(Box::new(One { wants: Some((Next::Ask(request), Some(delay))), then: Some(then) })))
+}
+
+/// Waits.
+pub fn sleep<L, F>(span: Duration, then: F) -> Doing<L>
+where
+    F: FnOnce(&mut Moment<L>) -> Doing<L> + 'static,
+{
+    let then = move |moment: &mut Moment<L>, _: Answer| then(moment);
+    Doing(Some(Box::new(One { wants: Some((Next::Sleep(span), None)), then: Some(then) })))
+}
+
+struct Run<P, F> {
+    procedure: P,
+    then: Option<F>,
+}
+
+impl<L, P, F> Runs<L> for Run<P, F>
+where
+    P: Procedure,
+    F: FnOnce(&mut Moment<L>, P::Output) -> Doing<L>,
+{
+    fn resume(&mut self, moment: &mut Moment<L>, answer: Answer) -> Step<L> {
+        let wants = match self.procedure.resume(moment.now, moment.dice, answer) {
+            Next::Done(output) => {
+                let then = self.then.take().expect("it ends once");
+                return Step::Then(then(moment, output));
+            }
+            Next::Ask(request) => Next::Ask(request),
+            Next::Await { object, name, seen, patience } => Next::Await { object, name, seen, patience },
+            Next::Sleep(span) => Next::Sleep(span),
+        };
+        Step::Wants(wants, None)
+    }
+}
+
+struct One<F> {
+    wants: Option<(Next<()>, Option<Duration>)>,
+    then: Option<F>,
+}
+
+impl<L, F> Runs<L> for One<F>
+where
+    F: FnOnce(&mut Moment<L>, Answer) -> Doing<L>,
+{
+    fn resume(&mut self, moment: &mut Moment<L>, answer: Answer) -> Step<L> {
+        if let Some((wants, delay)) = self.wants.take() {
+            return Step::Wants(wants, delay);
+        }
+        Step::Then(self.then.take().expect("it ends once")(moment, answer))
+    }
+}

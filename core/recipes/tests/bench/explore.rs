@@ -1,0 +1,186 @@
+//! Every order of clients' steps, and every loss and death within a budget: for tiny worlds.
+//!
+//! A step is a request that is done and answered, or a wait that ends; the clock moves on to the end of a wait when that is chosen, however long others
+//! are held up. So a request that is never chosen while others go on is one that comes late.
+
+use super::Doing;
+use super::space::Space;
+use super::world::{CALM, Fate, World};
+use braid_base::ObjectId;
+use braid_recipes::{Answer, Next, Trouble};
+use std::time::Duration;
+
+/// What may go wrong in one run, and how long it may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Answers that are lost.
+    pub unknown: u32,
+    /// Clients that die.
+    pub deaths: u32,
+    /// Waits that end. A run in which more are needed is left off.
+    pub waits: u32,
+}
+
+/// Runs the clients in every way that the budget allows, and looks at each run's end, or what there is of a run that was left off. Says how
+/// many ways there were, and in how many all were through or dead.
+pub fn explore<L>(
+    budget: Budget,
+    objects: &[ObjectId],
+    begin: impl Fn() -> (L, Vec<Doing<L>>),
+    after_each: impl Fn(&mut L, &Space) + Clone + 'static,
+    at_end: impl Fn(&mut World<L>),
+) -> (u64, u64) {
+    explore_from(budget, &Space::with(objects), begin, after_each, at_end)
+}
+
+/// The same, with something there at first.
+pub fn explore_from<L>(
+    budget: Budget,
+    space: &Space,
+    begin: impl Fn() -> (L, Vec<Doing<L>>),
+    after_each: impl Fn(&mut L, &Space) + Clone + 'static,
+    at_end: impl Fn(&mut World<L>),
+) -> (u64, u64) {
+    let mut choices = Choices::default();
+    let (mut runs, mut ended) = (0, 0);
+    loop {
+        let (ledger, clients) = begin();
+        let mut world = World::new(0, CALM, &[], ledger);
+        world.space = space.clone();
+        world.after_each(after_each.clone());
+        for doing in clients {
+            world.client(doing);
+        }
+        runs += 1;
+        ended += u64::from(one_way(&mut world, budget, &mut choices));
+        at_end(&mut world);
+        if !choices.advance() {
+            return (runs, ended);
+        }
+    }
+}
+
+/// The choices of one run, and which come after them.
+#[derive(Default)]
+struct Choices {
+    made: Vec<(usize, usize)>,
+    at: usize,
+}
+
+impl Choices {
+    fn choose(&mut self, of: usize) -> usize {
+        if self.at == self.made.len() {
+            self.made.push((0, of));
+        }
+        let (chosen, among) = self.made[self.at];
+        assert_eq!(among, of, "the same choices lead to the same place");
+        self.at += 1;
+        chosen
+    }
+
+    fn advance(&mut self) -> bool {
+        self.made.truncate(self.at);
+        self.at = 0;
+        while let Some((chosen, of)) = self.made.pop() {
+            if chosen + 1 < of {
+                self.made.push((chosen + 1, of));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// How a chosen client's step goes.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Well,
+    LostAndDone,
+    LostAndNotDone,
+    DiesAndDone,
+    Dies,
+}
+
+/// More steps than any of these tiny worlds needs.
+const STEPS_MAX: u32 = 1000;
+
+fn one_way<L>(world: &mut World<L>, mut budget: Budget, choices: &mut Choices) -> bool {
+    let mut wanted: Vec<Option<Next<()>>> = Vec::new();
+    let mut since = Vec::new();
+    for client in 0..world.clients.len() {
+        wanted.push(world.step(client, Answer::None).map(|(next, _)| next));
+        since.push(world.now);
+    }
+    for _ in 0..STEPS_MAX {
+        let able: Vec<usize> = (0..wanted.len()).filter(|client| wanted[*client].is_some()).collect();
+        if able.is_empty() {
+            return true;
+        }
+        let client = able[choices.choose(able.len())];
+        let wants = wanted[client].take().expect("it wants something");
+        let mut ways = vec![Way::Well];
+        let asks = matches!(wants, Next::Ask(_));
+        if asks && budget.unknown > 0 {
+            ways.extend([Way::LostAndDone, Way::LostAndNotDone]);
+        }
+        if budget.deaths > 0 {
+            ways.push(Way::Dies);
+            if asks {
+                ways.push(Way::DiesAndDone);
+            }
+        }
+        let way = ways[choices.choose(ways.len())];
+        if !asks && matches!(way, Way::Well) {
+            if budget.waits == 0 {
+                return false;
+            }
+            budget.waits -= 1;
+        }
+        let answer = go(world, client, wants, since[client], way);
+        match way {
+            Way::LostAndDone | Way::LostAndNotDone => budget.unknown -= 1,
+            Way::Dies | Way::DiesAndDone => budget.deaths -= 1,
+            Way::Well => {}
+        }
+        match answer {
+            Some(answer) => {
+                wanted[client] = world.step(client, answer).map(|(next, _)| next);
+                since[client] = world.now;
+            }
+            None => world.clients[client].fate = Fate::Dead,
+        }
+    }
+    panic!("clients go round and round: {STEPS_MAX} steps, and no end");
+}
+
+/// What the client hears; none if it is dead.
+fn go<L>(world: &mut World<L>, client: usize, wants: Next<()>, since: braid_base::Time, way: Way) -> Option<Answer> {
+    let answer = match (wants, way) {
+        (Next::Ask(request), Way::Well) => world.execute(client, &request),
+        (Next::Ask(request), Way::LostAndDone) => {
+            world.execute(client, &request);
+            Answer::Trouble(Trouble::Unknown)
+        }
+        (Next::Ask(_), Way::LostAndNotDone) => Answer::Trouble(Trouble::Unknown),
+        (Next::Ask(request), Way::DiesAndDone) => {
+            world.execute(client, &request);
+            return None;
+        }
+        (_, Way::Dies) => return None,
+        (Next::Sleep(span), _) => {
+            world.now = world.now.max(since.after(span));
+            Answer::None
+        }
+        (Next::Await { object, name, seen, patience }, _) => {
+            let value = world.space.value(object, name);
+            if value == seen {
+                world.now = world.now.max(since.after(patience));
+            }
+            Answer::Value(value)
+        }
+        (Next::Done(()), _) => unreachable!("the end of a procedure is the beginning of the next"),
+    };
+    // A round trip takes time, too.
+    world.now = world.now.after(Duration::from_micros(100));
+    Some(answer)
+}

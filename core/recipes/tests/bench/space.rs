@@ -1,0 +1,82 @@
+//! The objects that clients share: what `braid_objects` does, over a map in memory.
+
+use braid_base::ObjectId;
+use braid_objects::{Key, evaluate, view};
+use braid_wire::{Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectRequest};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// One device's objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    map: BTreeMap<Key, Bytes>,
+}
+
+impl Space {
+    /// With these objects, all empty.
+    pub fn with(objects: &[ObjectId]) -> Space {
+        let mut space = Space::default();
+        for object in objects {
+            space.execute(&one(*object, Action::Create)).expect("an object can be made");
+        }
+        space
+    }
+
+    /// Does it, as one.
+    pub fn execute(&mut self, request: &ObjectRequest) -> ObjectAnswer {
+        let evaluation = evaluate(request, &mut self.map).expect("all is in memory");
+        view::apply(&evaluation.changes, &mut self.map);
+        evaluation.answer
+    }
+
+    /// An attribute's value; no bytes if it is undefined, or there is no such object.
+    pub fn value(&self, object: ObjectId, name: AttributeName) -> Bytes {
+        let life = self.map.get(&Key::header(object)).map(|header| header.slice(..8));
+        let life = life.map(|life| u64::from_be_bytes(life[..].try_into().expect("eight bytes")));
+        life.and_then(|life| self.map.get(&Key::attribute(life, name)).cloned()).unwrap_or_default()
+    }
+
+    /// An attribute that is a number; 0 if it is undefined.
+    pub fn number(&self, object: ObjectId, name: AttributeName) -> u64 {
+        let value = self.value(object, name);
+        if value.is_empty() { 0 } else { u64::from_be_bytes(value[..].try_into().expect("eight bytes")) }
+    }
+
+    /// All bytes of an object (256 KiB at most).
+    pub fn bytes(&self, object: ObjectId) -> Bytes {
+        let read = one(object, Action::Read { offset: 0, length: 256 << 10 });
+        match self.clone().execute(&read).expect("the object is there").remove(0).action {
+            ActionResult::Data { data } => data,
+            other => panic!("a read brings bytes, not {other:?}"),
+        }
+    }
+
+    /// The numbers of all objects.
+    pub fn objects(&self) -> Vec<ObjectId> {
+        let list = one(ObjectId(0), Action::List { after: ObjectId(0), most: 1024 });
+        match self.clone().execute(&list).expect("a list").remove(0).action {
+            ActionResult::Objects { found, .. } => found,
+            other => panic!("a list brings objects, not {other:?}"),
+        }
+    }
+
+    /// The names of an object's attributes on a page.
+    pub fn attributes(&self, object: ObjectId, page: u32) -> Vec<AttributeName> {
+        let list = one(object, Action::ListAttributes { after: None, page: Some(page), most: 1024 });
+        match self.clone().execute(&list).expect("a list").remove(0).action {
+            ActionResult::Attributes { found, .. } => found.into_iter().map(|(name, _)| name).collect(),
+            other => panic!("a list brings names, not {other:?}"),
+        }
+    }
+}
+
+/// One command, without conditions, sets and gets.
+pub fn command(object: ObjectId, action: Action) -> ObjectCommand {
+    let always = braid_wire::When::Always;
+    ObjectCommand { object, when: always, action, sets: Vec::new(), sets_when: always, gets: Vec::new() }
+}
+
+/// A request of one such command.
+pub fn one(object: ObjectId, action: Action) -> ObjectRequest {
+    ObjectRequest { commands: vec![command(object, action)] }
+}

@@ -1,0 +1,471 @@
+//! Clients and requests in time. Everything comes from one seed: how long requests and answers are on their way, which are lost, who dies.
+//!
+//! ```text
+//!   client ──Ask──▶ (late, or never) ──▶ done, as one ──▶ answer (late, or lost: Trouble::Unknown)
+//! ```
+//!
+//! A request of which a client hears [`Trouble::Unknown`] has happened by then or never will. One whose client has died may happen long
+//! after. Clients' clocks show different times, and run a little fast or slow.
+
+use super::doing::{Doing, Moment, Step};
+use super::space::Space;
+use braid_base::{ObjectId, Rng, Time};
+use braid_recipes::{Answer, Next, Trouble};
+use braid_wire::{
+    Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest, When,
+};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// How bad it is. Chances in a thousand.
+#[derive(Clone, Copy, Debug)]
+pub struct Weather {
+    /// A request and its answer take so long each at most.
+    pub delay: Duration,
+    /// Of a request, an answer and a wait: it takes up to `straggle` instead.
+    pub straggling: u64,
+    /// See `straggling`.
+    pub straggle: Duration,
+    /// Of a request: its answer is lost, and it was done or not.
+    pub unknown: u64,
+    /// After so long, a client hears that an answer is lost.
+    pub unknown_after: Duration,
+    /// Of a wait for an attribute: refused, forgotten until its end, or ended before its time.
+    pub awaits: u64,
+    /// Of a client, at each of its steps: it dies.
+    pub death: u64,
+    /// Clocks run so many millionths fast or slow at most.
+    pub drift: u64,
+}
+
+/// Nothing goes wrong.
+pub const CALM: Weather = Weather {
+    delay: Duration::from_millis(1),
+    straggling: 0,
+    straggle: Duration::from_secs(0),
+    unknown: 0,
+    unknown_after: Duration::from_secs(2),
+    awaits: 0,
+    death: 0,
+    drift: 0,
+};
+
+/// Everything does.
+pub const ROUGH: Weather = Weather {
+    delay: Duration::from_millis(20),
+    straggling: 30,
+    straggle: Duration::from_secs(20),
+    unknown: 50,
+    unknown_after: Duration::from_secs(2),
+    awaits: 100,
+    death: 10,
+    drift: 20_000,
+};
+
+/// How a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It has something to do.
+    Alive,
+    /// It is through.
+    Through,
+    /// It died.
+    Dead,
+}
+
+/// The little world.
+pub struct World<L> {
+    /// The objects.
+    pub space: Space,
+    /// The test's record.
+    pub ledger: L,
+    /// True time, which no client sees.
+    pub now: Time,
+    /// How bad it is.
+    pub weather: Weather,
+    /// As it was at first.
+    began: Weather,
+    seed: u64,
+    pub(super) dice: Rng,
+    pub(super) clients: Vec<Client<L>>,
+    events: BTreeMap<(Time, u64), Event>,
+    events_made: u64,
+    watchers: Vec<Watcher>,
+    after_each: Option<Look<L>>,
+    trace: Vec<Line>,
+}
+
+/// What has happened: it is put into words only if somebody reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    at: Time,
+    client: usize,
+    what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    Done(ObjectRequest, Answer),
+    Lost(ObjectRequest),
+    Dies,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>14} client {} ", self.at.0, self.client)?;
+        match &self.what {
+            What::Done(request, answer) => write!(f, "{} => {}", short(request), short_answer(answer)),
+            What::Lost(request) => write!(f, "will not hear of {}", short(request)),
+            What::Dies => f.write_str("dies"),
+        }
+    }
+}
+
+type Look<L> = Box<dyn FnMut(&mut L, &Space)>;
+
+pub(super) struct Client<L> {
+    pub(super) doing: Doing<L>,
+    pub(super) fate: Fate,
+    pub(super) immortal: bool,
+    offset: u64,
+    drift: i64,
+    dice: Rng,
+    /// Counts its steps: what was meant for an earlier one is dropped.
+    pub(super) step: u64,
+}
+
+enum Event {
+    Do { client: usize, step: u64, request: ObjectRequest, answer: bool },
+    Tell { client: usize, step: u64, answer: Answer },
+}
+
+struct Watcher {
+    client: usize,
+    step: u64,
+    object: ObjectId,
+    name: AttributeName,
+    seen: Bytes,
+    deaf: bool,
+}
+
+impl<L> World<L> {
+    /// Of this seed, with these objects.
+    pub fn new(seed: u64, weather: Weather, objects: &[ObjectId], ledger: L) -> World<L> {
+        World {
+            space: Space::with(objects),
+            ledger,
+            now: Time(0),
+            weather,
+            began: weather,
+            seed,
+            dice: Rng::new(seed),
+            clients: Vec::new(),
+            events: BTreeMap::new(),
+            events_made: 0,
+            watchers: Vec::new(),
+            after_each: None,
+            trace: Vec::new(),
+        }
+    }
+
+    /// Looks at the objects after every request that was done.
+    pub fn after_each(&mut self, look: impl FnMut(&mut L, &Space) + 'static) {
+        self.after_each = Some(Box::new(look));
+    }
+
+    /// One more client; says its number.
+    pub fn client(&mut self, doing: Doing<L>) -> usize {
+        let drift = self.weather.drift as i64;
+        let client = Client {
+            doing,
+            fate: Fate::Alive,
+            immortal: false,
+            offset: self.dice.below(1 << 40),
+            drift: self.dice.below(2 * drift as u64 + 1) as i64 - drift,
+            dice: self.dice.fork(),
+            step: 0,
+        };
+        self.clients.push(client);
+        let number = self.clients.len() - 1;
+        let begins = self.delay();
+        self.schedule(begins, Event::Tell { client: number, step: 0, answer: Answer::None });
+        number
+    }
+
+    /// One more client, that does not die by chance.
+    pub fn immortal(&mut self, doing: Doing<L>) -> usize {
+        let number = self.client(doing);
+        self.clients[number].immortal = true;
+        number
+    }
+
+    /// A client dies; what it has asked for may happen yet.
+    pub fn kill(&mut self, client: usize) {
+        self.clients[client].fate = Fate::Dead;
+        self.clients[client].doing = Doing(None);
+        self.watchers.retain(|watcher| watcher.client != client);
+    }
+
+    /// How a client is.
+    pub fn fate(&self, client: usize) -> Fate {
+        self.clients[client].fate
+    }
+
+    /// Goes on until nobody has anything to do, and nothing is on its way any more. Half a virtual day is too long.
+    pub fn run(&mut self) {
+        let end = self.now.after(Duration::from_secs(43_200));
+        while let Some(((time, _), event)) = self.events.pop_first() {
+            assert!(time < end, "half a day, and clients are still at it");
+            self.happen(time, event);
+        }
+        assert!(self.clients.iter().all(|client| client.fate != Fate::Alive), "a client that nobody wakes");
+    }
+
+    /// Goes on for so long.
+    pub fn run_for(&mut self, span: Duration) {
+        let end = self.now.after(span);
+        while let Some(((time, number), event)) = self.events.pop_first() {
+            if time > end {
+                self.events.insert((time, number), event);
+                break;
+            }
+            self.happen(time, event);
+        }
+        self.now = end;
+    }
+
+    /// What has happened, a line each: the same for the same seed.
+    pub fn trace(&self) -> &[Line] {
+        &self.trace
+    }
+
+    fn happen(&mut self, time: Time, event: Event) {
+        self.now = self.now.max(time);
+        match event {
+            Event::Do { client, step, request, answer } => {
+                let done = self.execute(client, &request);
+                self.tell_watchers();
+                if answer {
+                    let back = self.delay();
+                    self.schedule(back, Event::Tell { client, step, answer: done });
+                }
+            }
+            Event::Tell { client, step, answer } => {
+                if self.clients[client].fate == Fate::Alive && self.clients[client].step == step {
+                    self.watchers.retain(|watcher| watcher.client != client);
+                    self.advance(client, answer);
+                }
+            }
+        }
+    }
+
+    /// Has the device do it, at once.
+    pub(super) fn execute(&mut self, client: usize, request: &ObjectRequest) -> Answer {
+        let answer = match self.space.execute(request) {
+            Ok(results) => Answer::Results(results),
+            Err(refusal) => Answer::Trouble(Trouble::Refused(refusal.failure)),
+        };
+        self.note(client, What::Done(request.clone(), answer.clone()));
+        if let Some(look) = &mut self.after_each {
+            look(&mut self.ledger, &self.space);
+        }
+        answer
+    }
+
+    fn advance(&mut self, client: usize, answer: Answer) {
+        if let Some((wants, delay)) = self.step(client, answer) {
+            if !self.clients[client].immortal && self.dice.chance(self.weather.death, 1000) {
+                self.die_at(client, wants);
+                return;
+            }
+            self.perform(client, wants, delay);
+        }
+    }
+
+    /// The client's next step; none if it is through.
+    pub(super) fn step(&mut self, client: usize, mut answer: Answer) -> Option<(Next<()>, Option<Duration>)> {
+        let now = self.clock(client);
+        let of = &mut self.clients[client];
+        of.step += 1;
+        for _ in 0..1000 {
+            let (dice, ledger) = (&mut of.dice, &mut self.ledger);
+            let mut moment = Moment { client, now, true_now: self.now, dice, ledger };
+            let Some(runs) = &mut of.doing.0 else {
+                of.fate = Fate::Through;
+                return None;
+            };
+            match runs.resume(&mut moment, answer) {
+                Step::Wants(wants, delay) => return Some((wants, delay)),
+                Step::Then(next) => of.doing = next,
+            }
+            answer = Answer::None;
+        }
+        panic!("client {client} goes round and round without asking for anything");
+    }
+
+    /// It dies at this step: what it was about to ask for happens or not, now or much later.
+    fn die_at(&mut self, client: usize, wants: Next<()>) {
+        self.note(client, What::Dies);
+        if let Next::Ask(request) = wants
+            && self.dice.chance(1, 2)
+        {
+            let on_its_way = if self.dice.chance(1, 2) { self.delay() } else { self.straggle() };
+            let step = self.clients[client].step;
+            self.schedule(on_its_way, Event::Do { client, step, request, answer: false });
+        }
+        self.kill(client);
+    }
+
+    fn perform(&mut self, client: usize, wants: Next<()>, delay: Option<Duration>) {
+        let step = self.clients[client].step;
+        match wants {
+            Next::Ask(request) => {
+                let mut on_its_way = delay.unwrap_or_else(|| self.delay());
+                let lost = self.dice.chance(self.weather.unknown, 1000);
+                if lost {
+                    self.note(client, What::Lost(request.clone()));
+                    let after = self.weather.unknown_after;
+                    on_its_way = on_its_way.min(after - Duration::from_nanos(1));
+                    self.schedule(after, Event::Tell { client, step, answer: Answer::Trouble(Trouble::Unknown) });
+                }
+                if !lost || self.dice.chance(1, 2) {
+                    self.schedule(on_its_way, Event::Do { client, step, request, answer: !lost });
+                }
+            }
+            Next::Sleep(span) => {
+                let over = self.true_span(client, span) + self.late();
+                self.schedule(over, Event::Tell { client, step, answer: Answer::None });
+            }
+            Next::Await { object, name, seen, patience } => {
+                let trouble = self.dice.chance(self.weather.awaits, 1000);
+                let kind = self.dice.below(3);
+                if trouble && kind == 0 {
+                    let refused = Answer::Trouble(Trouble::Refused(ObjectFailure::Busy));
+                    let back = self.delay();
+                    return self.schedule(back, Event::Tell { client, step, answer: refused });
+                }
+                if !self.space.objects().contains(&object) {
+                    let refused = Answer::Trouble(Trouble::Refused(ObjectFailure::NoSuchObject));
+                    let back = self.delay();
+                    return self.schedule(back, Event::Tell { client, step, answer: refused });
+                }
+                let value = self.space.value(object, name);
+                if value != seen || trouble && kind == 1 {
+                    let back = self.delay();
+                    return self.schedule(back, Event::Tell { client, step, answer: Answer::Value(value) });
+                }
+                // If nothing wakes it before, it hears at the end what was known: it has missed what came meanwhile.
+                let over = self.true_span(client, patience) + self.delay();
+                self.schedule(over, Event::Tell { client, step, answer: Answer::Value(seen.clone()) });
+                self.watchers.push(Watcher { client, step, object, name, seen, deaf: trouble });
+            }
+            Next::Done(()) => unreachable!("the end of a procedure is the beginning of the next"),
+        }
+    }
+
+    fn tell_watchers(&mut self) {
+        let space = &self.space;
+        let changed = |watcher: &Watcher| !watcher.deaf && space.value(watcher.object, watcher.name) != watcher.seen;
+        let (woken, waiting) = std::mem::take(&mut self.watchers).into_iter().partition(changed);
+        self.watchers = waiting;
+        for Watcher { client, step, object, name, .. } in woken {
+            let answer = Answer::Value(self.space.value(object, name));
+            let back = self.delay();
+            self.schedule(back, Event::Tell { client, step, answer });
+        }
+    }
+
+    /// What the client's clock shows.
+    fn clock(&self, client: usize) -> Time {
+        let Client { offset, drift, .. } = self.clients[client];
+        let now = i128::from(self.now.0);
+        Time(offset + (now + now * i128::from(drift) / 1_000_000) as u64)
+    }
+
+    fn true_span(&self, client: usize, span: Duration) -> Duration {
+        span.mul_f64(1e6 / (1e6 + self.clients[client].drift as f64))
+    }
+
+    fn delay(&mut self) -> Duration {
+        if self.dice.chance(self.weather.straggling, 1000) {
+            return self.straggle();
+        }
+        Duration::from_nanos(self.dice.below(self.weather.delay.as_nanos() as u64 + 1))
+    }
+
+    fn straggle(&mut self) -> Duration {
+        Duration::from_nanos(self.dice.below(self.weather.straggle.as_nanos() as u64 + 1))
+    }
+
+    /// How much too late a client wakes up.
+    fn late(&mut self) -> Duration {
+        if self.dice.chance(self.weather.straggling, 1000) { self.straggle() } else { Duration::ZERO }
+    }
+
+    fn schedule(&mut self, after: Duration, event: Event) {
+        self.events_made += 1;
+        self.events.insert((self.now.after(after), self.events_made), event);
+    }
+
+    fn note(&mut self, client: usize, what: What) {
+        self.trace.push(Line { at: self.now, client, what });
+    }
+}
+
+/// A request in a line.
+fn short(request: &ObjectRequest) -> String {
+    let mut line = String::new();
+    for ObjectCommand { object, when, action, sets, gets, .. } in &request.commands {
+        let (depends, sets, gets) = (if *when == When::Always { "" } else { "?" }, sets.len(), gets.len());
+        let attached = if sets + gets == 0 { String::new() } else { format!("+{sets}s{gets}g") };
+        let action = match action {
+            Action::CompareAndSwap { name, compare, swap, .. } => {
+                format!("CAS {}.{} {} -> {}", name.page, name.number, hex(compare), hex(swap))
+            }
+            Action::FetchAndAdd { name, add, .. } => format!("FA {}.{} {add}", name.page, name.number),
+            Action::Write { offset, data } => format!("Write {offset} {}", hex(data)),
+            Action::Append { data } => format!("Append {}", hex(data)),
+            other => format!("{other:?}"),
+        };
+        line.push_str(&format!("[{depends}{object} {action}{attached}] "));
+    }
+    line
+}
+
+fn short_answer(answer: &Answer) -> String {
+    let Answer::Results(results) = answer else { return format!("{answer:?}") };
+    let mut line = String::new();
+    for CommandResult { action, values } in results {
+        match action {
+            ActionResult::Compared { swapped, original } => {
+                line.push_str(&format!(
+                    "swapped: {swapped} {}",
+                    original.as_ref().map_or(String::new(), |value| hex(value))
+                ));
+            }
+            other => line.push_str(&format!("{other:?}")),
+        }
+        values.iter().for_each(|value| line.push_str(&format!(" {}", hex(value))));
+        line.push_str("; ");
+    }
+    line
+}
+
+/// Bytes, of which the first tell enough.
+fn hex(bytes: &[u8]) -> String {
+    let first: String = bytes.iter().take(40).map(|byte| format!("{byte:02x}")).collect();
+    if bytes.is_empty() { "-".into() } else { first }
+}
+
+/// A failure says how to see it again, and what happened last.
+impl<L> Drop for World<L> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let last = self.trace.len().saturating_sub(30);
+            let lines: Vec<String> = self.trace[last..].iter().map(Line::to_string).collect();
+            eprintln!("{}\nseed {} in {:?}", lines.join("\n"), self.seed, self.began);
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! Fail-over: stories, every order of two machines' steps, and storms.
+
+use crate::bench::{Budget, CALM, Doing, Moment, ROUGH, Weather, World, ask, explore, late, over, run, sleep, space};
+use braid_base::{ObjectId, Time};
+use braid_recipes::failover::{FailOver, FailOverError, FailOverOptions, LeaderStatus, Leadership};
+use braid_recipes::fence::{RaiseError, unguard};
+use braid_recipes::{Answer, Trouble};
+use braid_wire::{Action, AttributeName, CommandResult, ObjectRequest};
+use bytes::Bytes;
+use std::time::Duration;
+
+const SERVICE: ObjectId = ObjectId(1);
+const DATA: ObjectId = ObjectId(2);
+/// Plays data on another device: it has a fence of its own.
+const ELSEWHERE: ObjectId = ObjectId(3);
+const WORD: AttributeName = AttributeName::new(1, 0);
+const FENCE: AttributeName = AttributeName::new(5, 5);
+/// The fence beside the word.
+const BESIDE: AttributeName = AttributeName::new(2, 0);
+const RECORD: usize = 24;
+
+/// What machines have seen.
+#[derive(Default)]
+struct Log {
+    term: u64,
+    lines: Vec<String>,
+    /// Term, client, from, sure until, in true time.
+    led: Vec<(u64, usize, Time, Time)>,
+    happened: Vec<[u64; 3]>,
+    not_happened: Vec<[u64; 3]>,
+    taken: u64,
+    refused: u64,
+    deposed: u64,
+}
+
+fn options() -> FailOverOptions {
+    FailOverOptions {
+        lease: Duration::from_secs(3),
+        first_pause: Duration::from_millis(5),
+        longest_pause: Duration::from_millis(200),
+        patience: Duration::from_secs(100),
+    }
+}
+
+fn service() -> FailOver {
+    FailOver::new(SERVICE, WORD, options())
+}
+
+fn world(seed: u64, weather: Weather) -> World<Log> {
+    let mut world = World::new(seed, weather, &[SERVICE, DATA, ELSEWHERE], Log::default());
+    world.after_each(|log, space| {
+        let word = space.value(SERVICE, WORD);
+        let term = if word.is_empty() { 0 } else { u64::from_be_bytes(word[1..9].try_into().unwrap()) };
+        assert!(term == log.term || term == log.term + 1, "terms grow one by one");
+        log.term = term;
+        let held = word.len() > 10;
+        let fence = if held { word.slice(1..9) } else { Bytes::new() };
+        assert_eq!(space.value(SERVICE, BESIDE), fence, "the fence is the holder's while there is one");
+    });
+    world
+}
+
+fn append(object: ObjectId, record: [u64; 3]) -> ObjectRequest {
+    let data: Bytes = record.iter().flat_map(|word| word.to_be_bytes()).collect();
+    space::one(object, Action::Append { data })
+}
+
+fn records(world: &World<Log>, object: ObjectId) -> Vec<[u64; 3]> {
+    let words =
+        |record: &[u8]| std::array::from_fn(|at| u64::from_be_bytes(record[8 * at..8 * at + 8].try_into().unwrap()));
+    world.space.bytes(object).chunks(RECORD).map(words).collect()
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn taken(answer: &Answer) -> bool {
+    matches!(answer, Answer::Results(results) if unguard(results.clone()).is_ok())
+}
+
+/// Leads, shows progress each second so many times, and then falls silent, for ever or until it resigns.
+fn leads(leader: Leadership, times: u32, resigns: bool) -> Doing<Log> {
+    sleep(seconds(1), move |moment| {
+        assert!(moment.now < leader.sure_until());
+        match (times, resigns) {
+            (0, true) => run(leader.resign(), |_, end| {
+                end.expect("it led to the end");
+                over()
+            }),
+            (0, false) => over(),
+            _ => run(leader.progress(), move |_, leader| leads(leader.expect("it leads"), times - 1, resigns)),
+        }
+    })
+}
+
+fn noting(name: &'static str, times: u32, resigns: bool) -> Doing<Log> {
+    run(service().campaign(name), move |moment: &mut Moment<Log>, leader| {
+        let leader = leader.expect("it is its turn some day");
+        moment.ledger.lines.push(format!("{name} {} at {}", leader.term(), moment.true_now.0 / 1_000_000_000));
+        leads(leader, times, resigns)
+    })
+}
+
+#[test]
+fn the_backup_takes_over_a_lease_after_the_last_progress_and_at_once_after_a_resignation() {
+    let mut world = world(1, CALM);
+    world.client(noting("a", 10, false));
+    world.run_for(Duration::from_millis(100));
+    world.client(noting("b", 10, true));
+    world.run_for(Duration::from_millis(100));
+    world.client(run(service().leader(), |_, status| {
+        assert_eq!(status, Ok(LeaderStatus { term: 1, leader: Some(("a".into(), 0)) }));
+        over()
+    }));
+    world.run_for(seconds(15));
+    world.client(noting("c", 0, true));
+    world.run();
+    // Progress until 10; three seconds; then 11 seconds of the other one's.
+    assert_eq!(world.ledger.lines, ["a 1 at 0", "b 2 at 13", "c 3 at 24"]);
+}
+
+#[test]
+fn split_brain_a_paused_leader_writes_late_and_is_refused_here_and_elsewhere() {
+    let mut world = world(1, CALM);
+    world.client(run(service().campaign("paused"), |_, leader| {
+        let leader = leader.unwrap();
+        let fence = leader.fence_at(ELSEWHERE, FENCE);
+        run(fence.raise(), move |_, raised| {
+            assert_eq!(raised, Ok(()));
+            // Two late writes: here, and elsewhere.
+            late(
+                seconds(10),
+                leader.guard(append(DATA, [1, 0, 0])).unwrap(),
+                move |moment: &mut Moment<Log>, answer| {
+                    assert!(!taken(&answer));
+                    moment.ledger.lines.push("refused here".into());
+                    ask(fence.guard(append(ELSEWHERE, [1, 0, 0])).unwrap(), move |moment: &mut Moment<Log>, answer| {
+                        assert!(!taken(&answer));
+                        moment.ledger.lines.push("refused elsewhere".into());
+                        run(fence.raise(), move |_, raised| {
+                            assert_eq!(raised, Err(RaiseError::TooLate { token: 2 }));
+                            run(leader.progress(), |_, progress| {
+                                assert_eq!(
+                                    progress.unwrap_err(),
+                                    FailOverError::Deposed { term: 2, by: Some("next".into()) }
+                                );
+                                over()
+                            })
+                        })
+                    })
+                },
+            )
+        })
+    }));
+    world.run_for(Duration::from_millis(100));
+    world.client(run(service().campaign("next"), |_, leader| {
+        let leader = leader.unwrap();
+        let fence = leader.fence_at(ELSEWHERE, FENCE);
+        run(fence.raise(), move |_, raised| {
+            assert_eq!(raised, Ok(()));
+            ask(fence.guard(append(ELSEWHERE, [2, 1, 0])).unwrap(), move |_, answer| {
+                assert!(taken(&answer));
+                ask(leader.guard(append(DATA, [2, 1, 0])).unwrap(), move |_, answer| {
+                    assert!(taken(&answer));
+                    leads(leader, 20, false)
+                })
+            })
+        })
+    }));
+    world.run();
+    assert_eq!(world.ledger.lines, ["refused here", "refused elsewhere"]);
+    assert_eq!((records(&world, DATA), records(&world, ELSEWHERE)), (vec![[2, 1, 0]], vec![[2, 1, 0]]));
+}
+
+#[test]
+fn progress_by_way_of_an_old_copy_counts_from_when_it_was_shown() {
+    let mut world = world(1, CALM);
+    world.client(run(service().campaign("a"), |_, leader| {
+        let leader = leader.unwrap();
+        let copy = leader.clone();
+        sleep(seconds(1), move |_| {
+            run(copy.progress(), move |_, _| {
+                sleep(seconds(1), move |_| {
+                    run(leader.progress(), |moment: &mut Moment<Log>, leader| {
+                        let sure = leader.unwrap().sure_until().since(moment.now);
+                        moment.ledger.led.push((1, 0, moment.true_now, moment.true_now.after(sure)));
+                        over()
+                    })
+                })
+            })
+        })
+    }));
+    world.run_for(Duration::from_millis(100));
+    world.client(noting("b", 0, true));
+    world.run();
+    let (_, _, _, sure) = world.ledger.led[0];
+    assert!(sure > Time(4_500_000_000), "two seconds, and most of a lease");
+    assert_eq!(world.ledger.lines, ["b 2 at 5"]);
+}
+
+#[test]
+fn a_backup_that_has_waited_enough_says_who_leads() {
+    let mut world = world(1, CALM);
+    world.client(noting("a", 20, true));
+    world.run_for(Duration::from_millis(100));
+    let hasty = FailOver::new(SERVICE, WORD, FailOverOptions { patience: seconds(5), ..options() });
+    world.client(run(hasty.campaign("b"), |_, leader| {
+        assert_eq!(leader.unwrap_err(), FailOverError::TimedOut { leader: Some("a".into()) });
+        over()
+    }));
+    world.run();
+}
+
+/// Two machines in every order: one answer is lost, or one machine dies.
+#[test]
+fn two_machines_in_every_order() {
+    let options = FailOverOptions {
+        lease: Duration::from_millis(1),
+        first_pause: Duration::from_micros(300),
+        longest_pause: Duration::from_micros(300),
+        patience: Duration::from_secs(1),
+    };
+    let serves = move |client: u64| {
+        run(FailOver::new(SERVICE, WORD, options).campaign("x"), move |_, leader| {
+            let Ok(leader) = leader else { return over() };
+            let term = leader.term();
+            ask(leader.guard(append(DATA, [term, client, 0])).unwrap(), move |_, _| {
+                run(
+                    leader.resign_with(append(DATA, [term, client, 1])).unwrap(),
+                    move |moment: &mut Moment<Log>, end| {
+                        told(moment, [term, client, 1], end);
+                        over()
+                    },
+                )
+            })
+        })
+    };
+    for budget in [Budget { unknown: 1, deaths: 0, waits: 5 }, Budget { unknown: 0, deaths: 1, waits: 5 }] {
+        let begin = || (Log::default(), vec![serves(1), serves(2)]);
+        let (runs, ended) = explore(budget, &[SERVICE, DATA, ELSEWHERE], begin, |_, _| (), check);
+        println!("{budget:?}: {runs} runs, of which {ended} ended");
+        assert!(ended > 100, "{runs} {ended}");
+    }
+}
+
+/// By what the devices have taken: terms in order, each one machine's, each write once.
+fn check(world: &mut World<Log>) {
+    for object in [DATA, ELSEWHERE] {
+        let records = records(world, object);
+        for (at, [term, client, write]) in records.iter().enumerate() {
+            for [before, other, its] in &records[..at] {
+                assert!(before <= term, "none of a term happens after a later term has begun: {records:?}");
+                assert!(before != term || (other == client && its < write), "one leader a term: {records:?}");
+            }
+        }
+    }
+    let records = records(world, DATA);
+    let log = &world.ledger;
+    for record in &log.happened {
+        assert_eq!(
+            records.iter().filter(|other| *other == record).count(),
+            1,
+            "it was said to have happened: {record:?}"
+        );
+    }
+    for record in &log.not_happened {
+        assert!(!records.contains(record), "it was said not to have happened: {record:?}");
+    }
+    for (at, (term, _, from, sure)) in log.led.iter().enumerate() {
+        for (other, _, other_from, other_sure) in &log.led[at + 1..] {
+            assert!(term != other, "one leader a term");
+            let (sure, from) =
+                if term < other { (sure, other_from.max(from)) } else { (other_sure, from.max(other_from)) };
+            assert!(sure <= from, "{term} and {other} were both sure");
+        }
+    }
+}
+
+/// What was said of a last write.
+fn told(moment: &mut Moment<Log>, record: [u64; 3], end: Result<Option<Vec<CommandResult>>, FailOverError>) {
+    match end {
+        Ok(_) => moment.ledger.happened.push(record),
+        Err(FailOverError::Trouble(Trouble::Unknown)) => {}
+        Err(_) => moment.ledger.not_happened.push(record),
+    }
+}
+
+/// So many terms at most, each with some writes here and elsewhere.
+fn lives(rounds: u64) -> Doing<Log> {
+    if rounds == 0 {
+        return over();
+    }
+    run(service().campaign("x"), move |moment: &mut Moment<Log>, leader| {
+        let Ok(leader) = leader else { return lives(rounds - 1) };
+        let sure = moment.true_now.after(leader.sure_until().since(moment.now));
+        moment.ledger.led.push((leader.term(), moment.client, moment.true_now, sure));
+        run(leader.fence_at(ELSEWHERE, FENCE).raise(), move |moment: &mut Moment<Log>, raised| match raised {
+            Ok(()) => serves(leader, rounds, 0),
+            Err(error) => {
+                moment.ledger.deposed += u64::from(matches!(error, RaiseError::TooLate { .. }));
+                lives(rounds - 1)
+            }
+        })
+    })
+}
+
+fn serves(leader: Leadership, rounds: u64, done: u64) -> Doing<Log> {
+    sleep(Duration::from_millis(50), move |moment: &mut Moment<Log>| {
+        let record = [leader.term(), moment.client as u64, done];
+        if done == 4 {
+            let mine = moment.ledger.led.iter_mut().find(|led| led.0 == record[0]).expect("it was noted");
+            mine.3 = mine.3.min(moment.true_now);
+            return match moment.dice.below(3) {
+                0 => lives(rounds - 1),
+                1 => run(leader.resign(), move |_, _| lives(rounds - 1)),
+                _ => run(leader.resign_with(append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, end| {
+                    told(moment, record, end);
+                    lives(rounds - 1)
+                }),
+            };
+        }
+        if moment.dice.chance(1, 3) {
+            return run(leader.progress(), move |moment: &mut Moment<Log>, leader| match leader {
+                Ok(leader) => {
+                    // If it has heard of it in time.
+                    let left = leader.sure_until().since(moment.now);
+                    let mine = moment.ledger.led.iter_mut().find(|led| led.0 == leader.term()).expect("it was noted");
+                    if !left.is_zero() {
+                        mine.3 = moment.true_now.after(left);
+                    }
+                    serves(leader, rounds, done)
+                }
+                Err(error) => {
+                    moment.ledger.deposed += u64::from(matches!(error, FailOverError::Deposed { .. }));
+                    lives(rounds - 1)
+                }
+            });
+        }
+        let thinks = if moment.dice.chance(1, 10) { seconds(5) } else { Duration::from_millis(100) };
+        let write = match done % 2 {
+            0 => leader.guard(append(DATA, record)),
+            _ => leader.fence_at(ELSEWHERE, FENCE).guard(append(ELSEWHERE, record)),
+        };
+        ask(write.unwrap(), move |moment: &mut Moment<Log>, answer| {
+            if let Answer::Results(_) = &answer {
+                if !taken(&answer) {
+                    moment.ledger.refused += 1;
+                    return lives(rounds - 1);
+                }
+                moment.ledger.taken += 1;
+            }
+            sleep(thinks, move |_| serves(leader, rounds, done + 1))
+        })
+    })
+}
+
+fn storm(seed: u64, weather: Weather) -> Log {
+    let mut world = world(seed, weather);
+    for _ in 0..4 {
+        world.client(lives(8));
+    }
+    world.run();
+    world.weather = CALM;
+    let came = world.now;
+    world.immortal(run(service().campaign("last"), move |moment: &mut Moment<Log>, leader| {
+        let leader = leader.expect("somebody leads again");
+        assert!(moment.true_now.since(came) < seconds(4));
+        run(leader.resign(), |_, _| over())
+    }));
+    world.run();
+    check(&mut world);
+    std::mem::take(&mut world.ledger)
+}
+
+#[test]
+fn storms() {
+    let (mut taken, mut refused, mut deposed) = (0, 0, 0);
+    for seed in 0..200 {
+        let log = storm(seed, ROUGH);
+        taken += log.taken;
+        refused += log.refused;
+        deposed += log.deposed;
+    }
+    println!("{taken} writes taken, {refused} refused, {deposed} times one learned that it was deposed");
+    assert!(taken > 1000 && refused > 20 && deposed > 20, "{taken} {refused} {deposed}");
+}
+
+#[test]
+fn storms_in_which_nobody_dies_but_much_is_lost() {
+    for seed in 0..50 {
+        storm(seed, Weather { death: 0, unknown: 200, awaits: 500, straggling: 5, ..ROUGH });
+    }
+}

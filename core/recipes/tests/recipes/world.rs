@@ -1,0 +1,88 @@
+//! The bench itself: it loses what it says it loses, and the same seed is the same run.
+
+use crate::bench::world::Fate;
+use crate::bench::{Budget, CALM, Doing, Moment, ROUGH, World, ask, explore, over, sleep, space};
+use braid_base::ObjectId;
+use braid_recipes::{Answer, Trouble};
+use braid_wire::{Action, AttributeName, ObjectRequest};
+use std::time::Duration;
+
+const OBJECT: ObjectId = ObjectId(1);
+const COUNTER: AttributeName = AttributeName::new(1, 1);
+
+#[derive(Default)]
+struct Heard {
+    done: u64,
+    unknown: u64,
+}
+
+fn adds(times: u32) -> Doing<Heard> {
+    if times == 0 {
+        return over();
+    }
+    ask(add(), move |moment: &mut Moment<Heard>, answer| {
+        match answer {
+            Answer::Results(_) => moment.ledger.done += 1,
+            Answer::Trouble(Trouble::Unknown) => moment.ledger.unknown += 1,
+            other => panic!("{other:?}"),
+        }
+        sleep(Duration::from_millis(1), move |_| adds(times - 1))
+    })
+}
+
+fn add() -> ObjectRequest {
+    space::one(OBJECT, Action::FetchAndAdd { name: COUNTER, add: 1, original: false })
+}
+
+#[test]
+fn what_was_answered_has_happened_and_what_is_unknown_may_have() {
+    let (mut lost, mut dead) = (0, 0);
+    for seed in 0..50 {
+        let mut world = World::new(seed, ROUGH, &[OBJECT], Heard::default());
+        let clients: Vec<usize> = (0..4).map(|_| world.client(adds(20))).collect();
+        world.run();
+        let counted = world.space.number(OBJECT, COUNTER);
+        dead += clients.iter().filter(|client| world.fate(**client) == Fate::Dead).count() as u64;
+        lost += world.ledger.unknown;
+        assert!(world.ledger.done <= counted);
+        assert!(counted <= world.ledger.done + world.ledger.unknown + 4);
+    }
+    assert!(lost > 20 && dead > 20, "it does go wrong: {lost} answers lost, {dead} clients dead");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let run = |seed| {
+        let mut world = World::new(seed, ROUGH, &[OBJECT], Heard::default());
+        for _ in 0..4 {
+            world.client(adds(20));
+        }
+        world.run();
+        world.trace().to_vec()
+    };
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7), run(8));
+}
+
+#[test]
+fn nothing_goes_wrong_in_calm_weather() {
+    let mut world = World::new(1, CALM, &[OBJECT], Heard::default());
+    world.client(adds(20));
+    world.client(adds(20));
+    world.run();
+    assert_eq!((world.space.number(OBJECT, COUNTER), world.ledger.unknown), (40, 0));
+}
+
+#[test]
+fn every_order_is_every_order() {
+    let two = || {
+        let twice = || ask(add(), |_, _| ask(add(), |_, _| over()));
+        ((), vec![twice(), twice()])
+    };
+    let nothing = Budget { unknown: 0, deaths: 0, waits: 0 };
+    let all = explore(nothing, &[OBJECT], two, |_, _| (), |world| assert_eq!(world.space.number(OBJECT, COUNTER), 4));
+    assert_eq!(all, (6, 6), "four steps, of which two are the first client's");
+    let lossy = Budget { unknown: 1, ..nothing };
+    let all = explore(lossy, &[OBJECT], two, |_, _| (), |world| assert!(world.space.number(OBJECT, COUNTER) >= 3));
+    assert_eq!(all, (6 + 6 * 4 * 2, 54), "one of the four answers may be lost, and its request done or not");
+}

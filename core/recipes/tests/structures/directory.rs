@@ -1,0 +1,451 @@
+//! Directories under concurrent change, with deaths and lost answers: an operation's answer must be true of a moment between its begin and its end.
+//!
+//! The device does one request after the other. So the directory's content after each is known, and what changed it: every insert brings an object
+//! that no other insert brings.
+
+use crate::bench::world::Fate;
+use crate::bench::{Budget, Doing, Moment, ROUGH, Space, World, explore_from, over, run};
+use crate::sequential::Alone;
+use braid_base::{ObjectId, Rng};
+use braid_recipes::Trouble;
+use braid_recipes::directory::{Changed, Cursor, Directory, Entry, Expected, LINKED_LIST_PAGE, LOCKS_PAGE, NAMES_PAGE};
+use braid_recipes::receipt::Receipt;
+use braid_wire::AttributeName;
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+pub const OBJECT: ObjectId = ObjectId(9);
+
+/// What is in a directory.
+pub type Contents = BTreeMap<Bytes, ObjectId>;
+
+/// A directory in which names collide.
+pub fn small(bits: u32) -> Directory {
+    let linked = NonZeroU32::new(8).expect("eight");
+    Directory { bits, linked, lease: Duration::from_secs(1), ..Directory::new(OBJECT) }
+}
+
+/// Reads the directory as the page says that it is written, and looks for everything that must not be.
+pub fn contents(space: &Space, directory: Directory) -> Contents {
+    let value = |page, number| space.value(OBJECT, AttributeName::new(page, number));
+    let mut linked: BTreeSet<u32> = numbers(space, LINKED_LIST_PAGE);
+    let mut found = Contents::new();
+    for slot in numbers(space, NAMES_PAGE) {
+        let first = value(NAMES_PAGE, slot);
+        let marked = first[0] & 0x80 != 0;
+        assert!(!marked || !value(LOCKS_PAGE, slot).is_empty(), "a mark without a lock blocks the slot for ever");
+        let mut entry = first;
+        loop {
+            let (next, object) = (u32::from_be_bytes(entry[4..8].try_into().unwrap()), &entry[8..16]);
+            let name = entry.slice(16..);
+            assert_eq!(directory.slot(&name), slot, "{name:?} is in a slot that is not its");
+            let object = ObjectId(u64::from_be_bytes(object.try_into().unwrap()));
+            assert_eq!(found.insert(name.clone(), object), None, "{name:?} is there twice");
+            if next == 0 {
+                break;
+            }
+            assert!(linked.remove(&next), "a pointer to nothing, or two to the same");
+            entry = value(LINKED_LIST_PAGE, next);
+        }
+    }
+    assert!(linked.is_empty(), "entries that nobody points to: {linked:?}");
+    found
+}
+
+fn numbers(space: &Space, page: u32) -> BTreeSet<u32> {
+    space.attributes(OBJECT, page).into_iter().map(|name| name.number).collect()
+}
+
+/// What has happened.
+#[derive(Default)]
+pub struct Ledger {
+    /// The content after each change, from the beginning on.
+    states: Vec<Contents>,
+    ended: Vec<Ended>,
+}
+
+struct Ended {
+    name: Bytes,
+    /// Which states there were between begin and end, both included.
+    states: (usize, usize),
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Found(Option<ObjectId>),
+    Inserted(ObjectId, Result<Changed, Trouble>),
+    Removed(Result<Changed, Trouble>),
+    Told(Vec<(Bytes, ObjectId)>),
+}
+
+impl Ledger {
+    pub fn new(contents: Contents) -> Ledger {
+        Ledger { states: vec![contents], ended: Vec::new() }
+    }
+
+    pub fn look(&mut self, space: &Space, directory: Directory) {
+        let now = contents(space, directory);
+        let last = self.states.last().expect("there is a first");
+        if now != *last {
+            let changed = |name: &&Bytes| now.get(*name) != last.get(*name);
+            let names: BTreeSet<&Bytes> = now.keys().chain(last.keys()).filter(changed).collect();
+            assert_eq!(names.len(), 1, "a request changes one name");
+            let name = names.first().expect("one");
+            assert!(!now.contains_key(*name) || !last.contains_key(*name), "a name that was there stands for another");
+            self.states.push(now);
+        }
+    }
+
+    fn now(&self) -> usize {
+        self.states.len() - 1
+    }
+
+    fn end(&mut self, name: Bytes, begin: usize, what: What) {
+        let states = (begin, self.now());
+        self.ended.push(Ended { name, states, what });
+    }
+
+    /// Every answer must be true. `all`: everybody lived, and heard of everything.
+    pub fn check(&self, all: bool, receipts: bool) {
+        // When each object came and went.
+        let (mut came, mut went) = (BTreeMap::new(), BTreeMap::new());
+        for (index, pair) in self.states.windows(2).enumerate() {
+            for (name, object) in &pair[1] {
+                if !pair[0].contains_key(name) {
+                    assert_eq!(came.insert(*object, index + 1), None, "{object} was inserted twice");
+                }
+            }
+            let gone = pair[0].iter().filter(|(name, _)| !pair[1].contains_key(*name));
+            went.extend(gone.map(|(_, object)| (*object, index + 1)));
+        }
+        let mut removed = BTreeSet::new();
+        let mut unknown = 0;
+        for Ended { name, states: (begin, end), what } in &self.ended {
+            let at_some_moment = |is: Option<ObjectId>| {
+                let held = self.states[*begin..=*end].iter().any(|state| state.get(name).copied() == is);
+                assert!(held, "{name:?} {what:?}: at no moment of the operation was it so");
+            };
+            let within = |when: Option<&usize>| when.is_some_and(|when| begin < when && when <= end);
+            match what {
+                What::Found(object) => at_some_moment(*object),
+                What::Inserted(object, Ok(Changed::Inserted)) => {
+                    assert!(within(came.get(object)), "{name:?} was not inserted by the operation that says so");
+                }
+                What::Inserted(object, Ok(Changed::Exists(other))) => {
+                    assert_eq!(came.get(object), None, "it was inserted, and said it was not");
+                    at_some_moment(Some(*other));
+                }
+                What::Removed(Ok(Changed::Removed(object))) => {
+                    assert!(within(went.get(object)), "{name:?} was not removed by the operation that says so");
+                    assert!(removed.insert(*object), "{object} was removed twice");
+                }
+                What::Removed(Ok(Changed::Absent)) => at_some_moment(None),
+                What::Removed(Ok(Changed::Other(other))) => at_some_moment(Some(*other)),
+                What::Inserted(_, Err(Trouble::Unknown)) | What::Removed(Err(Trouble::Unknown)) => {
+                    assert!(!receipts, "whoever has a receipt is never in doubt");
+                    unknown += 1;
+                }
+                What::Told(told) => self.check_told(told, *begin, *end),
+                other => panic!("{name:?}: {other:?}"),
+            }
+        }
+        if all && unknown == 0 {
+            assert_eq!(removed.len(), went.len(), "whoever removes something says so");
+        }
+    }
+
+    fn check_told(&self, told: &[(Bytes, ObjectId)], begin: usize, end: usize) {
+        let states = &self.states[begin..=end];
+        let names: BTreeSet<&Bytes> = told.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), told.len(), "a name is told twice: {told:?}");
+        for (name, object) in told {
+            assert!(states.iter().any(|state| state.get(name) == Some(object)), "{name:?} was never there");
+        }
+        let throughout = states[0].keys().filter(|name| states.iter().all(|state| state.contains_key(*name)));
+        for name in throughout {
+            assert!(names.contains(name), "{name:?} was there throughout, and is not told");
+        }
+    }
+}
+
+/// What a client does.
+#[derive(Clone, Debug)]
+pub enum Op {
+    LookUp(&'static str),
+    Insert(&'static str, u64),
+    /// Whatever it stands for.
+    Remove(&'static str),
+    /// If it stands for this.
+    RemoveObject(&'static str, u64),
+    /// What the last look-up has found.
+    RemoveSeen(&'static str),
+    Names(u32),
+}
+
+fn name(text: &'static str) -> Bytes {
+    Bytes::from_static(text.as_bytes())
+}
+
+/// One operation after the other. `begin`: what the ledger's state is; `seen`: what was looked up last.
+pub fn client(directory: Directory, mut ops: Vec<Op>, begin: usize, seen: Option<Entry>) -> Doing<Ledger> {
+    if ops.is_empty() {
+        return over();
+    }
+    let removed = move |of: Bytes, ops: Vec<Op>| {
+        move |moment: &mut Moment<Ledger>, outcome| {
+            moment.ledger.end(of, begin, What::Removed(outcome));
+            client(directory, ops, moment.ledger.now(), None)
+        }
+    };
+    match ops.remove(0) {
+        Op::LookUp(text) => run(directory.look_up(name(text)), move |moment: &mut Moment<Ledger>, found| {
+            let found = found.expect("a look-up has no doubts");
+            moment.ledger.end(name(text), begin, What::Found(found.as_ref().map(|entry| entry.object)));
+            client(directory, ops, moment.ledger.now(), found)
+        }),
+        Op::Insert(text, object) => {
+            run(directory.insert(name(text), ObjectId(object)), move |moment: &mut Moment<Ledger>, outcome| {
+                moment.ledger.end(name(text), begin, What::Inserted(ObjectId(object), outcome));
+                client(directory, ops, moment.ledger.now(), seen)
+            })
+        }
+        Op::Remove(text) => run(directory.remove(name(text), Expected::Anything), removed(name(text), ops)),
+        Op::RemoveObject(text, object) => {
+            let expected = Expected::Object(ObjectId(object));
+            run(directory.remove(name(text), expected), removed(name(text), ops))
+        }
+        Op::RemoveSeen(text) => {
+            let (of, expected) = match seen {
+                Some(seen) => (seen.name.clone(), Expected::Seen(seen)),
+                None => (name(text), Expected::Anything),
+            };
+            run(directory.remove(of.clone(), expected), removed(of, ops))
+        }
+        Op::Names(most) => names(directory, ops, begin, most, None, Vec::new()),
+    }
+}
+
+fn names(
+    directory: Directory,
+    ops: Vec<Op>,
+    begin: usize,
+    most: u32,
+    after: Option<Cursor>,
+    mut told: Vec<(Bytes, ObjectId)>,
+) -> Doing<Ledger> {
+    run(directory.names(after, most), move |moment: &mut Moment<Ledger>, page| {
+        let page = page.expect("asking for names has no doubts");
+        told.extend(page.names);
+        if page.more.is_some() {
+            return names(directory, ops, begin, most, page.more, told);
+        }
+        moment.ledger.end(Bytes::new(), begin, What::Told(told));
+        client(directory, ops, moment.ledger.now(), None)
+    })
+}
+
+const NAMES: [&str; 5] = ["anna", "bert", "carl", "dora", "emil"];
+
+fn some_ops(client: u64, dice: &mut Rng) -> Vec<Op> {
+    let op = |number| {
+        let name = NAMES[dice.below(NAMES.len() as u64) as usize];
+        match dice.below(10) {
+            0 | 1 => Op::LookUp(name),
+            2..=5 => Op::Insert(name, 1000 * (client + 1) + number),
+            6 => Op::Remove(name),
+            7 => Op::RemoveObject(name, 1000 * (1 + dice.below(4)) + dice.below(8)),
+            8 => Op::RemoveSeen(name),
+            _ => Op::Names(1 + dice.below(2) as u32),
+        }
+    };
+    (0..8).map(op).collect()
+}
+
+fn storm(seed: u64, receipts: bool) -> (usize, usize) {
+    let directory = small(seed as u32 % 3);
+    let mut world = World::new(seed, ROUGH, &[OBJECT], Ledger::new(Contents::new()));
+    world.after_each(move |ledger, space| ledger.look(space, directory));
+    let mut dice = Rng::new(seed ^ 0x5eed);
+    let clients: Vec<usize> = (0..4)
+        .map(|number| {
+            let receipt = receipts.then_some(Receipt(number as u32));
+            world.client(client(Directory { receipt, ..directory }, some_ops(number, &mut dice), 0, None))
+        })
+        .collect();
+    world.run();
+    let all = clients.iter().all(|client| world.fate(*client) == Fate::Through);
+    world.ledger.check(all, receipts);
+    // Whatever the dead left: a newcomer gets on with it.
+    let last = world.ledger.now();
+    let after = NAMES.iter().flat_map(|name| [Op::Remove(name), Op::Insert(name, 9000), Op::Remove(name)]);
+    let mut ops: Vec<Op> = after.collect();
+    for (number, op) in ops.iter_mut().enumerate() {
+        if let Op::Insert(_, object) = op {
+            *object += number as u64;
+        }
+    }
+    ops.push(Op::Names(8));
+    let newcomer = world.immortal(client(Directory { receipt: Some(Receipt(100)), ..directory }, ops, last, None));
+    world.run();
+    assert_eq!(world.fate(newcomer), Fate::Through);
+    world.ledger.check(false, receipts);
+    assert!(contents(&world.space, directory).is_empty());
+    assert_eq!(world.space.attributes(OBJECT, NAMES_PAGE), []);
+    let doubts = |ended: &&Ended| matches!(ended.what, What::Inserted(_, Err(_)) | What::Removed(Err(_)));
+    (world.ledger.states.len(), world.ledger.ended.iter().filter(doubts).count())
+}
+
+#[test]
+fn in_storms_every_answer_is_true() {
+    let (mut changes, mut doubts) = (0, 0);
+    for seed in 0..300 {
+        changes += storm(seed, true).0;
+        let (more, doubtful) = storm(seed, false);
+        changes += more;
+        doubts += doubtful;
+    }
+    assert!(changes > 5000, "{changes} changes: something goes on");
+    assert!((1..500).contains(&doubts), "{doubts} ended in doubt: without a receipt it happens, and is rare");
+}
+
+/// Clients in one slot, in every order, with a lost answer or a death wherever there can be one. `first`: what is there at first.
+fn every_way(first: &[(&'static str, u64)], clients: &[&[Op]], budget: Budget, receipts: bool) -> (u64, u64) {
+    let directory = small(0);
+    let mut alone = Alone::with(Space::with(&[OBJECT]));
+    let mut states = vec![Contents::new()];
+    for (text, object) in first {
+        assert_eq!(alone.run(directory.insert(name(text), ObjectId(*object))), Ok(Changed::Inserted));
+        states.push(contents(&alone.space, directory));
+    }
+    let begin = || {
+        let ledger = Ledger { states: states.clone(), ended: Vec::new() };
+        let doing = clients.iter().zip(0..).map(|(ops, number)| {
+            let receipt = receipts.then_some(Receipt(number));
+            client(Directory { receipt, ..directory }, ops.to_vec(), ledger.now(), None)
+        });
+        let doing = doing.collect();
+        (ledger, doing)
+    };
+    let look = move |ledger: &mut Ledger, space: &Space| ledger.look(space, directory);
+    explore_from(budget, &alone.space, begin, look, |world| {
+        world.ledger.check(false, receipts);
+        // Nothing is blocked for ever, whoever has died where.
+        let mut newcomer = Alone { now: world.now, ..Alone::with(world.space.clone()) };
+        for (text, object) in contents(&world.space, directory) {
+            assert_eq!(newcomer.run(directory.remove(text, Expected::Anything)), Ok(Changed::Removed(object)));
+        }
+        assert_eq!(contents(&newcomer.space, directory), Contents::new());
+    })
+}
+
+const LOSS: Budget = Budget { unknown: 1, deaths: 0, waits: 2 };
+const DEATH: Budget = Budget { unknown: 0, deaths: 1, waits: 3 };
+
+#[test]
+fn in_every_order_with_every_loss_two_that_collide_are_both_inserted() {
+    let ways: u64 = [LOSS, DEATH]
+        .map(|budget| {
+            let (ways, ended) = every_way(&[], &[&[Op::Insert("anna", 1)], &[Op::Insert("bert", 2)]], budget, true);
+            assert!(ended * 2 > ways, "most runs come to their end: {ended} of {ways}");
+            ways
+        })
+        .iter()
+        .sum();
+    assert!(ways > 40, "{ways}");
+}
+
+#[test]
+fn in_every_order_with_every_loss_one_of_two_has_the_name() {
+    for budget in [LOSS, DEATH] {
+        for receipts in [true, false] {
+            every_way(&[], &[&[Op::Insert("anna", 1)], &[Op::Insert("anna", 2)]], budget, receipts);
+            every_way(&[("bert", 9)], &[&[Op::Insert("anna", 1)], &[Op::Insert("anna", 2)]], budget, receipts);
+        }
+    }
+}
+
+#[test]
+fn in_every_order_with_every_loss_an_insert_meets_a_removal() {
+    for budget in [LOSS, DEATH] {
+        for receipts in [true, false] {
+            every_way(&[("bert", 9)], &[&[Op::Insert("anna", 1)], &[Op::Remove("bert")]], budget, receipts);
+        }
+    }
+    // The first of a chain goes, and so does the second, while somebody reads.
+    let first = &[("anna", 8), ("bert", 9)];
+    let lost = Budget { unknown: 1, deaths: 0, waits: 0 };
+    every_way(first, &[&[Op::Remove("anna")], &[Op::Remove("bert")]], Budget { waits: 1, ..lost }, true);
+    every_way(first, &[&[Op::Remove("anna")], &[Op::Remove("bert")]], Budget { waits: 2, ..DEATH }, true);
+    every_way(first, &[&[Op::Remove("anna")], &[Op::LookUp("bert"), Op::LookUp("anna")]], lost, true);
+}
+
+#[test]
+fn in_every_order_a_name_that_comes_again_is_not_taken_for_the_one_before() {
+    let again: &[Op] = &[Op::Remove("anna"), Op::Insert("anna", 2)];
+    for first in [&[("anna", 1)][..], &[("anna", 1), ("bert", 9)], &[("bert", 9), ("anna", 1)]] {
+        let calm = Budget { unknown: 0, deaths: 0, waits: 1 };
+        every_way(first, &[again, &[Op::LookUp("anna"), Op::RemoveSeen("anna")]], calm, true);
+        every_way(first, &[again, &[Op::RemoveObject("anna", 1)]], calm, true);
+    }
+}
+
+#[test]
+fn in_every_order_readers_of_a_chain_see_it_as_it_is_at_one_moment() {
+    let first = &[("anna", 1), ("bert", 2), ("carl", 3)];
+    let calm = Budget { unknown: 0, deaths: 0, waits: 1 };
+    every_way(first, &[&[Op::LookUp("carl")], &[Op::Remove("anna"), Op::Insert("dora", 4)]], calm, true);
+    every_way(first, &[&[Op::Names(1)], &[Op::Remove("anna"), Op::Insert("anna", 4)]], calm, true);
+    every_way(first, &[&[Op::Names(1)], &[Op::Remove("bert"), Op::Insert("dora", 4)]], calm, true);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Alone, a directory is a map.
+    #[test]
+    fn alone_it_is_a_map(bits in 0..4_u32, seed: u64) {
+        let directory = Directory { receipt: Some(Receipt(1)), ..small(bits) };
+        let mut alone = Alone::with(Space::with(&[OBJECT]));
+        let mut model = Contents::new();
+        let mut dice = Rng::new(seed);
+        for number in 1..60 {
+            let name = Bytes::from(format!("name-{}", dice.below(8)));
+            let object = ObjectId(number);
+            match dice.below(4) {
+                0 => {
+                    let found = alone.run(directory.look_up(name.clone())).unwrap();
+                    prop_assert_eq!(found.map(|entry| entry.object), model.get(&name).copied());
+                }
+                1 | 2 => {
+                    let expected = match model.get(&name) {
+                        Some(there) => Changed::Exists(*there),
+                        None => Changed::Inserted,
+                    };
+                    prop_assert_eq!(alone.run(directory.insert(name.clone(), object)), Ok(expected));
+                    model.entry(name).or_insert(object);
+                }
+                _ => {
+                    let expected = model.remove(&name).map_or(Changed::Absent, Changed::Removed);
+                    prop_assert_eq!(alone.run(directory.remove(name, Expected::Anything)), Ok(expected));
+                }
+            }
+            prop_assert_eq!(contents(&alone.space, directory), model.clone());
+        }
+        let (mut told, mut after) = (Contents::new(), None);
+        loop {
+            let page = alone.run(directory.names(after, 2)).unwrap();
+            for (name, object) in page.names {
+                prop_assert_eq!(told.insert(name, object), None);
+            }
+            after = page.more;
+            if after.is_none() {
+                break;
+            }
+        }
+        prop_assert_eq!(told, model);
+    }
+}

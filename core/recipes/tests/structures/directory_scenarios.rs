@@ -1,0 +1,260 @@
+//! What a directory does where it matters, told one by one.
+
+use crate::bench::Space;
+use crate::bench::space::one;
+use crate::directory::{Contents, OBJECT, contents, small};
+use crate::sequential::Alone;
+use braid_base::{ObjectId, Rng, Time};
+use braid_recipes::Trouble;
+use braid_recipes::directory::{Changed, Directory, Expected, LOCKS_PAGE, NAMES_PAGE, NEXT_FREE};
+use braid_recipes::receipt::Receipt;
+use braid_wire::{Action, AttributeName, ObjectFailure};
+use bytes::Bytes;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+fn alone() -> Alone {
+    Alone::with(Space::with(&[OBJECT]))
+}
+
+fn name(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+fn with(directory: Directory, names: &[(&str, u64)]) -> Alone {
+    let mut alone = alone();
+    for (text, object) in names {
+        assert_eq!(alone.run(directory.insert(name(text), ObjectId(*object))), Ok(Changed::Inserted));
+    }
+    alone
+}
+
+#[test]
+fn without_collisions_everything_is_one_round_trip() {
+    let directory = Directory::new(OBJECT);
+    let mut alone = alone();
+    let twenty = name("a-name-of-20-letters");
+    assert_eq!(alone.count(directory.insert(twenty.clone(), ObjectId(7))), (Ok(Changed::Inserted), 1));
+    let slot = AttributeName::new(NAMES_PAGE, directory.slot(&twenty));
+    assert_eq!(alone.space.value(OBJECT, slot).len(), 36, "sixteen bytes and the name");
+    assert_eq!(alone.count(directory.insert(twenty.clone(), ObjectId(8))), (Ok(Changed::Exists(ObjectId(7))), 1));
+    let (found, trips) = alone.count(directory.look_up(twenty.clone()));
+    let entry = found.unwrap().unwrap();
+    assert_eq!((entry.object, trips), (ObjectId(7), 1));
+    assert_eq!(alone.count(directory.look_up(name("nobody"))), (Ok(None), 1));
+    assert_eq!(alone.count(directory.remove(name("nobody"), Expected::Anything)), (Ok(Changed::Absent), 1));
+    let removal = directory.remove(twenty.clone(), Expected::Seen(entry));
+    assert_eq!(alone.count(removal), (Ok(Changed::Removed(ObjectId(7))), 1));
+    alone.run(directory.insert(twenty.clone(), ObjectId(9))).unwrap();
+    let removal = directory.remove(twenty, Expected::Anything);
+    assert_eq!(alone.count(removal), (Ok(Changed::Removed(ObjectId(9))), 2));
+    assert_eq!(alone.space.attributes(OBJECT, LOCKS_PAGE), []);
+}
+
+#[test]
+fn a_collision_costs_two_more_and_one_for_each_entry_behind_the_first() {
+    let directory = small(0);
+    let mut alone = with(directory, &[("anna", 1)]);
+    assert_eq!(alone.count(directory.insert(name("bert"), ObjectId(2))), (Ok(Changed::Inserted), 3));
+    assert_eq!(alone.count(directory.insert(name("carl"), ObjectId(3))), (Ok(Changed::Inserted), 4));
+    for (text, trips) in [("anna", 1), ("carl", 2), ("bert", 3), ("nobody", 3)] {
+        assert_eq!(alone.count(directory.look_up(name(text))).1, trips, "{text}");
+    }
+    assert_eq!(alone.count(directory.remove(name("bert"), Expected::Anything)).1, 5);
+    assert_eq!(alone.count(directory.remove(name("anna"), Expected::Anything)).1, 4);
+    assert_eq!(contents(&alone.space, directory), Contents::from([(name("carl"), ObjectId(3))]));
+}
+
+#[test]
+fn a_file_that_was_made_anew_is_not_removed_for_the_one_before() {
+    for bits in [0, 8] {
+        let directory = small(bits);
+        let mut alone = with(directory, &[("other", 9), ("anna", 1)]);
+        let seen = alone.run(directory.look_up(name("anna"))).unwrap().unwrap();
+        alone.run(directory.remove(name("anna"), Expected::Anything)).unwrap();
+        alone.run(directory.insert(name("anna"), ObjectId(2))).unwrap();
+        let removed = alone.run(directory.remove(name("anna"), Expected::Seen(seen)));
+        assert_eq!(removed, Ok(Changed::Other(ObjectId(2))));
+        let removed = alone.run(directory.remove(name("anna"), Expected::Object(ObjectId(1))));
+        assert_eq!(removed, Ok(Changed::Other(ObjectId(2))));
+        assert_eq!(alone.run(directory.look_up(name("anna"))).unwrap().unwrap().object, ObjectId(2));
+    }
+}
+
+#[test]
+fn wherever_an_insert_dies_the_name_is_there_or_not_and_the_next_gets_on() {
+    let directory = small(0);
+    for steps in 0..8 {
+        let mut alone = with(directory, &[("anna", 1), ("bert", 2)]);
+        let through = alone.run_part(directory.insert(name("carl"), ObjectId(3)), steps).is_none();
+        let there = alone.run(directory.look_up(name("carl"))).unwrap().is_some();
+        assert!(there || !through);
+        assert_eq!(contents(&alone.space, directory).len(), if there { 3 } else { 2 });
+        alone.dice = Rng::new(steps + 2);
+        let before = alone.now;
+        let after = alone.run(directory.insert(name("carl"), ObjectId(4)));
+        assert_eq!(after, Ok(if there { Changed::Exists(ObjectId(3)) } else { Changed::Inserted }));
+        let removed = alone.run(directory.remove(name("bert"), Expected::Anything));
+        assert_eq!(removed, Ok(Changed::Removed(ObjectId(2))));
+        assert!(alone.now.since(before) <= directory.lease * 2, "at most one lock had to be waited for");
+    }
+}
+
+#[test]
+fn wherever_a_removal_dies_the_name_is_there_or_not_and_the_next_gets_on() {
+    let directory = small(0);
+    for victim in ["anna", "bert", "carl"] {
+        for steps in 0..8 {
+            let mut alone = with(directory, &[("anna", 1), ("bert", 2), ("carl", 3)]);
+            alone.run_part(directory.remove(name(victim), Expected::Anything), steps);
+            let there = alone.run(directory.look_up(name(victim))).unwrap().is_some();
+            assert_eq!(contents(&alone.space, directory).len(), if there { 3 } else { 2 });
+            alone.dice = Rng::new(steps + 2);
+            for text in ["anna", "bert", "carl"] {
+                alone.run(directory.remove(name(text), Expected::Anything)).unwrap();
+            }
+            assert_eq!(alone.space.attributes(OBJECT, NAMES_PAGE), []);
+            assert_eq!(alone.space.attributes(OBJECT, LOCKS_PAGE), []);
+        }
+    }
+}
+
+#[test]
+fn slots_of_the_linked_list_come_round_and_a_full_one_says_so() {
+    let directory = Directory { linked: NonZeroU32::new(3).unwrap(), ..small(0) };
+    let mut alone = with(directory, &[("first", 100), ("stays", 101)]);
+    // The counter goes round many times; the one slot that is taken is stepped over.
+    for number in 0..20 {
+        let text = format!("name-{number}");
+        assert_eq!(alone.run(directory.insert(name(&text), ObjectId(number))), Ok(Changed::Inserted));
+        assert_eq!(alone.run(directory.look_up(name(&text))).unwrap().unwrap().object, ObjectId(number));
+        let removed = alone.run(directory.remove(name(&text), Expected::Anything));
+        assert_eq!(removed, Ok(Changed::Removed(ObjectId(number))));
+    }
+    assert!(alone.space.number(OBJECT, NEXT_FREE) > 20);
+    for text in ["two", "three"] {
+        assert_eq!(alone.run(directory.insert(name(text), ObjectId(1))), Ok(Changed::Inserted));
+    }
+    assert_eq!(alone.run(directory.insert(name("four"), ObjectId(1))), Ok(Changed::Full));
+    assert_eq!(alone.space.attributes(OBJECT, LOCKS_PAGE), [], "it does not keep the lock");
+    assert_eq!(contents(&alone.space, directory).len(), 4);
+}
+
+#[test]
+fn names_are_told_page_by_page_each_once() {
+    let directory = small(4);
+    let mut alone = Alone::with(Space::with(&[OBJECT]));
+    let directory = Directory { linked: NonZeroU32::new(1000).unwrap(), ..directory };
+    for number in 0..100 {
+        alone.run(directory.insert(name(&format!("file-{number}")), ObjectId(number))).unwrap();
+    }
+    let (mut told, mut after, mut pages) = (Contents::new(), None, 0);
+    loop {
+        let page = alone.run(directory.names(after, 3)).unwrap();
+        pages += 1;
+        for (name, object) in page.names {
+            assert_eq!(told.insert(name, object), None);
+        }
+        after = page.more;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((told.len(), pages), (100, 6), "sixteen slots, three at a time");
+    assert_eq!(told, contents(&alone.space, directory));
+}
+
+#[test]
+fn a_name_that_is_too_long_is_refused_and_damage_is_no_panic() {
+    let directory = small(0);
+    let mut alone = alone();
+    let long = Bytes::from(vec![b'x'; 256]);
+    let refused = alone.run(directory.insert(long, ObjectId(1)));
+    assert_eq!(refused, Err(Trouble::Refused(ObjectFailure::ValueTooLong { length: 256 })));
+    let longest = Bytes::from(vec![b'x'; 255]);
+    assert_eq!(alone.run(directory.insert(longest, ObjectId(1))), Ok(Changed::Inserted));
+    let put = |alone: &mut Alone, value: &'static [u8]| {
+        let command = braid_wire::ObjectCommand {
+            sets: vec![braid_wire::SetAttribute {
+                name: AttributeName::new(NAMES_PAGE, 0),
+                value: Bytes::from_static(value),
+            }],
+            ..crate::bench::space::command(OBJECT, braid_wire::Action::Nothing)
+        };
+        alone.space.execute(&braid_wire::ObjectRequest { commands: vec![command] }).unwrap();
+    };
+    let lost = Trouble::Refused(ObjectFailure::Lost);
+    // Too short, and one that points to nothing.
+    for damaged in [&b"short"[..], b"\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x01other"] {
+        put(&mut alone, damaged);
+        alone.dice = Rng::new(damaged.len() as u64);
+        assert_eq!(alone.run(directory.look_up(name("anna"))), Err(lost));
+        assert_eq!(alone.run(directory.insert(name("anna"), ObjectId(1))), Err(lost));
+        assert_eq!(alone.run(directory.names(None, 10)), Err(lost));
+        alone.pass(Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn without_a_receipt_another_s_entry_is_not_taken_for_one_s_own() {
+    for receipt in [None, Some(Receipt(1))] {
+        let directory = Directory { receipt, ..small(0) };
+        let insert = || directory.insert(name("anna"), ObjectId(1));
+        // Another has the same idea, down to the object, and its request comes first.
+        let another = |space: &mut Space| {
+            let mut another = Alone { dice: Rng::new(5), ..Alone::with(space.clone()) };
+            let inserted = another.run(Directory { receipt: None, ..directory }.insert(name("anna"), ObjectId(1)));
+            assert_eq!(inserted, Ok(Changed::Inserted));
+            *space = another.space;
+        };
+        let said = alone().run_losing(insert(), false, another);
+        let expected = receipt.map_or(Err(Trouble::Unknown), |_| Ok(Changed::Exists(ObjectId(1))));
+        assert_eq!(said, expected);
+        assert_eq!(
+            alone().run_losing(insert(), false, |_| ()),
+            receipt.map_or(Err(Trouble::Unknown), |_| Ok(Changed::Inserted))
+        );
+        assert_eq!(alone().run_losing(insert(), true, |_| ()), Ok(Changed::Inserted), "its own entry it knows");
+    }
+}
+
+#[test]
+fn what_may_have_happened_is_not_said_to_be_refused() {
+    let directory = small(0);
+    let gone = |space: &mut Space| {
+        space.execute(&one(OBJECT, Action::Remove)).unwrap();
+    };
+    for done in [true, false] {
+        let said = alone().run_losing(directory.insert(name("anna"), ObjectId(1)), done, gone);
+        assert_eq!(said, Err(Trouble::Unknown));
+    }
+}
+
+#[test]
+fn a_slot_at_which_somebody_works_is_left_to_it_until_its_lease_is_over() {
+    let directory = small(0);
+    let mut alone = with(directory, &[("anna", 1)]);
+    // Up to the lock and the mark.
+    alone.run_part(directory.insert(name("bert"), ObjectId(2)), 2);
+    assert_ne!(alone.space.attributes(OBJECT, LOCKS_PAGE), []);
+    alone.dice = Rng::new(5);
+    assert_eq!(alone.count(directory.look_up(name("anna"))).1, 1, "who reads does not wait");
+    assert_eq!(alone.now, Time(0));
+    let removed = alone.run(directory.remove(name("anna"), Expected::Anything));
+    assert_eq!(removed, Ok(Changed::Removed(ObjectId(1))));
+    assert!(alone.now.since(Time(0)) >= directory.lease);
+}
+
+#[test]
+fn a_change_that_comes_after_its_lock_was_broken_is_refused() {
+    let directory = small(0);
+    let mut alone = with(directory, &[("anna", 1)]);
+    let late = alone.run_part(directory.insert(name("bert"), ObjectId(2)), 2).expect("it is about to apply");
+    alone.dice = Rng::new(5);
+    // The other looks, waits for a lease, looks again, and takes the lock.
+    alone.run_part(directory.remove(name("anna"), Expected::Anything), 3).expect("it is about to apply, too");
+    assert!(alone.now.since(Time(0)) >= directory.lease);
+    let before = alone.space.clone();
+    alone.space.execute(&late).unwrap();
+    assert_eq!(alone.space, before, "nothing of it happens, and the lock is still the other's");
+}

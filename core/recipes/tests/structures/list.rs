@@ -1,0 +1,384 @@
+//! Lists under concurrent change, with deaths and lost answers: an operation's answer must be true of a moment between its begin and its end.
+
+use crate::bench::space::one;
+use crate::bench::world::Fate;
+use crate::bench::{Budget, Doing, Moment, ROUGH, Space, World, ask, explore_from, over, run};
+use crate::sequential::Alone;
+use braid_base::{ObjectId, Rng};
+use braid_recipes::Trouble;
+use braid_recipes::list::{Cursor, ITEMS_PAGE, Inserted, LINKS_PAGE, List, NODE_COUNTER, Node, Place, Removed};
+use braid_recipes::receipt::Receipt;
+use braid_wire::{Action, AttributeName, ObjectRequest};
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub const OBJECT: ObjectId = ObjectId(9);
+
+/// What is in a list: those nodes that are not removed.
+pub type Contents = Vec<(u64, Bytes)>;
+
+/// Reads the list as the page says that it is written, and looks for everything that must not be. Also says how many nodes are marked.
+pub fn contents(space: &Space) -> (Contents, usize) {
+    let numbers = |page| -> BTreeSet<u64> {
+        space.attributes(OBJECT, page).into_iter().map(|name| u64::from(name.number)).collect()
+    };
+    let mut nodes = numbers(LINKS_PAGE);
+    nodes.remove(&0);
+    assert!(numbers(ITEMS_PAGE).is_subset(&nodes), "items without a node");
+    let link = |node: u64| {
+        let value = space.value(OBJECT, AttributeName::new(LINKS_PAGE, node as u32));
+        let word = if value.is_empty() { 0 } else { u64::from_be_bytes(value[..].try_into().unwrap()) };
+        (word >> 63 != 0, word & !(1 << 63))
+    };
+    let (mut found, mut marked) = (Contents::new(), 0);
+    let mut next = link(0).1;
+    while next != 0 {
+        assert!(nodes.remove(&next), "a pointer to nothing, or two to the same");
+        let (removed, behind) = link(next);
+        if removed {
+            marked += 1;
+        } else {
+            found.push((next, space.value(OBJECT, AttributeName::new(ITEMS_PAGE, next as u32))));
+        }
+        next = behind;
+    }
+    assert!(nodes.is_empty(), "nodes that nobody points to: {nodes:?}");
+    (found, marked)
+}
+
+/// What has happened.
+#[derive(Default)]
+pub struct Ledger {
+    /// The content after each change, from the beginning on.
+    states: Vec<Contents>,
+    ended: Vec<Ended>,
+    /// Whether all are inserted in order.
+    sorted: bool,
+}
+
+struct Ended {
+    states: (usize, usize),
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Inserted(Bytes, Place, Result<Inserted, Trouble>),
+    Removed(u64, Result<Removed, Trouble>),
+    Walked(Contents),
+}
+
+impl Ledger {
+    pub fn look(&mut self, space: &Space) {
+        let now = contents(space).0;
+        let last = self.states.last().expect("there is a first");
+        if now != *last {
+            let (longer, shorter) = if now.len() > last.len() { (&now, last) } else { (last, &now) };
+            let changed = (0..longer.len()).find(|at| longer.get(*at) != shorter.get(*at)).expect("they differ");
+            let mut without = longer.clone();
+            without.remove(changed);
+            assert_eq!(without, *shorter, "a request changes one node, and no order");
+            assert!(!self.sorted || now.is_sorted_by_key(|(_, item)| item.clone()), "{now:?}");
+            self.states.push(now);
+        }
+    }
+
+    fn now(&self) -> usize {
+        self.states.len() - 1
+    }
+
+    fn end(&mut self, begin: usize, what: What) {
+        self.ended.push(Ended { states: (begin, self.now()), what });
+    }
+
+    /// Every answer must be true. `all`: everybody lived.
+    pub fn check(&self, all: bool, receipts: bool) {
+        let (mut came, mut went) = (BTreeMap::new(), BTreeMap::new());
+        for (index, pair) in self.states.windows(2).enumerate() {
+            let has = |state: &Contents, node: u64| state.iter().any(|(other, _)| *other == node);
+            for (at, (node, item)) in pair[1].iter().enumerate() {
+                if !has(&pair[0], *node) {
+                    let before = at.checked_sub(1).map(|before| pair[1][before].0);
+                    assert_eq!(came.insert(item.clone(), (index + 1, *node, before)), None, "{item:?} came twice");
+                }
+            }
+            went.extend(pair[0].iter().filter(|(node, _)| !has(&pair[1], *node)).map(|(node, _)| (*node, index + 1)));
+        }
+        let mut removed = BTreeSet::new();
+        let mut unknown = 0;
+        for Ended { states: (begin, end), what } in &self.ended {
+            let within = |when: usize| *begin < when && when <= *end;
+            let states = &self.states[*begin..=*end];
+            match what {
+                What::Inserted(item, place, Ok(Inserted::Inserted(node))) => {
+                    let (when, came_as, before) = came[item];
+                    assert!(
+                        within(when) && came_as == node.0,
+                        "{item:?} was not inserted by the operation that says so"
+                    );
+                    match place {
+                        Place::First => assert_eq!(before, None),
+                        Place::Behind(node) => assert_eq!(before, Some(node.0)),
+                        Place::InOrder => {}
+                    }
+                }
+                What::Inserted(item, Place::Behind(node), Ok(Inserted::PlaceGone)) => {
+                    assert!(!came.contains_key(item), "it was inserted, and says it was not");
+                    assert!(states.iter().any(|state| state.iter().all(|(other, _)| *other != node.0)));
+                }
+                What::Removed(node, Ok(Removed::Removed)) => {
+                    assert!(within(went[node]), "{node} was not removed by the operation that says so");
+                    assert!(removed.insert(*node), "{node} was removed twice");
+                }
+                What::Removed(node, Ok(Removed::Gone)) => {
+                    assert!(states.iter().any(|state| state.iter().all(|(other, _)| other != node)));
+                }
+                What::Inserted(_, _, Err(Trouble::Unknown)) | What::Removed(_, Err(Trouble::Unknown)) => {
+                    assert!(!receipts, "whoever has a receipt is never in doubt");
+                    unknown += 1;
+                }
+                What::Walked(told) => check_walked(told, states),
+                other => panic!("{other:?}"),
+            }
+        }
+        if all && unknown == 0 {
+            assert_eq!(removed.len(), went.len(), "whoever removes something says so");
+        }
+    }
+}
+
+fn check_walked(told: &Contents, states: &[Contents]) {
+    let nodes: BTreeSet<u64> = told.iter().map(|(node, _)| *node).collect();
+    assert_eq!(nodes.len(), told.len(), "a node is told twice: {told:?}");
+    for one in told {
+        assert!(states.iter().any(|state| state.contains(one)), "{one:?} was never there");
+    }
+    for one in states[0].iter().filter(|one| states.iter().all(|state| state.contains(one))) {
+        assert!(told.contains(one), "{one:?} was there throughout, and is not told: {told:?}");
+    }
+    // One that was removed after it was told may have had others behind it that come later, before it.
+    let last = states.last().expect("there is one");
+    let order = |node: &u64| last.iter().position(|(other, _)| other == node);
+    let told: Vec<usize> = told.iter().filter_map(|(node, _)| order(node)).collect();
+    assert!(told.is_sorted(), "in another order than the list's");
+}
+
+/// What a client does. Places and nodes are chosen among those that were seen last.
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    First,
+    Behind(u64),
+    InOrder(u8),
+    Remove(u64),
+    Walk(usize),
+    Apart,
+}
+
+/// One operation after the other. `seen`: the nodes seen last, in order.
+pub fn client(list: List, mut ops: Vec<(Op, Bytes)>, begin: usize, seen: Vec<u64>) -> Doing<Ledger> {
+    if ops.is_empty() {
+        return over();
+    }
+    let (op, item) = ops.remove(0);
+    let pick = |which: u64| (!seen.is_empty()).then(|| seen[(which % seen.len() as u64) as usize]);
+    let (place, item) = match op {
+        Op::First => (Place::First, item),
+        Op::Behind(which) => (pick(which).map_or(Place::First, |node| Place::Behind(Node(node))), item),
+        Op::InOrder(letter) => (Place::InOrder, [&[letter], &item[..]].concat().into()),
+        Op::Remove(which) => {
+            let node = pick(which).unwrap_or(1);
+            let before = seen.iter().position(|other| *other == node).and_then(|at| at.checked_sub(1));
+            let before = before.map(|at| Node(seen[at]));
+            return run(list.remove(Node(node), before), move |moment: &mut Moment<Ledger>, outcome| {
+                moment.ledger.end(begin, What::Removed(node, outcome));
+                client(list, ops, moment.ledger.now(), seen)
+            });
+        }
+        Op::Apart => {
+            return ask(apart(), move |moment: &mut Moment<Ledger>, _| client(list, ops, moment.ledger.now(), seen));
+        }
+        Op::Walk(most) => return walk(list, ops, begin, most, Cursor::default(), Contents::new()),
+    };
+    run(list.insert(place, item.clone()), move |moment: &mut Moment<Ledger>, outcome| {
+        moment.ledger.end(begin, What::Inserted(item, place, outcome));
+        client(list, ops, moment.ledger.now(), seen)
+    })
+}
+
+fn walk(
+    list: List,
+    ops: Vec<(Op, Bytes)>,
+    begin: usize,
+    most: usize,
+    cursor: Cursor,
+    mut told: Contents,
+) -> Doing<Ledger> {
+    run(list.walk(cursor, most), move |moment: &mut Moment<Ledger>, walked| {
+        let walked = walked.expect("a walk has no doubts");
+        told.extend(walked.items.into_iter().map(|(node, item)| (node.0, item)));
+        if let Some(cursor) = walked.more {
+            return walk(list, ops, begin, most, cursor, told);
+        }
+        let seen = told.iter().map(|(node, _)| *node).collect();
+        moment.ledger.end(begin, What::Walked(told));
+        client(list, ops, moment.ledger.now(), seen)
+    })
+}
+
+fn item(client: u64, number: u64) -> Bytes {
+    Bytes::from(format!("{client}-{number}"))
+}
+
+/// Leaves some numbers out, so that not everything is seen at one look.
+fn apart() -> ObjectRequest {
+    one(OBJECT, Action::FetchAndAdd { name: NODE_COUNTER, add: 20, original: false })
+}
+
+fn some_ops(client: u64, sorted: bool, dice: &mut Rng) -> Vec<(Op, Bytes)> {
+    let mut op = || match dice.below(10) {
+        0..=3 if sorted => Op::InOrder(b'a' + dice.below(4) as u8),
+        0 => Op::First,
+        1..=3 => Op::Behind(dice.next_u64()),
+        4..=6 => Op::Remove(dice.next_u64()),
+        7 => Op::Apart,
+        _ => Op::Walk(1 + dice.below(4) as usize),
+    };
+    (0..10).map(|number| (op(), item(client, number))).collect()
+}
+
+fn storm(seed: u64, receipts: bool) -> usize {
+    let sorted = seed.is_multiple_of(2);
+    let list = List::new(OBJECT);
+    let ledger = Ledger { states: vec![Contents::new()], sorted, ..Ledger::default() };
+    let mut world = World::new(seed, ROUGH, &[OBJECT], ledger);
+    world.after_each(|ledger, space| ledger.look(space));
+    let mut dice = Rng::new(seed ^ 0x5eed);
+    let clients: Vec<usize> = (0..4)
+        .map(|number| {
+            let receipt = receipts.then_some(Receipt(number as u32));
+            world.client(client(List { receipt, ..list }, some_ops(number, sorted, &mut dice), 0, Vec::new()))
+        })
+        .collect();
+    world.run();
+    let all = clients.iter().all(|client| world.fate(*client) == Fate::Through);
+    world.ledger.check(all, receipts);
+    // Whatever the dead left marked goes with whoever comes by.
+    let mut newcomer = Alone { now: world.now, dice: Rng::new(seed), ..Alone::with(world.space.clone()) };
+    newcomer.run(list.insert(Place::InOrder, Bytes::from_static(b"~"))).unwrap();
+    if sorted {
+        assert_eq!(contents(&newcomer.space).1, 0, "marked nodes stay behind");
+    }
+    world.ledger.states.len()
+}
+
+#[test]
+fn in_storms_every_answer_is_true() {
+    let changes: usize = (0..100).map(|seed| storm(seed, true) + storm(seed, false)).sum();
+    assert!(changes > 1500, "{changes} changes: something goes on");
+}
+
+fn every_way(items: usize, clients: &[&[Op]], budget: Budget, receipts: bool) -> (u64, u64) {
+    let list = List::new(OBJECT);
+    let mut alone = Alone::with(Space::with(&[OBJECT]));
+    for number in (0..items as u64).rev() {
+        alone.space.execute(&apart()).unwrap();
+        alone.run(list.insert(Place::First, item(9, number))).unwrap();
+    }
+    let first = contents(&alone.space).0;
+    let begin = || {
+        let ledger = Ledger { states: vec![first.clone()], ..Ledger::default() };
+        let doing = clients.iter().zip(0_u32..).map(|(ops, number)| {
+            let receipt = receipts.then_some(Receipt(number));
+            let named = ops.iter().zip(0..).map(|(op, at)| (*op, item(u64::from(number), at))).collect();
+            client(List { receipt, ..list }, named, 0, first.iter().map(|(node, _)| *node).collect())
+        });
+        let doing = doing.collect();
+        (ledger, doing)
+    };
+    let look = |ledger: &mut Ledger, space: &Space| ledger.look(space);
+    explore_from(budget, &alone.space, begin, look, |world| world.ledger.check(false, receipts))
+}
+
+const LOSS: Budget = Budget { unknown: 1, deaths: 0, waits: 0 };
+const DEATH: Budget = Budget { unknown: 0, deaths: 1, waits: 0 };
+const CALM: Budget = Budget { unknown: 0, deaths: 0, waits: 0 };
+
+#[test]
+fn in_every_order_with_every_loss_neighbours_come_and_go() {
+    let mut ways = 0;
+    for budget in [LOSS, DEATH] {
+        for receipts in [true, false] {
+            ways += every_way(1, &[&[Op::First], &[Op::First]], budget, receipts).0;
+            ways += every_way(1, &[&[Op::Behind(0)], &[Op::Remove(0)]], budget, receipts).0;
+            ways += every_way(1, &[&[Op::Remove(0)], &[Op::Remove(0)]], budget, receipts).0;
+            ways += every_way(2, &[&[Op::Remove(0)], &[Op::Remove(1)]], budget, receipts).0;
+            ways += every_way(2, &[&[Op::Behind(0)], &[Op::Remove(1)]], budget, receipts).0;
+        }
+    }
+    ways += every_way(3, &[&[Op::Remove(0)], &[Op::Remove(1)], &[Op::Behind(1)]], CALM, true).0;
+    assert!(ways > 1000, "{ways}");
+}
+
+#[test]
+fn in_every_order_a_walk_sees_what_is_there_throughout() {
+    every_way(3, &[&[Op::Walk(3)], &[Op::Remove(0), Op::Behind(1)]], CALM, true);
+    every_way(3, &[&[Op::Walk(3)], &[Op::Remove(1)], &[Op::Remove(0)]], CALM, true);
+    every_way(3, &[&[Op::Walk(2)], &[Op::Remove(1), Op::Remove(0)]], CALM, true);
+    every_way(3, &[&[Op::Walk(1)], &[Op::Remove(1)]], CALM, true);
+    every_way(3, &[&[Op::Walk(1)], &[Op::Remove(1)]], DEATH, true);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Alone, a list is a list.
+    #[test]
+    fn alone_it_is_a_list(seed: u64) {
+        let list = List { receipt: Some(Receipt(1)), ..List::new(OBJECT) };
+        let mut alone = Alone::with(Space::with(&[OBJECT]));
+        let mut model = Contents::new();
+        let mut dice = Rng::new(seed);
+        for number in 0..60 {
+            let item = item(dice.below(8), number);
+            match dice.below(4) {
+                0 => {
+                    let inserted = alone.run(list.insert(Place::First, item.clone())).unwrap();
+                    let Inserted::Inserted(node) = inserted else { panic!("the head is never gone") };
+                    model.insert(0, (node.0, item));
+                }
+                1 => {
+                    let at = dice.below(model.len() as u64 + 1) as usize;
+                    let place = model.get(at).map_or(Place::Behind(Node(999)), |(node, _)| Place::Behind(Node(*node)));
+                    match alone.run(list.insert(place, item.clone())).unwrap() {
+                        Inserted::Inserted(node) => model.insert(at + 1, (node.0, item)),
+                        Inserted::PlaceGone => prop_assert_eq!(at, model.len()),
+                    }
+                }
+                2 => {
+                    let inserted = alone.run(list.insert(Place::InOrder, item.clone())).unwrap();
+                    let Inserted::Inserted(node) = inserted else { panic!("there is always a place") };
+                    let at = model.iter().position(|(_, other)| *other > item).unwrap_or(model.len());
+                    model.insert(at, (node.0, item));
+                }
+                _ => {
+                    let at = dice.below(model.len() as u64 + 1) as usize;
+                    let node = model.get(at).map_or(999, |(node, _)| *node);
+                    let expected = if at < model.len() { Removed::Removed } else { Removed::Gone };
+                    prop_assert_eq!(alone.run(list.remove(Node(node), None)), Ok(expected));
+                    if at < model.len() {
+                        model.remove(at);
+                    }
+                }
+            }
+            prop_assert_eq!(contents(&alone.space), (model.clone(), 0));
+        }
+        let (mut told, mut cursor) = (Contents::new(), Some(Cursor::default()));
+        while let Some(from) = cursor {
+            let walked = alone.run(list.walk(from, 3)).unwrap();
+            told.extend(walked.items.into_iter().map(|(node, item)| (node.0, item)));
+            cursor = walked.more;
+        }
+        prop_assert_eq!(told, model);
+    }
+}

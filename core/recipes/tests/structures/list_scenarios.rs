@@ -1,0 +1,94 @@
+//! What a list does where it matters, told one by one.
+
+use crate::bench::Space;
+use crate::list::{OBJECT, contents};
+use crate::sequential::Alone;
+use braid_recipes::Trouble;
+use braid_recipes::list::{Cursor, ITEM_BYTES_MAX, Inserted, List, Node, Place, Removed};
+use braid_wire::ObjectFailure;
+use bytes::Bytes;
+
+fn with(items: u64) -> (Alone, List) {
+    let (mut alone, list) = (Alone::with(Space::with(&[OBJECT])), List::new(OBJECT));
+    let mut place = Place::First;
+    for number in 0..items {
+        let inserted = alone.run(list.insert(place, Bytes::from(format!("{number:03}"))));
+        assert_eq!(inserted, Ok(Inserted::Inserted(Node(number + 1))));
+        place = Place::Behind(Node(number + 1));
+    }
+    (alone, list)
+}
+
+fn items(alone: &Alone) -> Vec<u64> {
+    contents(&alone.space).0.iter().map(|(node, _)| *node).collect()
+}
+
+#[test]
+fn inserting_and_removing_take_two_round_trips_where_the_place_is_known() {
+    let (mut alone, list) = with(3);
+    assert_eq!(alone.count(list.insert(Place::First, Bytes::new())).1, 2);
+    assert_eq!(alone.count(list.insert(Place::Behind(Node(2)), Bytes::new())).1, 2);
+    assert_eq!(alone.count(list.remove(Node(2), Some(Node(1)))), (Ok(Removed::Removed), 2));
+    assert_eq!(alone.count(list.remove(Node(2), None)), (Ok(Removed::Gone), 1));
+    assert_eq!(items(&alone), [4, 1, 5, 3]);
+    let (mut alone, list) = with(40);
+    let (removed, trips) = alone.count(list.remove(Node(38), None));
+    assert_eq!(removed, Ok(Removed::Removed));
+    assert!((4..10).contains(&trips), "{trips}: the node before it has to be found");
+    assert_eq!(items(&alone).len(), 39);
+}
+
+#[test]
+fn neighbours_in_number_are_walked_together() {
+    let (mut alone, list) = with(100);
+    let (walked, trips) = alone.count(list.walk(Cursor::default(), usize::MAX));
+    assert_eq!(walked.unwrap().items.len(), 100);
+    assert!(trips < 20, "{trips} round trips for 100 nodes");
+}
+
+#[test]
+fn wherever_a_removal_dies_the_node_is_in_or_out_and_the_next_clears_away() {
+    for steps in 0..6 {
+        let (mut alone, list) = with(4);
+        alone.run_part(list.remove(Node(2), None), steps);
+        let in_it = items(&alone).contains(&2);
+        let inserted = alone.run(list.insert(Place::Behind(Node(2)), Bytes::from_static(b"001x"))).unwrap();
+        assert_eq!(inserted == Inserted::PlaceGone, !in_it, "nothing comes behind what is removed");
+        alone.run(list.insert(Place::InOrder, Bytes::from_static(b"999"))).unwrap();
+        assert_eq!(contents(&alone.space).1, 0, "a marked node goes with the next that comes by");
+    }
+}
+
+#[test]
+fn wherever_an_insert_dies_there_is_no_node_that_nobody_points_to() {
+    for steps in 0..4 {
+        let (mut alone, list) = with(2);
+        let through = alone.run_part(list.insert(Place::Behind(Node(1)), Bytes::from_static(b"new")), steps).is_none();
+        let count = contents(&alone.space).0.len();
+        assert!(count == 3 || count == 2 && !through);
+    }
+}
+
+#[test]
+fn a_walk_goes_on_where_everything_around_it_was_removed() {
+    let (mut alone, list) = with(60);
+    let first = alone.run(list.walk(Cursor::default(), 50)).unwrap();
+    let told: Vec<u64> = first.items.iter().map(|(node, _)| node.0).collect();
+    assert_eq!(told, (1..=50).collect::<Vec<u64>>());
+    for node in 2..=55 {
+        alone.run(list.remove(Node(node), None)).unwrap();
+    }
+    let inserted = alone.run(list.insert(Place::Behind(Node(1)), Bytes::from_static(b"new"))).unwrap();
+    assert_eq!(inserted, Inserted::Inserted(Node(61)));
+    let rest = alone.run(list.walk(first.more.unwrap(), usize::MAX)).unwrap();
+    let told: Vec<u64> = rest.items.iter().map(|(node, _)| node.0).collect();
+    assert_eq!(told, [61, 56, 57, 58, 59, 60]);
+}
+
+#[test]
+fn an_item_that_is_too_long_is_refused() {
+    let (mut alone, list) = with(0);
+    let long = Bytes::from(vec![0; ITEM_BYTES_MAX + 1]);
+    let refused = Err(Trouble::Refused(ObjectFailure::ValueTooLong { length: ITEM_BYTES_MAX as u32 + 1 }));
+    assert_eq!(alone.run(list.insert(Place::First, long)), refused);
+}

@@ -1,0 +1,301 @@
+//! Work queues under load, with deaths and lost answers: every item is finished once, and none is lost.
+//!
+//! Each item is a number, and finishing it sets an attribute of that number, in the same request. So every change of the queue can be looked at as it
+//! happens: which item it was, and who did it.
+
+use crate::bench::world::Fate;
+use crate::bench::{Budget, Doing, Moment, ROUGH, Space, World, explore_from, over, run, sleep};
+use crate::sequential::Alone;
+use braid_base::{ObjectId, Rng};
+use braid_recipes::Trouble;
+use braid_recipes::queue::{Claimed, Finished, ITEMS_PAGE, Item, Queue, Renewed, STATES_PAGE, Watch};
+use braid_recipes::receipt::Receipt;
+use braid_wire::{AttributeName, SetAttribute};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+pub const OBJECT: ObjectId = ObjectId(9);
+/// Where results go: an attribute for each piece of work.
+const RESULTS_PAGE: u32 = 77;
+
+pub const LEASE: Duration = Duration::from_secs(5);
+
+pub fn work(number: u32) -> Bytes {
+    Bytes::copy_from_slice(&number.to_be_bytes())
+}
+
+pub fn number(work: &[u8]) -> u32 {
+    u32::from_be_bytes(work.try_into().expect("four bytes"))
+}
+
+/// That an item was finished, under which token, and by which operation.
+pub fn result(of: &Claimed, operation: u64) -> Vec<SetAttribute> {
+    let name = AttributeName::new(RESULTS_PAGE, number(&of.work));
+    vec![SetAttribute { name, value: [of.token, operation].iter().flat_map(|word| word.to_be_bytes()).collect() }]
+}
+
+/// An item: its state's words, without the first byte.
+type State = Vec<u64>;
+
+/// What is there: items by number, and results by work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    pub items: BTreeMap<Item, (State, u32)>,
+    pub results: BTreeMap<u32, (u64, u64)>,
+}
+
+/// Reads the queue as the page says that it is written.
+pub fn contents(space: &Space) -> Contents {
+    let mut contents = Contents::default();
+    let value = |page, number| space.value(OBJECT, AttributeName::new(page, number));
+    let words = |value: &[u8]| value.chunks(8).map(|word| u64::from_be_bytes(word.try_into().unwrap())).collect();
+    for name in space.attributes(OBJECT, STATES_PAGE) {
+        let (state, item) = (value(STATES_PAGE, name.number), value(ITEMS_PAGE, name.number));
+        assert!(matches!((state[0], state.len()), (0, 1 | 9) | (1, 33)), "{state:?}");
+        contents.items.insert(Item(name.number), (words(&state[1..]), number(&item[8..])));
+    }
+    assert_eq!(space.attributes(OBJECT, ITEMS_PAGE).len(), contents.items.len(), "work without a state");
+    for name in space.attributes(OBJECT, RESULTS_PAGE) {
+        let result: Vec<u64> = words(&value(RESULTS_PAGE, name.number));
+        contents.results.insert(name.number, (result[0], result[1]));
+    }
+    contents
+}
+
+/// What has happened.
+#[derive(Default)]
+pub struct Ledger {
+    last: Contents,
+    /// Work that came, and how often.
+    came: BTreeSet<u32>,
+    put: BTreeSet<u32>,
+    /// Who finished what, as operations say.
+    finished: BTreeMap<u32, u64>,
+    lost: BTreeSet<u64>,
+    doubts: BTreeSet<u64>,
+    operations: u64,
+    taken_over: u64,
+}
+
+impl Ledger {
+    /// Every change is one of the arrows in the picture.
+    pub fn look(&mut self, space: &Space) {
+        let now = contents(space);
+        for (item, (state, work)) in &now.items {
+            match self.last.items.get(item) {
+                None => {
+                    assert!(state.is_empty(), "an item is fresh when it comes");
+                    assert!(self.came.insert(*work), "{work} came twice");
+                }
+                Some((before, same)) => {
+                    assert_eq!(work, same);
+                    self.taken_over += u64::from(taken_over(before, state));
+                }
+            }
+        }
+        let gone = self.last.items.iter().filter(|(item, _)| !now.items.contains_key(item));
+        for (state, work) in gone.map(|(_, gone)| gone) {
+            let result = now.results.get(work).expect("an item goes with its result");
+            assert!(!self.last.results.contains_key(work), "{work} was finished twice");
+            assert_eq!(state.first(), Some(&result.0), "an item is finished by the token of its claim");
+        }
+        for (work, result) in &self.last.results {
+            assert_eq!(now.results.get(work), Some(result), "a result changes");
+        }
+        assert!(now.results.keys().all(|work| now.items.values().all(|(_, other)| other != work)));
+        self.last = now;
+    }
+
+    pub fn check(&self, receipts: bool) {
+        for work in &self.put {
+            assert!(self.came.contains(work), "{work} was put in, and never was there");
+        }
+        for (work, operation) in &self.finished {
+            let result = self.last.results.get(work).map(|result| result.1);
+            assert_eq!(result, Some(*operation), "{work} was not finished by the operation that says so");
+        }
+        let operations: BTreeSet<u64> = self.last.results.values().map(|result| result.1).collect();
+        assert!(self.lost.is_disjoint(&operations), "who has lost its claim has finished nothing");
+        assert!(!receipts || self.doubts.is_empty(), "whoever has a receipt is never in doubt");
+        let there: BTreeSet<u32> = self.last.items.values().map(|(_, work)| *work).collect();
+        let done: BTreeSet<u32> = self.last.results.keys().copied().collect();
+        assert_eq!(&there | &done, self.came, "items are lost");
+    }
+}
+
+/// Looks at a step of an item's state, and says whether one has taken the item over from another.
+fn taken_over(before: &State, after: &State) -> bool {
+    let token = |state: &State| state.first().copied().unwrap_or(0);
+    match (before.len(), after.len()) {
+        _ if before == after => {}
+        (0 | 1, 4) => assert_eq!((token(after), after[3]), (token(before) + 1, 0), "a claim"),
+        (4, 1) => assert_eq!(before[0], after[0], "given back"),
+        (4, 4) if before[2] == after[2] => {
+            assert_eq!(after[..], [before[0], before[1], before[2], before[3] + 1], "renewed");
+        }
+        (4, 4) => {
+            assert_eq!((after[0], after[3]), (before[0] + 1, 0), "taken over");
+            return true;
+        }
+        _ => panic!("{before:?} becomes {after:?}"),
+    }
+    false
+}
+
+/// Puts these in, one after the other.
+pub fn producer(queue: Queue, mut numbers: Vec<u32>) -> Doing<Ledger> {
+    if numbers.is_empty() {
+        return over();
+    }
+    let this = numbers.remove(0);
+    run(queue.put(work(this)), move |moment: &mut Moment<Ledger>, put| {
+        match put {
+            Ok(_) => assert!(moment.ledger.put.insert(this)),
+            Err(Trouble::Unknown) => {
+                moment.ledger.doubts.insert(u64::from(this) << 32);
+            }
+            other => panic!("{other:?}"),
+        }
+        producer(queue, numbers)
+    })
+}
+
+/// Works until so many items are done with, or there is nothing for so long.
+pub fn consumer(queue: Queue, name: u64, items: u32, patience: Duration, watch: Watch) -> Doing<Ledger> {
+    if items == 0 {
+        return over();
+    }
+    run(queue.claim(name, watch, patience), move |moment: &mut Moment<Ledger>, end| {
+        let watch = end.watch;
+        let next = move |items| consumer(queue, name, items, patience, watch);
+        match end.result {
+            Ok(Some(claimed)) => works(queue, claimed, moment.dice.below(4) as u32, Box::new(move || next(items - 1))),
+            Ok(None) => over(),
+            // It may have claimed something: then that comes back after its lease.
+            Err(Trouble::Unknown) => next(items),
+            other => panic!("{other:?}"),
+        }
+    })
+}
+
+type Then = Box<dyn FnOnce() -> Doing<Ledger>>;
+
+/// Renews some times, and then finishes or gives up.
+fn works(queue: Queue, claimed: Claimed, renewals: u32, then: Then) -> Doing<Ledger> {
+    sleep(LEASE / 3, move |moment: &mut Moment<Ledger>| {
+        if renewals > 0 {
+            return run(queue.renew(claimed.clone()), move |_: &mut Moment<Ledger>, renewed| match renewed {
+                Ok(Renewed::Kept(claimed)) => works(queue, claimed, renewals - 1, then),
+                Ok(Renewed::Lost) => then(),
+                Err(Trouble::Unknown) => works(queue, claimed, renewals - 1, then),
+                other => panic!("{other:?}"),
+            });
+        }
+        if moment.dice.chance(1, 6) {
+            return run(queue.give_back(claimed), move |_: &mut Moment<Ledger>, given| match given {
+                Ok(()) | Err(Trouble::Unknown) => then(),
+                other => panic!("{other:?}"),
+            });
+        }
+        finishes(queue, claimed, moment.ledger, then)
+    })
+}
+
+fn finishes(queue: Queue, claimed: Claimed, ledger: &mut Ledger, then: Then) -> Doing<Ledger> {
+    ledger.operations += 1;
+    let operation = ledger.operations;
+    let results = result(&claimed, operation);
+    run(queue.finish(claimed.clone(), results), move |moment: &mut Moment<Ledger>, finished| {
+        let ledger = &mut moment.ledger;
+        match finished {
+            Ok(Finished::Finished) => assert_eq!(ledger.finished.insert(number(&claimed.work), operation), None),
+            Ok(Finished::Lost) => assert!(ledger.lost.insert(operation)),
+            Err(Trouble::Unknown) => assert!(ledger.doubts.insert(operation)),
+            other => panic!("{other:?}"),
+        }
+        then()
+    })
+}
+
+/// Says how many claims were taken over, and how many operations ended in doubt.
+fn storm(seed: u64, receipts: bool) -> (u64, usize) {
+    let queue = Queue::new(OBJECT, LEASE);
+    let mut world = World::new(seed, ROUGH, &[OBJECT], Ledger::default());
+    world.after_each(|ledger, space| ledger.look(space));
+    let mut receipt = (0..).map(|number| receipts.then_some(Receipt(number)));
+    let mut mine = || Queue { receipt: receipt.next().flatten(), ..queue };
+    for producers in 0..2 {
+        world.client(producer(mine(), (0..6).map(|number| producers * 100 + number).collect()));
+    }
+    for name in 0..3 {
+        world.client(consumer(mine(), name, 20, LEASE * 4, Watch::default()));
+    }
+    world.run();
+    world.ledger.check(receipts);
+    // Whatever is left is done by one who lives.
+    let last = world.immortal(consumer(mine(), 99, 100, LEASE * 20, Watch::default()));
+    world.run();
+    assert_eq!(world.fate(last), Fate::Through);
+    world.ledger.check(receipts);
+    assert!(world.ledger.last.items.is_empty(), "nothing stays behind");
+    assert_eq!(world.ledger.last.results.len(), world.ledger.came.len());
+    (world.ledger.taken_over, world.ledger.doubts.len())
+}
+
+#[test]
+fn in_storms_every_item_is_finished_once_and_none_is_lost() {
+    let (mut taken_over, mut doubts) = (0, 0);
+    for seed in 0..100 {
+        taken_over += storm(seed, true).0;
+        doubts += storm(seed, false).1;
+    }
+    assert!(taken_over > 100, "{taken_over} claims were taken over: some die, and some are too late");
+    assert!((1..100).contains(&doubts), "{doubts} ended in doubt: without a receipt it happens, and is rare");
+}
+
+/// One item, and clients that each take it and finish it, in every order.
+fn every_way(clients: u64, budget: Budget, receipts: bool) -> (u64, u64) {
+    let queue = Queue::new(OBJECT, LEASE);
+    let mut alone = Alone::with(Space::with(&[OBJECT]));
+    alone.run(queue.put(work(1))).unwrap();
+    let first = contents(&alone.space);
+    let begin = || {
+        let ledger = Ledger { last: first.clone(), came: BTreeSet::from([1]), ..Ledger::default() };
+        let doing = (0..clients).map(|name| {
+            let receipt = receipts.then_some(Receipt(name as u32));
+            let queue = Queue { receipt, ..queue };
+            run(queue.claim(name, Watch::default(), LEASE * 2), move |moment: &mut Moment<Ledger>, end| {
+                match end.result {
+                    Ok(Some(claimed)) => finishes(queue, claimed, moment.ledger, Box::new(over)),
+                    Ok(None) | Err(Trouble::Unknown) => over(),
+                    other => panic!("{other:?}"),
+                }
+            })
+        });
+        (ledger, doing.collect())
+    };
+    explore_from(
+        budget,
+        &alone.space,
+        begin,
+        |ledger: &mut Ledger, space| ledger.look(space),
+        |world| {
+            world.ledger.check(receipts);
+            let mut newcomer = Alone { now: world.now, dice: Rng::new(77), ..Alone::with(world.space.clone()) };
+            let end = newcomer.run(queue.claim(9, Watch::default(), LEASE * 3));
+            let left = contents(&world.space).items.len();
+            assert_eq!(end.result.unwrap().is_some(), left == 1, "what is not finished can be had");
+        },
+    )
+}
+
+#[test]
+fn in_every_order_with_every_loss_one_of_two_finishes_it() {
+    let mut all = 0;
+    for receipts in [true, false] {
+        all += every_way(2, Budget { unknown: 1, deaths: 0, waits: 2 }, receipts).0;
+        all += every_way(2, Budget { unknown: 0, deaths: 1, waits: 3 }, receipts).0;
+    }
+    assert!(all > 500, "{all}");
+}

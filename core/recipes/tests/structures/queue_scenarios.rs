@@ -1,0 +1,290 @@
+//! What a queue does where it matters, told one by one.
+
+use crate::bench::space::one;
+use crate::bench::{CALM, Doing, Moment, Space, World, over, run, sleep};
+use crate::queue::{LEASE, OBJECT, contents, number, result, work};
+use crate::sequential::Alone;
+use braid_base::{Rng, Time};
+use braid_recipes::Trouble;
+use braid_recipes::queue::{Claimed, Finished, ITEM_BYTES_MAX, Queue, Renewed, STATES_PAGE, Watch};
+use braid_wire::{Action, ActionResult, AttributeName, ObjectFailure};
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+fn with(items: u32) -> (Alone, Queue) {
+    let (mut alone, queue) = (Alone::with(Space::with(&[OBJECT])), Queue::new(OBJECT, LEASE));
+    for number in 0..items {
+        alone.run(queue.put(work(number))).unwrap();
+    }
+    (alone, queue)
+}
+
+fn claim(alone: &mut Alone, queue: Queue, consumer: u64) -> Option<Claimed> {
+    alone.run(queue.claim(consumer, Watch::default(), Duration::ZERO)).result.unwrap()
+}
+
+#[test]
+fn putting_and_finishing_take_one_round_trip_and_claiming_two() {
+    let (mut alone, queue) = with(0);
+    assert_eq!(alone.count(queue.put(work(1))).1, 1);
+    let (end, trips) = alone.count(queue.claim(1, Watch::default(), Duration::ZERO));
+    let claimed = end.result.unwrap().unwrap();
+    assert_eq!((trips, claimed.token, number(&claimed.work)), (2, 1, 1));
+    let (renewed, trips) = alone.count(queue.renew(claimed));
+    let Ok(Renewed::Kept(claimed)) = renewed else { panic!("{renewed:?}") };
+    assert_eq!(trips, 1);
+    assert_eq!(alone.count(queue.finish(claimed, Vec::new())), (Ok(Finished::Finished), 1));
+    let (end, trips) = alone.count(queue.claim(1, Watch::default(), Duration::ZERO));
+    assert_eq!((end.result, trips), (Ok(None), 1));
+}
+
+#[test]
+fn who_lost_its_claim_can_neither_finish_nor_renew() {
+    let (mut alone, queue) = with(1);
+    let first = claim(&mut alone, queue, 1).unwrap();
+    // Another finds it claimed, waits for a lease, and takes it over.
+    let second = alone.run(queue.claim(2, Watch::default(), LEASE * 2)).result.unwrap().unwrap();
+    assert_eq!((first.token, second.token), (1, 2));
+    let before = alone.space.clone();
+    assert_eq!(alone.run(queue.finish(first.clone(), result(&first, 1))), Ok(Finished::Lost));
+    assert_eq!(alone.run(queue.renew(first.clone())), Ok(Renewed::Lost));
+    assert_eq!(alone.run(queue.give_back(first.clone())), Ok(()));
+    assert_eq!(alone.space, before, "nothing has changed");
+    assert_eq!(alone.run(queue.finish(second.clone(), result(&second, 2))), Ok(Finished::Finished));
+    assert_eq!(alone.run(queue.finish(first.clone(), result(&first, 3))), Ok(Finished::Lost));
+    assert_eq!(contents(&alone.space).results[&0], (2, 2));
+}
+
+#[test]
+fn what_is_given_back_can_be_had_at_once() {
+    let (mut alone, queue) = with(1);
+    let first = claim(&mut alone, queue, 1).unwrap();
+    assert_eq!(claim(&mut alone, queue, 2), None);
+    alone.run(queue.give_back(first)).unwrap();
+    assert_eq!(claim(&mut alone, queue, 2).map(|claimed| claimed.token), Some(2));
+}
+
+#[test]
+fn an_item_that_comes_while_somebody_waits_is_had_at_once() {
+    let mut world = World::new(1, CALM, &[OBJECT], Vec::new());
+    let queue = Queue::new(OBJECT, LEASE);
+    world.client(run(queue.claim(1, Watch::default(), LEASE * 100), |moment: &mut Moment<Vec<Time>>, end| {
+        assert!(end.result.unwrap().is_some());
+        moment.ledger.push(moment.true_now);
+        over()
+    }));
+    world.client(sleep(LEASE / 2, move |_| run(queue.put(work(1)), |_, _| over())));
+    world.run();
+    let waited = world.ledger[0].since(Time(0));
+    assert!(LEASE / 2 < waited && waited < LEASE / 2 + Duration::from_millis(20), "{waited:?}");
+}
+
+#[test]
+fn what_is_given_back_while_somebody_waits_is_had_at_once() {
+    let (mut alone, queue) = with(1);
+    let claimed = claim(&mut alone, queue, 2).unwrap();
+    let mut world = World::new(1, CALM, &[], Vec::new());
+    world.space = alone.space;
+    world.client(run(queue.claim(1, Watch::default(), LEASE * 100), |moment: &mut Moment<Vec<Time>>, end| {
+        assert!(end.result.unwrap().is_some());
+        moment.ledger.push(moment.true_now);
+        over()
+    }));
+    world.client(sleep(LEASE / 2, move |_| run(queue.give_back(claimed), |_, _| over())));
+    world.run();
+    let waited = world.ledger[0].since(Time(0));
+    assert!(LEASE / 2 < waited && waited < LEASE / 2 + Duration::from_millis(20), "{waited:?}");
+}
+
+#[test]
+fn a_claim_that_was_not_heard_of_is_had_if_it_was_made_and_only_then() {
+    let (alone, queue) = with(1);
+    let again = || Alone { dice: Rng::new(5), ..Alone::with(alone.space.clone()) };
+    let ask = || queue.claim(1, Watch::default(), Duration::ZERO);
+    let mut heard = again();
+    let claimed = heard.run_losing(ask(), true, |_| ()).result.unwrap().unwrap();
+    assert_eq!(heard.run(queue.finish(claimed, Vec::new())), Ok(Finished::Finished));
+    assert!(again().run_losing(ask(), false, |_| ()).result.unwrap().is_some());
+    // Another was faster.
+    let end = again().run_losing(ask(), false, |space| {
+        let mut another = Alone { dice: Rng::new(6), ..Alone::with(space.clone()) };
+        claim(&mut another, queue, 2).unwrap();
+        *space = another.space;
+    });
+    assert_eq!(end.result, Ok(None));
+}
+
+#[derive(Default)]
+struct Tale {
+    renewals: u32,
+    had: Option<Time>,
+}
+
+/// Claims, and renews so many times, as it should: twice in each lease.
+fn keeps(queue: Queue, renewals: u32) -> Doing<Tale> {
+    fn renews(queue: Queue, claimed: Claimed, left: u32) -> Doing<Tale> {
+        sleep(LEASE / 2, move |_: &mut Moment<Tale>| {
+            if left == 0 {
+                return over();
+            }
+            run(queue.renew(claimed), move |moment: &mut Moment<Tale>, renewed| match renewed {
+                Ok(Renewed::Kept(claimed)) => {
+                    moment.ledger.renewals += 1;
+                    renews(queue, claimed, left - 1)
+                }
+                other => panic!("{other:?}"),
+            })
+        })
+    }
+    run(queue.claim(1, Watch::default(), LEASE), move |_: &mut Moment<Tale>, end| {
+        renews(queue, end.result.unwrap().unwrap(), renewals)
+    })
+}
+
+#[test]
+fn who_renews_keeps_its_item_and_who_is_dead_loses_it_after_a_lease() {
+    for seed in 0..10 {
+        let queue = Queue::new(OBJECT, LEASE);
+        let (alone, _) = with(1);
+        let mut world = World::new(seed, CALM, &[], Tale::default());
+        world.space = alone.space;
+        world.client(keeps(queue, 20));
+        let other = queue.claim(2, Watch::default(), LEASE * 100);
+        world.client(sleep(LEASE / 4, move |_| {
+            run(other, |moment: &mut Moment<Tale>, end| {
+                assert!(end.result.unwrap().is_some());
+                moment.ledger.had = Some(moment.true_now);
+                over()
+            })
+        }));
+        world.run();
+        assert_eq!(world.ledger.renewals, 20);
+        let had = world.ledger.had.expect("it comes back").since(Time(0));
+        // The last renewal was after ten leases; who watches may have seen it a look later.
+        assert!(LEASE * 11 <= had && had < LEASE * 12 + LEASE / 2, "{had:?}");
+    }
+}
+
+#[test]
+fn a_consumer_that_only_asks_now_and_then_takes_over_what_the_dead_left() {
+    let (mut alone, queue) = with(1);
+    claim(&mut alone, queue, 1).unwrap();
+    let mut watch = Watch::default();
+    let mut had = None;
+    for _ in 0..8 {
+        let end = alone.run(queue.claim(2, watch, Duration::ZERO));
+        (watch, had) = (end.watch, end.result.unwrap());
+        if had.is_some() {
+            break;
+        }
+        alone.pass(LEASE / 4);
+    }
+    assert_eq!(had.map(|claimed| claimed.token), Some(2));
+    assert!(alone.now.since(Time(0)) >= LEASE);
+}
+
+#[test]
+fn the_dead_s_items_come_back_though_there_is_always_something_fresh() {
+    let (mut alone, queue) = with(1);
+    let dead = claim(&mut alone, queue, 1).unwrap();
+    let mut watch = Watch::default();
+    for number in 10..200 {
+        alone.run(queue.put(work(number))).unwrap();
+        alone.run(queue.put(work(number + 1000))).unwrap();
+        let end = alone.run(queue.claim(2, watch, Duration::ZERO));
+        watch = end.watch;
+        let claimed = end.result.unwrap().unwrap();
+        let item = claimed.item;
+        alone.run(queue.finish(claimed, Vec::new())).unwrap();
+        if item == dead.item {
+            return;
+        }
+        alone.pass(LEASE / 10);
+    }
+    panic!("it was never taken over");
+}
+
+#[test]
+fn consumers_do_not_all_go_for_the_same_item() {
+    let (alone, queue) = with(500);
+    let firsts: BTreeSet<u32> = (0..100)
+        .map(|seed| {
+            let mut alone = Alone { dice: Rng::new(seed), ..Alone::with(alone.space.clone()) };
+            claim(&mut alone, queue, seed).unwrap().item.0
+        })
+        .collect();
+    assert!(firsts.len() > 80, "{} different items for 100 consumers and 500 items", firsts.len());
+}
+
+#[test]
+fn a_long_queue_is_gone_round() {
+    let (mut alone, queue) = with(300);
+    let mut had = BTreeSet::new();
+    for _ in 0..300 {
+        had.insert(number(&claim(&mut alone, queue, 1).expect("something is free").work));
+    }
+    assert_eq!(had.len(), 300);
+    assert_eq!(claim(&mut alone, queue, 1), None, "all are claimed");
+}
+
+#[test]
+fn what_is_too_long_is_refused_and_damage_is_no_panic() {
+    let (mut alone, queue) = with(0);
+    let long = Bytes::from(vec![0; ITEM_BYTES_MAX + 1]);
+    let refused = Err(Trouble::Refused(ObjectFailure::ValueTooLong { length: ITEM_BYTES_MAX as u32 + 1 }));
+    assert_eq!(alone.run(queue.put(long)), refused);
+    let longest = Bytes::from(vec![7; ITEM_BYTES_MAX]);
+    alone.run(queue.put(longest.clone())).unwrap();
+    let claimed = claim(&mut alone, queue, 1).unwrap();
+    assert_eq!(claimed.work, longest);
+    alone.run(queue.finish(claimed, Vec::new())).unwrap();
+    let name = AttributeName::new(STATES_PAGE, 5);
+    let swap = Bytes::from_static(b"what is this?");
+    let undefined = braid_wire::Undefined::IsEmpty;
+    let swap = Action::CompareAndSwap { name, compare: Bytes::new(), swap, undefined, original: false };
+    let done = alone.space.execute(&one(OBJECT, swap)).unwrap();
+    assert!(matches!(done[0].action, ActionResult::Compared { swapped: true, .. }));
+    let end = alone.run(queue.claim(1, Watch::default(), Duration::ZERO));
+    assert_eq!(end.result, Err(Trouble::Refused(ObjectFailure::Lost)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Alone, a queue is a set of what is free and what is not.
+    #[test]
+    fn alone_it_is_a_set(seed: u64) {
+        let (mut alone, queue) = with(0);
+        let (mut free, mut mine): (BTreeSet<u32>, Vec<Claimed>) = Default::default();
+        let mut dice = Rng::new(seed);
+        alone.dice = dice.fork();
+        for next in 0..80 {
+            let some = (!mine.is_empty()).then(|| dice.below(mine.len() as u64) as usize);
+            match (dice.below(5), some) {
+                (0 | 1, _) => {
+                    alone.run(queue.put(work(next))).unwrap();
+                    free.insert(next);
+                }
+                (2, _) | (_, None) => match claim(&mut alone, queue, 1) {
+                    Some(claimed) => {
+                        prop_assert!(free.remove(&number(&claimed.work)));
+                        mine.push(claimed);
+                    }
+                    None => prop_assert!(free.is_empty()),
+                },
+                (3, Some(at)) => {
+                    let claimed = mine.swap_remove(at);
+                    free.insert(number(&claimed.work));
+                    alone.run(queue.give_back(claimed)).unwrap();
+                }
+                (_, Some(at)) => {
+                    let claimed = mine.swap_remove(at);
+                    prop_assert_eq!(alone.run(queue.finish(claimed, Vec::new())), Ok(Finished::Finished));
+                }
+            }
+            prop_assert_eq!(contents(&alone.space).items.len(), free.len() + mine.len());
+        }
+    }
+}

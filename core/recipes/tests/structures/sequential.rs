@@ -1,0 +1,119 @@
+//! One operation after the other, with nobody else there: what each must answer is then plain.
+
+use crate::bench::space::Space;
+use braid_base::{Rng, Time};
+use braid_recipes::{Answer, Next, Procedure, Trouble};
+use braid_wire::ObjectRequest;
+use std::time::Duration;
+
+/// Objects, and one client.
+pub struct Alone {
+    pub space: Space,
+    pub now: Time,
+    pub dice: Rng,
+    /// How many requests were made.
+    pub trips: u64,
+}
+
+impl Alone {
+    pub fn with(space: Space) -> Alone {
+        Alone { space, now: Time(0), dice: Rng::new(1), trips: 0 }
+    }
+
+    /// Runs an operation to its end.
+    pub fn run<P: Procedure>(&mut self, mut procedure: P) -> P::Output {
+        let mut answer = Answer::None;
+        for _ in 0..10_000 {
+            answer = match procedure.resume(self.now, &mut self.dice, answer) {
+                Next::Done(output) => return output,
+                Next::Ask(request) => {
+                    self.trips += 1;
+                    self.execute(&request)
+                }
+                Next::Await { object, name, patience, .. } => {
+                    self.pass(patience);
+                    Answer::Value(self.space.value(object, name))
+                }
+                Next::Sleep(span) => {
+                    self.pass(span);
+                    Answer::None
+                }
+            };
+        }
+        panic!("it does not end");
+    }
+
+    /// Runs one until it asks for something after so many requests were done, and leaves it there: its client dies. Says what it wanted, if it was not
+    /// through.
+    pub fn run_part<P: Procedure>(&mut self, mut procedure: P, requests: u64) -> Option<ObjectRequest> {
+        let mut answer = Answer::None;
+        let mut done = 0;
+        loop {
+            answer = match procedure.resume(self.now, &mut self.dice, answer) {
+                Next::Done(_) => return None,
+                Next::Ask(request) if done == requests => return Some(request),
+                Next::Ask(request) => {
+                    done += 1;
+                    self.execute(&request)
+                }
+                Next::Await { object, name, patience, .. } => {
+                    self.pass(patience);
+                    Answer::Value(self.space.value(object, name))
+                }
+                Next::Sleep(span) => {
+                    self.pass(span);
+                    Answer::None
+                }
+            };
+        }
+    }
+
+    /// Runs one to its end, which does not hear of its first request that changes something: it was `done`, or not. `meanwhile` comes before it asks
+    /// again.
+    pub fn run_losing<P: Procedure>(
+        &mut self,
+        mut procedure: P,
+        done: bool,
+        meanwhile: impl FnOnce(&mut Space),
+    ) -> P::Output {
+        let mut meanwhile = Some(meanwhile);
+        let mut answer = Answer::None;
+        for _ in 0..100 {
+            let request = match procedure.resume(self.now, &mut self.dice, answer) {
+                Next::Done(output) => return output,
+                Next::Ask(request) => request,
+                Next::Await { .. } | Next::Sleep(_) => panic!("there is nothing to wait for"),
+            };
+            let before = self.space.clone();
+            answer = self.execute(&request);
+            if self.space != before
+                && let Some(meanwhile) = meanwhile.take()
+            {
+                if !done {
+                    self.space = before;
+                }
+                meanwhile(&mut self.space);
+                answer = Answer::Trouble(Trouble::Unknown);
+            }
+        }
+        panic!("it does not end");
+    }
+
+    /// Runs an operation, and says how many round trips it took.
+    pub fn count<P: Procedure>(&mut self, procedure: P) -> (P::Output, u64) {
+        let before = self.trips;
+        let output = self.run(procedure);
+        (output, self.trips - before)
+    }
+
+    fn execute(&mut self, request: &ObjectRequest) -> Answer {
+        match self.space.execute(request) {
+            Ok(results) => Answer::Results(results),
+            Err(refusal) => Answer::Trouble(Trouble::Refused(refusal.failure)),
+        }
+    }
+
+    pub fn pass(&mut self, span: Duration) {
+        self.now = self.now.after(span);
+    }
+}
