@@ -1,8 +1,11 @@
 //! What front ends and workloads ask of a host, and how it ends.
 
-use braid_base::{BlockRange, DeviceId, Generation, LockServerId, TransactionId, VolumeId};
+use braid_base::{BlockRange, DeviceId, Generation, LockServerId, ObjectId, TransactionId, VolumeId};
 use braid_layout::{StripeRows, VolumeDescription};
-use braid_wire::{Administration, Failure, Managed, Objection, Rejection, Task};
+use braid_wire::{
+    Administration, AttributeName, CommandResult, Failure, Managed, ObjectRefusal, ObjectRequest, Objection, Rejection,
+    Task,
+};
 use bytes::Bytes;
 use std::ops::Range;
 use std::time::Duration;
@@ -152,6 +155,39 @@ pub enum HostRequest {
         /// Where.
         rows: StripeRows,
     },
+    /// Has commands done on a device's objects: once, or not at all.
+    Objects {
+        /// Which device.
+        device: DeviceId,
+        /// What to do.
+        request: ObjectRequest,
+        /// How long to try; at most the host's own limit.
+        patience: Duration,
+    },
+    /// Waits until an attribute has another value.
+    Await {
+        /// On which device.
+        device: DeviceId,
+        /// Of which object.
+        object: ObjectId,
+        /// Which.
+        name: AttributeName,
+        /// The value that is known.
+        seen: Bytes,
+        /// So long at most: then it is answered as it is.
+        patience: Duration,
+    },
+    /// Has commands done on the objects of a mirror, as one storage transaction (`docs/objects.md`).
+    Mirror {
+        /// The volume that keeps them.
+        volume: VolumeId,
+        /// What to do.
+        request: ObjectRequest,
+        /// How long to try; at most the host's own limit.
+        patience: Duration,
+    },
+    /// Tells all devices which answers they need not keep any more: the last that a host says before it goes.
+    TakeLeave,
     /// Has hosts kept out: ends when no device serves them any more.
     Fence {
         /// Every generation below this one…
@@ -196,6 +232,10 @@ pub enum HostSuccess {
     Scrubbed(ScrubReport),
     /// What was copied.
     Migrated(MigrationReport),
+    /// What each of the commands brought.
+    Objects(Vec<CommandResult>),
+    /// An attribute's value.
+    Value(Bytes),
 }
 
 /// What was copied of a volume that moves.
@@ -323,6 +363,9 @@ pub enum HostError {
         /// Why.
         failure: Failure,
     },
+    /// A device, or a mirror, refuses a request for objects. Nothing of it has happened.
+    #[error("{0}")]
+    Objects(ObjectRefusal),
     /// Clocks are too far apart.
     #[error(
         "the clocks of this host and of device {device} are more than {limit:?} apart: set them right (is the time service running?)"

@@ -1,7 +1,7 @@
 //! What the device says to its store, and what the store says back.
 
 use braid_base::{ArrayId, BlockRange, Clock, DeviceId, DiskId, Epoch, Membership, ObjectId, Stamp, TransactionId};
-use braid_wire::{Failure, Linkage, Piece};
+use braid_wire::{Failure, Linkage, ObjectAnswer, Piece};
 
 /// Whose store this is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,20 @@ pub enum StoreEvent {
         /// Undecided intents that are gone: this device has been out since they were written. Any that was not durable by then is
         /// refused in its own answer.
         dropped: Vec<TransactionId>,
+    },
+    /// To [`Storage::execute`](crate::Storage::execute): it is done, durably; or refused, and [`ObjectFailure::Busy`](braid_wire::ObjectFailure::Busy) may be tried again.
+    Executed {
+        /// Which.
+        name: TransactionId,
+        /// What came of it.
+        answer: ObjectAnswer,
+    },
+    /// To [`Storage::look`](crate::Storage::look): what is told is durable.
+    Looked {
+        /// The caller's.
+        ticket: u64,
+        /// What there is.
+        answer: ObjectAnswer,
     },
     /// Any other request that had a ticket is done and durable.
     Done {

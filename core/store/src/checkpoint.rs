@@ -4,6 +4,7 @@
 //!   snapshot     what must outlive the journal's old part is written to its head: objects, membership, undecided intents,
 //!                decisions not yet to be forgotten, what others missed. Who comes then is after the snapshot.
 //!   homing       blocks committed before it are written to their slots, then a sync
+//!   merging      what objects were given before it goes into their catalogue: see `merging`
 //!   pages        map pages changed before it: one copy, a sync, the other copy, a sync
 //!   superblock   now says that recovery begins with the snapshot: one copy, then the other
 //! ```
@@ -27,7 +28,7 @@ const IN_FLIGHT_MAX: usize = 16;
 /// The most blocks and pages in one command.
 const RUN_BLOCKS_MAX: usize = 64;
 const RUN_PAGES_MAX: u32 = 64;
-/// Small records are carried on in parts of about this size.
+/// Small records, and what was answered, are carried on in parts of about this size.
 const CARRIED_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,7 @@ enum Phase {
     Snapshot,
     Homing,
     SyncingHome,
+    Merging,
     Pages(u32),
     SyncingPages(u32),
     Superblock(u32),
@@ -55,6 +57,8 @@ struct HomeBlock {
 pub(crate) struct Checkpoint {
     /// Somebody waits for room.
     pub wanted: bool,
+    /// Somebody waits for what merging shows: how few slots it takes.
+    pub merging_wanted: bool,
     phase: Phase,
     /// Yet to be written, by place.
     home: BTreeMap<u64, HomeBlock>,
@@ -78,14 +82,18 @@ impl Checkpoint {
 impl Serving {
     /// Begins a checkpoint at a moment when no batch is in flight, so that what is known here is what the journal says.
     pub fn begin_checkpoint_if_due(&mut self) {
-        let due = self.journal.is_half_full() || self.checkpoint.wanted && self.journal.has_grown();
+        let wanted = self.checkpoint.wanted && self.journal.has_grown();
+        let merging_wanted = self.checkpoint.merging_wanted && self.state.catalogue.pending() > 0;
+        let due = self.journal.is_half_full() || wanted || merging_wanted;
         if !due || self.checkpoint.phase != Phase::Idle || self.journal.flight.is_some() {
             return;
         }
         self.checkpoint.wanted = false;
+        self.checkpoint.merging_wanted = false;
         self.checkpoint.phase = Phase::Snapshot;
         self.checkpoint.home = self.homeless();
         self.state.map.freeze();
+        self.state.catalogue.freeze();
         let snapshot = self.snapshot();
         self.journal.begin_snapshot(snapshot);
     }
@@ -95,6 +103,7 @@ impl Serving {
         self.checkpoint.phase = Phase::Homing;
         self.checkpoint.home = self.homeless();
         self.state.map.freeze();
+        self.state.catalogue.freeze();
     }
 
     /// The blocks to go home, by place.
@@ -116,7 +125,9 @@ impl Serving {
         let extents = state.missed.records().chain(state.absent.records());
         let mut carried = VecDeque::new();
         let mut notes = Vec::new();
-        for record in single.into_iter().flatten().chain(objects).chain(decided).chain(extents) {
+        let roots = state.catalogue.roots();
+        let answers = state.answers.records(CARRIED_BYTES).chain((!roots.is_empty()).then_some(Record::Rooted(roots)));
+        for record in single.into_iter().flatten().chain(objects).chain(decided).chain(extents).chain(answers) {
             record.encode(&mut notes);
             if notes.len() >= CARRIED_BYTES {
                 carried.push_back(Carried::Notes(std::mem::take(&mut notes)));
@@ -196,12 +207,25 @@ impl Serving {
     /// A sync or a superblock is written: the next phase.
     pub fn on_checkpoint_step(&mut self, out: &mut Effects) {
         match self.checkpoint.phase {
-            Phase::SyncingHome if self.state.map.frozen_run(0, 1).is_some() => self.begin_pages(0, out),
+            Phase::SyncingHome => {
+                self.checkpoint.phase = Phase::Merging;
+                self.begin_merging(out);
+            }
             Phase::SyncingPages(0) => self.begin_pages(1, out),
-            Phase::SyncingHome | Phase::SyncingPages(_) => self.write_superblock(0, out),
+            Phase::SyncingPages(_) => self.write_superblock(0, out),
             Phase::Superblock(0) => self.write_superblock(1, out),
             Phase::Superblock(_) => self.end_checkpoint(),
             phase => panic!("nothing was to be done in {phase:?}"),
+        }
+    }
+
+    /// All that was frozen is merged.
+    pub fn on_merged(&mut self, out: &mut Effects) {
+        assert_eq!(self.checkpoint.phase, Phase::Merging);
+        if self.state.map.frozen_run(0, 1).is_some() {
+            self.begin_pages(0, out);
+        } else {
+            self.write_superblock(0, out);
         }
     }
 

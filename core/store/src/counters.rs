@@ -20,6 +20,10 @@ pub(crate) struct Counters {
     pub chunks_written: u64,
     pub blocks_homed: u64,
     pub checkpoints: u64,
+    /// For objects.
+    pub requests: u64,
+    /// Of removed objects.
+    pub keys_swept: u64,
 }
 
 impl Counters {
@@ -57,6 +61,8 @@ impl Counters {
             ("chunks_written", self.chunks_written),
             ("blocks_homed", self.blocks_homed),
             ("checkpoints", self.checkpoints),
+            ("object_requests", self.requests),
+            ("keys_swept", self.keys_swept),
         ]
     }
 }

@@ -9,6 +9,7 @@ use crate::batch::{BatchHeader, HEADER};
 use crate::block::SECTOR;
 use crate::record::{Body, IntentRecord, Part, Record};
 use braid_base::{AlignedBuffer, BLOCK_BYTES, Time};
+use braid_catalogue::Root;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -34,6 +35,8 @@ pub(crate) struct Flight {
     pub released: Vec<u32>,
     /// True if a snapshot ends in it.
     pub ends_snapshot: bool,
+    /// True if new roots of the catalogue are in it.
+    pub has_roots: bool,
     /// True if there was nothing in it.
     pub mark: bool,
     sequence: u64,
@@ -68,6 +71,8 @@ pub(crate) struct Journal {
     /// Room promised to intents that are not in a batch yet.
     promised: u64,
     promised_intents: u64,
+    /// New roots of the catalogue are among the notes.
+    has_roots: bool,
     /// Notes can't wait.
     pub urgent: bool,
     /// When notes go at the latest.
@@ -114,6 +119,7 @@ impl Journal {
             intents: VecDeque::new(),
             promised: 0,
             promised_intents: 0,
+            has_roots: false,
             urgent: false,
             flush_at: None,
             mark_at: None,
@@ -146,6 +152,11 @@ impl Journal {
         self.used + needed < self.capacity
     }
 
+    /// Bytes of notes that wait for the next batch.
+    pub fn noted(&self) -> u64 {
+        self.notes.len() as u64
+    }
+
     fn pending_notes(&self) -> u64 {
         (self.notes.len() + self.hints.len()) as u64
     }
@@ -176,6 +187,14 @@ impl Journal {
     /// Adds a note to the next batch.
     pub fn note(&mut self, record: &Record) {
         record.encode(&mut self.notes);
+    }
+
+    /// Adds a note of new roots: what they no longer name is free when it is durable.
+    pub fn note_roots(&mut self, roots: Vec<Root>, released: Vec<u32>) {
+        self.note(&Record::Rooted(roots));
+        self.released.extend(released);
+        self.has_roots = true;
+        self.urgent = true;
     }
 
     /// Adds a note that something may be forgotten.
@@ -307,6 +326,7 @@ impl Journal {
             self.notes.clear();
             flight.events = std::mem::take(&mut self.events);
             flight.released = std::mem::take(&mut self.released);
+            flight.has_roots = std::mem::take(&mut self.has_roots);
             self.urgent = false;
             self.flush_at = None;
         }

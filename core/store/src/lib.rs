@@ -23,7 +23,9 @@
 //! | `storage`, `api`, `store` | what the device calls and hears; behind it |
 //! | `serving` | the store at work: commands in flight, events, decisions |
 //! | `reading`, `writing` | the way out and the way in |
-//! | `journal`, `batch`, `record` | group commit and the ring; one write of it; what it says |
+//! | `executing`, `answers` | requests for objects that hold attributes, and what was answered |
+//! | `leaves`, `merging` | the catalogue of what they hold: what is read of it, and what goes into it |
+//! | `journal`, `batch`, `record`, `request_record` | group commit and the ring; one write of it; what it says |
 //! | `state` | what the records amount to, live and in replay |
 //! | `missed` | what devices that are out have missed of it |
 //! | `absent` | what is not here yet of objects that others hold |
@@ -35,18 +37,23 @@
 //! `docs/disk-format.md` draws the format byte by byte.
 
 mod absent;
+mod answers;
 mod api;
 mod batch;
 mod block;
 mod checkpoint;
 mod counters;
+mod executing;
 mod journal;
+mod leaves;
 mod map;
+mod merging;
 mod missed;
 mod objects;
 mod reading;
 mod record;
 mod recovery;
+mod request_record;
 mod serving;
 mod slots;
 mod state;

@@ -68,10 +68,11 @@ impl Objects {
         self.journal_len
     }
 
-    /// Finds room for an object: the record with which to [`insert`](Objects::insert) it.
-    pub fn place(&self, description: ObjectDescription) -> Result<ObjectRecord, Failure> {
+    /// Finds room for an object: the record with which to [`insert`](Objects::insert) it. Of the chunks that objects may have, so many are
+    /// not to be given away.
+    pub fn place(&self, description: ObjectDescription, kept_back: u64) -> Result<ObjectRecord, Failure> {
         let chunks = description.blocks.div_ceil(CHUNK_BLOCKS);
-        if self.objects.len() >= limits::OBJECTS_MAX || chunks > self.room {
+        if self.objects.len() >= limits::OBJECTS_MAX || chunks > self.room.saturating_sub(kept_back) {
             return Err(Failure::NoSpace);
         }
         let mut free = self.free_entries();
@@ -81,14 +82,14 @@ impl Objects {
 
     /// Finds room for an object that is to consist of other blocks: the record to put in its place, and the entries that it has then and
     /// had not. What it keeps keeps its entries.
-    pub fn place_resized(&self, object: ObjectId, range: BlockRange) -> Result<ObjectRecord, Failure> {
+    pub fn place_resized(&self, object: ObjectId, range: BlockRange, kept_back: u64) -> Result<ObjectRecord, Failure> {
         let held = self.objects.get(&object).ok_or(Failure::NoSuchObject)?;
         let description = ObjectDescription { first: range.start, blocks: range.count, ..held.record.description };
         let (before, after) = (chunks_of(&held.record.description), chunks_of(&description));
         let kept = before.start.max(after.start)..before.end.min(after.end);
         let kept = if kept.is_empty() { after.end..after.end } else { kept };
         let new = (after.len() - kept.len()) as u64;
-        if new > self.room + (before.len() - kept.len()) as u64 {
+        if new > self.room.saturating_sub(kept_back) + (before.len() - kept.len()) as u64 {
             return Err(Failure::NoSpace);
         }
         // What it loses is free only when this is done: the map may be too full for that, though there is room.
@@ -254,14 +255,14 @@ mod tests {
     fn a_removed_objects_room_is_used_again_in_parts() {
         let mut objects = Objects::new(100, 90);
         for object in 0..9 {
-            let record = objects.place(description(object, 10)).expect("there is room");
+            let record = objects.place(description(object, 10), 0).expect("there is room");
             assert!(objects.insert(record));
         }
-        assert_eq!(objects.place(description(10, 1)), Err(Failure::NoSpace));
+        assert_eq!(objects.place(description(10, 1), 0), Err(Failure::NoSpace));
         for object in [1, 3, 4] {
             assert!(objects.remove(ObjectId(object)).is_some());
         }
-        let record = objects.place(description(10, 25)).expect("there is room");
+        let record = objects.place(description(10, 25), 0).expect("there is room");
         let pieces: Vec<_> = record.extents.iter().map(|extent| (extent.start, extent.count)).collect();
         assert_eq!(pieces, [(10, 10), (30, 15)]);
         assert!(objects.insert(record.clone()));
@@ -278,13 +279,13 @@ mod tests {
     fn a_resized_object_keeps_the_entries_of_what_it_keeps() {
         let mut objects = Objects::new(100, 90);
         for object in [1, 2] {
-            let record = objects.place(description(object, 10)).expect("there is room");
+            let record = objects.place(description(object, 10), 0).expect("there is room");
             assert!(objects.insert(record));
         }
         let one = ObjectId(1);
         let chunks = |first: u64, count: u64| BlockRange::new(first * CHUNK_BLOCKS, count * CHUNK_BLOCKS);
         let mut resize = |range| {
-            let record = objects.place_resized(one, range)?;
+            let record = objects.place_resized(one, range, 0)?;
             let (new, old) = objects.resize(record).expect("it is there");
             let entries: Vec<_> = (0..40).map(|chunk| objects.entry(one, chunk)).collect();
             Ok((new.len(), old.len(), entries))

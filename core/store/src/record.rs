@@ -1,11 +1,16 @@
 //! What the journal says, record by record. Decoding trusts nothing: a record that makes no sense is damage.
 
 use crate::block::{Attribution, CHUNK_BLOCKS};
+use crate::request_record::{
+    Executed, put_answers, put_changes, put_executed, put_roots, take_answers, take_changes, take_executed, take_roots,
+};
 use braid_base::checksum::crc32c;
 use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, Membership, ObjectId, Stamp,
     Standing, TransactionId, limits,
 };
+use braid_catalogue::Root;
+use braid_objects::Change;
 use braid_wire::{Atomicity, Linkage, ObjectDescription, Ordering};
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 use std::collections::BTreeSet;
@@ -153,6 +158,18 @@ pub(crate) enum Record {
         object: ObjectId,
         ordering: Ordering,
     },
+    /// A request for objects, done.
+    Objects(Executed),
+    /// Answers to a host's requests, carried along.
+    Answers {
+        host: Generation,
+        settled: u64,
+        kept: Vec<(u64, Option<Bytes>)>,
+    },
+    /// What removed objects had left, and is gone now.
+    Swept(Vec<Change>),
+    /// Where the index of all that objects hold is from now on.
+    Rooted(Vec<Root>),
 }
 
 /// A record or batch that makes no sense.
@@ -183,6 +200,10 @@ const MISSED: u8 = 15;
 const CREATED_ABSENT: u8 = 16;
 const ABSENT: u8 = 17;
 const RESIZED: u8 = 18;
+const OBJECTS: u8 = 19;
+const ANSWERS: u8 = 20;
+const ROOTED: u8 = 21;
+const SWEPT: u8 = 22;
 
 const STANDING_IN: u8 = 0;
 const STANDING_RETURNING: u8 = 1;
@@ -373,6 +394,22 @@ impl Record {
                 to.put_u8(REMOVED);
                 to.put_u64_le(object.0);
             }
+            Record::Objects(executed) => {
+                put_named(to, OBJECTS, executed.name);
+                put_executed(to, executed);
+            }
+            Record::Answers { host, settled, kept } => {
+                put_named(to, ANSWERS, TransactionId { host: *host, sequence: *settled });
+                put_answers(to, kept);
+            }
+            Record::Swept(changes) => {
+                to.put_u8(SWEPT);
+                put_changes(to, changes);
+            }
+            Record::Rooted(roots) => {
+                to.put_u8(ROOTED);
+                put_roots(to, roots);
+            }
             Record::Reordered { object, ordering } => {
                 to.put_u8(REORDERED);
                 to.put_u64_le(object.0);
@@ -383,10 +420,18 @@ impl Record {
 
     /// True for the kinds that a snapshot is made of.
     pub fn may_be_carried(&self) -> bool {
-        use Record::{Absent, Decided, Intent, Membership, Missed, Object, Stamps};
+        use Record::{Absent, Answers, Decided, Intent, Membership, Missed, Object, Rooted, Stamps};
         matches!(
             self,
-            Stamps(_) | Membership { .. } | Object(_) | Decided(_) | Missed { .. } | Absent { .. } | Intent(_)
+            Stamps(_)
+                | Membership { .. }
+                | Object(_)
+                | Decided(_)
+                | Missed { .. }
+                | Absent { .. }
+                | Answers { .. }
+                | Rooted(_)
+                | Intent(_)
         )
     }
 
@@ -407,6 +452,13 @@ impl Record {
                 let TransactionId { host, sequence } = take_transaction(from)?;
                 Record::Settled { host, sequence }
             }
+            OBJECTS => Record::Objects(take_executed(take_transaction(from)?, from)?),
+            ANSWERS => {
+                let TransactionId { host, sequence: settled } = take_transaction(from)?;
+                Record::Answers { host, settled, kept: take_answers(from)? }
+            }
+            SWEPT => Record::Swept(take_changes(from)?),
+            ROOTED => Record::Rooted(take_roots(from)?),
             STAMPS => Record::Stamps(Clock(from.try_get_u64_le()?)),
             ADOPTED => Record::Adopted(take_membership(from)?),
             MEMBERSHIP => {
@@ -629,146 +681,4 @@ fn take_object(from: &mut &[u8]) -> Result<ObjectRecord, Nonsense> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn intent() -> IntentRecord {
-        IntentRecord {
-            by: Attribution {
-                transaction: TransactionId { host: Generation(3), sequence: 9 },
-                stamp: Stamp { clock: Clock(77), host: Generation(3) },
-                epoch: Epoch(2),
-                linkage: Linkage { first: 5, last: 8 },
-            },
-            participants: vec![DeviceId(1), DeviceId(4)],
-            object: ObjectId(6),
-            pieces: vec![
-                Part { range: BlockRange::new(0, 3), body: Body::Inline(vec![5; 3 * BLOCK_BYTES].into()) },
-                Part { range: BlockRange::new(3, 2), body: Body::Hole },
-                Part { range: BlockRange::new(16, 32), body: Body::Slots(11) },
-                Part { range: BlockRange::new(50, 1), body: Body::Lost },
-            ],
-            homes: vec![Home { chunk: 0, slot: 4 }],
-        }
-    }
-
-    fn membership(two: BTreeSet<Generation>) -> Membership {
-        let member = |device, standing| Member { device: DeviceId(device), standing, since: Epoch(u32::from(device)) };
-        let helper = Some(Generation(7));
-        Membership {
-            epoch: Epoch(9),
-            members: vec![
-                member(0, Standing::In),
-                member(1, Standing::Returning { helper }),
-                member(3, Standing::Returning { helper: None }),
-                member(4, Standing::Out),
-            ],
-            fence: FenceTable { below: Generation(7), except: two.clone(), also: two },
-        }
-    }
-
-    fn records() -> Vec<Record> {
-        let transaction = intent().by.transaction;
-        let object = ObjectRecord {
-            description: ObjectDescription {
-                object: ObjectId(6),
-                first: 32,
-                blocks: 100,
-                ordering: Ordering::None,
-                redundant: true,
-                atomicity: Atomicity::Implied,
-            },
-            extents: vec![MapExtent { start: 0, count: 3 }, MapExtent { start: 9, count: 4 }],
-        };
-        let two: BTreeSet<_> = [Generation(8), Generation(9)].into();
-        vec![
-            Record::Intent(intent()),
-            Record::Applied(intent()),
-            Record::Commit(transaction),
-            Record::Abort(transaction),
-            Record::Decided(Decision { by: intent().by, participants: vec![DeviceId(7)], object: ObjectId(6) }),
-            Record::Forget(transaction),
-            Record::Settled { host: Generation(4), sequence: 5 },
-            Record::Stamps(Clock(99)),
-            Record::Adopted(membership(two.clone())),
-            Record::Membership { membership: membership(two), returned: Epoch(4) },
-            Record::Missed {
-                device: DeviceId(4),
-                object: ObjectId(6),
-                extents: vec![BlockRange::new(3, 4), BlockRange::new(90, 1)],
-            },
-            Record::Created { object: object.clone(), absent: 0 },
-            Record::Created { object: object.clone(), absent: 50 },
-            Record::Object(object.clone()),
-            Record::Resized { object, absent: BlockRange::new(32, 9) },
-            Record::Removed(ObjectId(6)),
-            Record::Absent { object: ObjectId(6), extents: vec![BlockRange::new(3, 4), BlockRange::new(90, 1)] },
-        ]
-    }
-
-    fn decode(description: &[u8], payload: Vec<u8>) -> Result<(Vec<Record>, bool), Nonsense> {
-        let (mut from, mut payload) = (description, Payload { bytes: payload.into(), whole: true });
-        let mut found = Vec::new();
-        while !from.is_empty() {
-            found.push(Record::decode(&mut from, &mut payload)?);
-        }
-        Ok((found, payload.whole))
-    }
-
-    #[test]
-    fn every_record_is_read_as_it_was_written() {
-        let mut description = Vec::new();
-        records().iter().for_each(|record| record.encode(&mut description));
-        assert_eq!(decode(&description, vec![5; 6 * BLOCK_BYTES]), Ok((records(), true)));
-    }
-
-    #[test]
-    fn a_damaged_payload_block_is_lost_and_its_neighbours_are_not() {
-        let mut description = Vec::new();
-        intent().encode(false, &mut description);
-        let mut payload = vec![5; 3 * BLOCK_BYTES];
-        payload[BLOCK_BYTES + 1] = 0;
-        let (found, whole) = decode(&description, payload).expect("the description is whole");
-        assert!(!whole);
-        let Record::Intent(found) = &found[0] else { panic!("an intent") };
-        let kinds: Vec<_> = found.pieces.iter().map(|part| (part.range, part.body == Body::Lost)).collect();
-        assert_eq!(
-            kinds[..3],
-            [(BlockRange::new(0, 1), false), (BlockRange::new(1, 1), true), (BlockRange::new(2, 1), false)]
-        );
-    }
-
-    #[test]
-    fn the_room_set_aside_is_enough() {
-        let mut description = Vec::new();
-        intent().encode(false, &mut description);
-        assert!((description.len() + intent().payload_len()) as u64 <= intent().journal_len());
-        for record in records() {
-            description.clear();
-            record.encode(&mut description);
-            let room = match record {
-                Record::Decided(decision) => decision.journal_len(),
-                Record::Membership { membership, .. } => membership_len(&membership),
-                Record::Missed { extents, .. } | Record::Absent { extents, .. } => missed_len(extents.len()),
-                Record::Object(object) => object.journal_len(),
-                _ => continue,
-            };
-            assert!(description.len() as u64 <= room, "{} of {room}", description.len());
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn garbage_is_an_error_and_not_a_panic(
-            which in 0usize..17, at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>(),
-        ) {
-            let mut description = Vec::new();
-            records()[which].encode(&mut description);
-            let at = at.index(description.len());
-            description[at] = byte;
-            description.truncate(cut.index(description.len()) + 1);
-            let _ = decode(&description, vec![5; 3 * BLOCK_BYTES]);
-        }
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
 //! Starting: the superblock says where the journal's tail is; the journal names the objects; their pages of the chunk
-//! map are read; the journal is replayed over them.
+//! map are read, and the index of the catalogue of what objects hold; the journal is replayed over them.
 //!
 //! What can't be read is read again in halves, down to the sector; an unreadable sector counts as zeros, which no checksum
 //! takes for anything. So it costs no more than rot in the same place would.
@@ -9,14 +9,15 @@
 //! one left behind can never count later.
 
 use crate::batch::{follow, seal_of};
-use crate::block::SECTOR;
+use crate::block::{SECTOR, SLOT_BYTES};
 use crate::journal::Journal;
 use crate::map::{ENTRIES_PER_PAGE, Page};
 use crate::record::{IntentRecord, MapExtent, Record};
 use crate::serving::Serving;
-use crate::state::State;
+use crate::state::{State, catalogue_settings};
 use crate::superblock::{PAGE, Superblock};
 use crate::{StoreConfig, StoreError};
+use braid_catalogue::{Damaged, Opening};
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,6 +42,8 @@ enum Stage {
     Reserving,
     Journal(Vec<u8>),
     Map,
+    /// The index of what objects hold; by offset, which of its nodes is there.
+    Index(Box<Opening>, BTreeMap<u64, usize>),
     Repairing,
     Marking(Box<Journal>),
 }
@@ -168,6 +171,16 @@ impl Recovery {
                 self.on_pages(span, bytes)?;
                 self.read_on(out);
                 if self.reading.is_empty() {
+                    self.read_index(out)?;
+                }
+            }
+            Stage::Index(opening, nodes) => {
+                let (span, bytes) = read.ok_or(DiskError::Failed)?;
+                let which = nodes.remove(&span.offset).expect("it was asked for");
+                opening.take(which, &bytes).map_err(|_| index_damaged(span.offset))?;
+                self.read_on(out);
+                if self.reading.is_empty() {
+                    self.open_catalogue()?;
                     self.replay(out)?;
                 }
             }
@@ -229,8 +242,10 @@ impl Recovery {
         };
         superblock.belongs_to(&self.config)?;
         for offset in [0, PAGE] {
-            if Superblock::decode(start, offset) != Ok(superblock) {
-                self.repairs.push_back((offset as u64, superblock.encode()));
+            // One of an older format, too: a release that knows no newer one must not read what is written from now on.
+            let copy = superblock.encode();
+            if start.get(offset..offset + SECTOR) != Some(&copy[..SECTOR]) {
+                self.repairs.push_back((offset as u64, copy));
             }
         }
         self.superblock = Some(superblock);
@@ -298,7 +313,7 @@ impl Recovery {
             [0, 1].map(|copy| Span { offset: geometry.page_offset(copy, *first), length })
         };
         if runs.is_empty() {
-            return self.replay(out);
+            return self.read_index(out);
         }
         self.read(runs.iter().flat_map(copies), out);
         Ok(())
@@ -341,6 +356,39 @@ impl Recovery {
                 state.map.touch(page);
             }
         }
+        Ok(())
+    }
+
+    /// The last roots of the catalogue that are on record count.
+    fn read_index(&mut self, out: &mut Effects) -> Result<(), StoreError> {
+        let geometry = self.superblock.as_ref().expect("it was read first").geometry;
+        let roots = |record: &Record| if let Record::Rooted(roots) = record { Some(roots.clone()) } else { None };
+        let roots = self.records.iter().rev().find_map(roots).unwrap_or_default();
+        let offset = |slot: u32| geometry.data_offset + u64::from(slot) * SLOT_BYTES;
+        if let Some(root) = roots.iter().find(|root| root.place.slot >= geometry.slots) {
+            return Err(index_damaged(offset(root.place.slot)));
+        }
+        if roots.is_empty() {
+            return self.replay(out);
+        }
+        let opening = Opening::new(catalogue_settings(&geometry), roots);
+        let spans: Vec<Span> =
+            opening.places().map(|place| Span { offset: offset(place.slot), length: place.read_len() }).collect();
+        let nodes = spans.iter().enumerate().map(|(which, span)| (span.offset, which)).collect();
+        self.stage = Stage::Index(Box::new(opening), nodes);
+        self.read(spans, out);
+        Ok(())
+    }
+
+    /// All nodes of the index are here.
+    fn open_catalogue(&mut self) -> Result<(), StoreError> {
+        let geometry = self.superblock.as_ref().expect("it was read first").geometry;
+        let Stage::Index(opening, _) = std::mem::replace(&mut self.stage, Stage::Map) else {
+            panic!("the index was being read");
+        };
+        let damaged = |Damaged { slot }| index_damaged(geometry.data_offset + u64::from(slot) * SLOT_BYTES);
+        let state = self.state.as_mut().expect("it was made with the journal");
+        state.catalogue = opening.finish(geometry.slots).map_err(damaged)?;
         Ok(())
     }
 
@@ -387,6 +435,10 @@ impl Recovery {
         }
         serving
     }
+}
+
+fn index_damaged(offset: u64) -> StoreError {
+    StoreError::Damaged { part: "index of the catalogue", offset }
 }
 
 fn names_slots_below(intent: &IntentRecord, slots: u32) -> bool {

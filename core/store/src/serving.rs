@@ -3,7 +3,10 @@
 use crate::block::{CHUNK_BLOCKS, STRIDE, chunks, places_of};
 use crate::checkpoint::Checkpoint;
 use crate::counters::Counters;
+use crate::executing::{Requested, Unwritten};
 use crate::journal::{Flight, Journal};
+use crate::leaves::Leaves;
+use crate::merging::Merging;
 use crate::missed::{extent_of, merged};
 use crate::reading::ReadOperation;
 use crate::record::{IntentRecord, Record};
@@ -15,6 +18,7 @@ use crate::{StoreError, StoreEvent};
 use braid_base::{
     BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, RangeTable, Time, TransactionId, limits,
 };
+use braid_catalogue::Place;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
 use braid_wire::{Failure, ObjectDescription, Ordering};
 use std::collections::{BTreeMap, VecDeque};
@@ -42,6 +46,26 @@ pub(crate) enum Io {
     CheckpointStep,
     /// Map pages of the checkpoint, among others.
     CheckpointPages,
+    /// A leaf of the catalogue, for a lookup; and whether that is the second try.
+    Leaf { place: Place, again: bool },
+    /// The same, for merging.
+    MergeRead { place: Place, again: bool },
+    /// A leaf or index node that merging has made.
+    MergeWrite { slot: u32 },
+    /// All of a round.
+    MergeSync,
+}
+
+impl Io {
+    /// Where in the data area the command is at work.
+    fn places(&self) -> Option<BlockRange> {
+        match self {
+            Io::Read { places, .. } | Io::Data { places, .. } | Io::Home { places } => Some(*places),
+            Io::Leaf { place, .. } | Io::MergeRead { place, .. } => Some(places_of(place.slot)),
+            Io::MergeWrite { slot } => Some(places_of(*slot)),
+            _ => None,
+        }
+    }
 }
 
 /// See the module.
@@ -54,6 +78,13 @@ pub(crate) struct Serving {
     pub checkpoint: Checkpoint,
     pub reads: BTreeMap<u64, ReadOperation>,
     pub queue: VecDeque<Waiting>,
+    /// Requests for objects that wait for room.
+    pub requests: VecDeque<Requested>,
+    pub unwritten: Unwritten,
+    /// There may be something left of removed objects.
+    pub sweeping: bool,
+    pub leaves: Leaves,
+    pub merging: Merging,
     /// The records of those, in bytes.
     pub queued_bytes: u64,
     pub preparing: BTreeMap<u64, Preparing>,
@@ -83,6 +114,11 @@ impl Serving {
             checkpoint: Checkpoint::default(),
             reads: BTreeMap::new(),
             queue: VecDeque::new(),
+            requests: VecDeque::new(),
+            unwritten: Unwritten::default(),
+            sweeping: true,
+            leaves: Leaves::default(),
+            merging: Merging::default(),
             queued_bytes: 0,
             preparing: BTreeMap::new(),
             reserving: false,
@@ -116,18 +152,31 @@ impl Serving {
             return;
         }
         self.admit(out);
+        self.execute_waiting(out);
+        self.sweep(out);
         self.begin_checkpoint_if_due();
         self.send_home(out);
+        if now.is_some() || self.merging.wants_slots {
+            self.merge_on(out);
+        }
         self.write_batch(out);
         self.extend_ahead(out);
     }
 
     /// When there is something to do though nothing else happens.
     pub fn deadline(&self) -> Option<Time> {
-        if self.broken || self.journal.flight.is_some() {
+        if self.broken {
             return None;
         }
-        [self.journal.flush_at, self.journal.mark_at, self.patience_ends()].into_iter().flatten().min()
+        if self.merging.goes_on {
+            // At once, but others come in between.
+            return Some(self.now.time);
+        }
+        if self.journal.flight.is_some() {
+            return None;
+        }
+        let patience = [self.patience_ends(), self.requests_patience_ends()];
+        [self.journal.flush_at, self.journal.mark_at].into_iter().chain(patience).flatten().min()
     }
 
     /// See [`Store::commit`](crate::Store::commit).
@@ -161,11 +210,12 @@ impl Serving {
             self.journal.flush_at = Some(self.now.time.after(COMMIT_LINGER));
         }
         // Slots and room come back with decisions: who waits for them need not wait longer.
-        self.journal.urgent |= !self.queue.is_empty();
+        self.journal.urgent |= !self.queue.is_empty() || !self.requests.is_empty();
     }
 
     /// See [`Store::forget`](crate::Store::forget). The note rides on a batch that goes anyhow.
     pub fn forget(&mut self, transaction: TransactionId) {
+        self.drop_settled_requests(|name| name == transaction);
         if self.state.forget(transaction) {
             self.journal.hint(&Record::Forget(transaction));
         }
@@ -173,6 +223,7 @@ impl Serving {
 
     /// See [`Store::settle`](crate::Store::settle). The note rides on a batch that goes anyhow.
     pub fn settle(&mut self, host: Generation, sequence: u64) {
+        self.drop_settled_requests(|name| name.host == host && name.sequence < sequence);
         if self.state.settle(host, sequence) {
             self.journal.hint(&Record::Settled { host, sequence });
         }
@@ -183,7 +234,7 @@ impl Serving {
         let result = match there {
             Some(there) if there == description => Ok(()),
             Some(_) => Err(Failure::ObjectExists),
-            None => self.state.objects.place(description).map(|record| {
+            None => self.state.objects.place(description, self.claimed_slots()).map(|record| {
                 self.journal.note(&Record::Created { object: record.clone(), absent });
                 assert!(self.state.create(record, absent), "its place was free");
             }),
@@ -201,7 +252,8 @@ impl Serving {
 
     pub fn resize_object(&mut self, ticket: u64, object: ObjectId, range: BlockRange, absent: BlockRange) {
         let mut released = std::mem::take(&mut self.journal.released);
-        let result = self.state.objects.place_resized(object, range).map(|record| {
+        let claimed = self.claimed_slots();
+        let result = self.state.objects.place_resized(object, range, claimed).map(|record| {
             self.journal.note(&Record::Resized { object: record.clone(), absent });
             assert!(self.state.resize(record, absent, &mut released), "its place was free");
         });
@@ -233,6 +285,7 @@ impl Serving {
         self.journal.released = released;
         if dropped.is_some() {
             self.journal.note(&record);
+            self.drop_fenced_requests();
         }
         self.journal.events.push(StoreEvent::Adopted { ticket, dropped: dropped.unwrap_or_default() });
         self.journal.urgent = true;
@@ -298,8 +351,8 @@ impl Serving {
     pub fn disk(&mut self, io: Io, command: DiskCommand, out: &mut Effects) {
         let tag = DiskTag(self.next_id);
         self.next_id += 1;
-        if let Io::Read { places, .. } | Io::Data { places, .. } | Io::Home { places } = &io {
-            self.places.insert(*places, tag.0, ());
+        if let Some(places) = io.places() {
+            self.places.insert(places, tag.0, ());
         }
         self.counters.count(&command);
         self.io.insert(tag, io);
@@ -317,7 +370,7 @@ impl Serving {
         if self.broken {
             return;
         }
-        if let Io::Read { places, .. } | Io::Data { places, .. } | Io::Home { places } = &io {
+        if let Some(places) = io.places() {
             self.places.remove(places.start, tag.0);
         }
         let (done, bytes) = match result {
@@ -335,7 +388,22 @@ impl Serving {
                 self.on_places_quiet(places, out);
             }
             Io::Reserve { frontier } => self.on_reserved(frontier, done),
-            Io::Batch | Io::Home { .. } | Io::CheckpointStep | Io::CheckpointPages if done.is_err() => {
+            Io::Leaf { place, again } => {
+                self.on_leaf(place, again, bytes, out);
+                self.on_places_quiet(places_of(place.slot), out);
+            }
+            Io::MergeRead { place, again } => {
+                self.on_merge_read(place, again, bytes, out);
+                self.on_places_quiet(places_of(place.slot), out);
+            }
+            Io::Batch
+            | Io::Home { .. }
+            | Io::CheckpointStep
+            | Io::CheckpointPages
+            | Io::MergeWrite { .. }
+            | Io::MergeSync
+                if done.is_err() =>
+            {
                 return self.give_up(done.expect_err("just seen"));
             }
             Io::Batch => self.on_batch_durable(out),
@@ -345,6 +413,8 @@ impl Serving {
             }
             Io::CheckpointStep => self.on_checkpoint_step(out),
             Io::CheckpointPages => self.on_checkpoint_pages(out),
+            Io::MergeWrite { .. } => self.on_merge_written(out),
+            Io::MergeSync => self.on_round_durable(),
         }
         self.advance(None, out);
     }
@@ -368,6 +438,9 @@ impl Serving {
             return;
         };
         self.counters.batches += 1;
+        if self.journal.noted() == 0 {
+            self.unwritten = Unwritten { noted: false, in_flight: self.unwritten.noted };
+        }
         self.counters.journal_bytes += batch.buffer.len() as u64;
         self.counters.journal_blocks += u64::from(batch.blocks);
         let offset = self.geometry().journal_offset + batch.offset;
@@ -375,7 +448,8 @@ impl Serving {
     }
 
     fn on_batch_durable(&mut self, out: &mut Effects) {
-        let Flight { intents, carried, events, released, ends_snapshot, mark, .. } = self.journal.landed();
+        let Flight { intents, carried, events, released, ends_snapshot, has_roots, mark, .. } = self.journal.landed();
+        self.unwritten.in_flight = false;
         self.journal.mark_at = (!mark).then(|| self.now.time.after(MARK_AFTER));
         for intent in carried {
             if let Some(held) = self.state.intents.get_mut(&intent.by.transaction) {
@@ -392,6 +466,9 @@ impl Serving {
         }
         if ends_snapshot {
             self.on_snapshot_durable(out);
+        }
+        if has_roots {
+            self.on_roots_durable(out);
         }
     }
 
@@ -424,8 +501,8 @@ impl Serving {
     /// Asserts what must hold between steps.
     pub fn invariants(&self) {
         self.journal.invariants();
-        let held = self.state.map.mapped() + self.slots.free();
-        assert!(held <= self.slots.frontier(), "a slot is mapped or free, not both");
+        let held = u64::from(self.state.map.mapped() + self.slots.free()) + self.state.catalogue.used_slots();
+        assert!(held <= u64::from(self.slots.frontier()), "a slot is used or free, not both");
         assert!(self.slots.frontier() <= self.slots.total());
         assert!(self.state.is_whole_if_in(), "what is in has nothing absent");
     }

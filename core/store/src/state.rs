@@ -7,22 +7,30 @@
 //! a slot), so only the end result is checked.
 
 use crate::absent::Absent;
-use crate::block::{Attribution, CHUNK_BLOCKS, WHOLE_CHUNK, chunks};
+use crate::answers::Answers;
+use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks};
 use crate::map::{ChunkMap, ENTRIES_PER_PAGE, Entry};
 use crate::missed::Missed;
 use crate::objects::Objects;
 use crate::record::{Body, Decision, IntentRecord, ObjectRecord, Part, Record, membership_len};
+use crate::request_record::{Executed, roots_len};
 use crate::superblock::Geometry;
 use crate::{Recovered, RecoveredCommit, RecoveredIntent};
 use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, Generation, Membership, ObjectId, Standing, TransactionId,
 };
+use braid_catalogue::{Catalogue, ROUND_SLOTS_MIN, Settings};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
 /// Slots that objects can't have: room for undecided overwrites of whole chunks.
 pub(crate) const SPARE_MIN: u32 = 64;
 const SPARE_MAX: u32 = 1024;
+
+/// Leaves of the catalogue in memory. A million names in a directory fit.
+const CACHE_BYTES: usize = 128 << 20;
+/// Slots that a round of merging gets at most, as far as there are enough.
+const ROUND_SLOTS_MAX: u32 = 256;
 
 /// Extents that others have missed may take this part of the journal in a snapshot.
 const MISSED_SHARE: u64 = 32;
@@ -54,6 +62,10 @@ pub(crate) struct State {
     pub resident: BTreeMap<(ObjectId, u64), Resident>,
     pub intents: BTreeMap<TransactionId, IntentRecord>,
     pub decisions: BTreeMap<TransactionId, Decision>,
+    /// What objects hold: bytes and attributes.
+    pub catalogue: Catalogue,
+    /// Of requests for these.
+    pub answers: Answers,
     pub stamps_reserved: Clock,
     /// The last one adopted.
     pub membership: Option<Membership>,
@@ -76,6 +88,12 @@ pub(crate) fn spare_slots(slots: u32) -> u32 {
     (slots / 16).clamp(SPARE_MIN, SPARE_MAX)
 }
 
+/// How the map of what objects hold lies on a device.
+pub(crate) fn catalogue_settings(geometry: &Geometry) -> Settings {
+    let round_slots = (geometry.slots / 32).clamp(ROUND_SLOTS_MIN, ROUND_SLOTS_MAX);
+    Settings { leaf_bytes: SLOT_BYTES as usize, round_slots, cache_bytes: CACHE_BYTES, ..Settings::default() }
+}
+
 impl State {
     pub fn new(geometry: &Geometry, own: DeviceId) -> State {
         let spare = spare_slots(geometry.slots);
@@ -85,6 +103,8 @@ impl State {
             resident: BTreeMap::new(),
             intents: BTreeMap::new(),
             decisions: BTreeMap::new(),
+            catalogue: Catalogue::new(catalogue_settings(geometry)),
+            answers: Answers::default(),
             stamps_reserved: Clock(0),
             membership: None,
             missed: Missed::new(geometry.journal_length / MISSED_SHARE),
@@ -168,6 +188,7 @@ impl State {
 
     /// True if there was something to forget.
     pub fn forget(&mut self, transaction: TransactionId) -> bool {
+        self.answers.over(transaction);
         let Some(decision) = self.decisions.remove(&transaction) else { return false };
         self.decision_bytes -= decision.journal_len();
         true
@@ -178,10 +199,19 @@ impl State {
         let from = TransactionId { host, sequence: 0 };
         let below = TransactionId { host, sequence };
         let mut any = false;
+        self.answers.settle(host, sequence);
         while let Some((transaction, _)) = self.decisions.range(from..below).next() {
             any |= self.forget(*transaction);
         }
         any
+    }
+
+    /// A request for objects was done.
+    pub fn executed(&mut self, executed: Executed) {
+        let Executed { name, settled, answer, changes } = executed;
+        self.catalogue.apply(&changes);
+        // A copy of its own: what it came with may be a small part of something large.
+        self.answers.keep(name, settled, Some(Bytes::copy_from_slice(&answer)));
     }
 
     /// Takes in a new object: so many blocks absent, then holes.
@@ -273,6 +303,7 @@ impl State {
         }
         let own = membership.member(self.own).map(|member| member.since);
         self.missed.go_by(&membership, self.own);
+        self.answers.drop_fenced(&membership.fence);
         self.membership = Some(membership);
         self.note_all_unheard();
         self.missed.drop_of_present();
@@ -459,13 +490,14 @@ impl State {
         };
         let claimed = self.claims.iter().filter_map(apart);
         let held = self.intents.values().flat_map(|intent| intent.slots());
-        mapped.chain(claimed).chain(held)
+        mapped.chain(claimed).chain(held).chain(self.catalogue.slots())
     }
 
     /// Bytes that a snapshot of all this takes in the journal; a little more than the truth.
     pub fn snapshot_len(&self) -> u64 {
         let membership = self.membership.as_ref().map_or(0, membership_len);
         let extents = self.missed.journal_room() + self.absent.journal_room();
+        let membership = membership + self.answers.journal_len() + roots_len(self.catalogue.statistics().nodes);
         256 + self.objects.journal_len() + membership + extents + self.intent_bytes + self.decision_bytes
     }
 
@@ -507,6 +539,11 @@ impl State {
             Record::Settled { host, sequence } => {
                 self.settle(host, sequence);
             }
+            Record::Objects(executed) => self.executed(executed),
+            Record::Swept(changes) => self.catalogue.apply(&changes),
+            // The last of them was looked up before replay: changes of old go over what they were merged into, and say the same.
+            Record::Rooted(_) => {}
+            Record::Answers { host, settled, kept } => self.answers.carry_on(host, settled, kept),
             Record::Stamps(until) => self.stamps_reserved = self.stamps_reserved.max(until),
             Record::Adopted(membership) => {
                 self.adopt(membership, &mut released);

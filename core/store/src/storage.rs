@@ -4,7 +4,7 @@
 use crate::{Intent, StoreEvent};
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId};
 use braid_machine::{DiskResult, DiskTag, Effects};
-use braid_wire::{ObjectDescription, Ordering, Piece};
+use braid_wire::{ObjectDescription, ObjectRequest, Ordering, Piece};
 
 /// Blocks by object, durable, with intents. Requests are answered by events ([`Storage::pop_event`]); until
 /// [`StoreEvent::Ready`], and after [`StoreEvent::Unusable`], they are ignored. See [`Store`](crate::Store), whose methods
@@ -41,10 +41,23 @@ pub trait Storage {
     fn commit(&mut self, now: Now, transaction: TransactionId, out: &mut Effects);
     /// Decides a prepared intent: it never was. Event: `Aborted`.
     fn abort(&mut self, now: Now, transaction: TransactionId, out: &mut Effects);
-    /// A durable commit need not be remembered any longer.
+    /// A durable commit need not be remembered any longer, nor an answer.
     fn forget(&mut self, transaction: TransactionId);
-    /// No commit of `host` below `sequence` need be remembered any longer.
+    /// No commit or answer of `host` below `sequence` need be remembered any longer.
     fn settle(&mut self, host: Generation, sequence: u64);
+    /// Has commands done on the objects that hold bytes and attributes, once for each name, and after all that came before. `settled` is the
+    /// mark below which the host knows all answers. False if the host does not wait for this any more, and nothing will come of it.
+    /// Event: `Executed`.
+    fn execute(
+        &mut self,
+        now: Now,
+        name: TransactionId,
+        settled: u64,
+        request: ObjectRequest,
+        out: &mut Effects,
+    ) -> bool;
+    /// Has commands done that only ask. Event: `Looked`.
+    fn look(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects);
     /// Makes an object: so many blocks absent until they are written, as others hold what belongs there; then holes. Event: `Done`.
     fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects);
     /// Records another ordering for an object that exists. Event: `Done`.

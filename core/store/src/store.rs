@@ -11,7 +11,7 @@ use braid_base::{
     AlignedBuffer, BlockRange, Clock, DeviceId, DiskId, Generation, Membership, Now, ObjectId, Time, TransactionId,
 };
 use braid_machine::{DiskResult, DiskTag, Effects};
-use braid_wire::{ObjectDescription, Ordering, Piece};
+use braid_wire::{ObjectDescription, ObjectRequest, Ordering, Piece};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -96,7 +96,8 @@ impl Store {
 
     /// Blocks that more objects may have.
     pub fn free_blocks(&self) -> u64 {
-        self.serving().map_or(0, |serving| serving.state.objects.room() * crate::block::CHUNK_BLOCKS)
+        let room = |serving: &Serving| serving.state.objects.room().saturating_sub(serving.claimed_slots());
+        self.serving().map_or(0, |serving| room(serving) * crate::block::CHUNK_BLOCKS)
     }
 
     /// Asserts that every slot has exactly one owner. Takes as long as the device is large.
@@ -260,6 +261,23 @@ impl Storage for Store {
         });
     }
 
+    fn execute(
+        &mut self,
+        now: Now,
+        name: TransactionId,
+        settled: u64,
+        request: ObjectRequest,
+        out: &mut Effects,
+    ) -> bool {
+        let mut awaited = false;
+        self.then_advance(now, out, |serving| awaited = serving.execute(name, settled, request));
+        awaited
+    }
+
+    fn look(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects) {
+        self.then_advance(now, out, |serving| serving.look(ticket, request));
+    }
+
     fn adopt(&mut self, ticket: u64, membership: Membership, out: &mut Effects) {
         self.with(|serving| {
             serving.adopt(ticket, membership);
@@ -294,9 +312,18 @@ impl Storage for Store {
         self.serving().map_or(Vec::new(), |serving| {
             let mut counters = serving.counters.list();
             let slots = &serving.slots;
+            let catalogue = serving.state.catalogue.statistics();
             counters.extend([
+                ("catalogue_leaves", catalogue.leaves),
+                ("catalogue_nodes", catalogue.nodes),
+                ("catalogue_changes", catalogue.pending),
+                ("catalogue_bytes_cached", catalogue.bytes_cached),
+                ("leaves_read", catalogue.leaves_read),
+                ("leaves_written", catalogue.leaves_written),
+                ("leaves_damaged", catalogue.leaves_damaged),
                 ("journal_bytes_used", serving.journal.used()),
                 ("intents_undecided", serving.state.intents.len() as u64),
+                ("answers_kept", serving.state.answers.len() as u64),
                 ("commits_remembered", serving.state.decisions.len() as u64),
                 ("extents_missed", serving.state.missed.len() as u64),
                 ("blocks_absent", serving.state.absent.blocks()),

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use std::time::Duration;
 
 /// Slots for which space is set aside at once.
-const RESERVE_STEP: u32 = 64;
+pub(crate) const RESERVE_STEP: u32 = 64;
 /// The most slots that one command writes.
 const RUN_MAX: u64 = 16;
 
@@ -147,8 +147,8 @@ impl Serving {
         }
         // What is kept back is for overwrites: they must not fail for want of a slot.
         let new = if needs.new == 0 { 0 } else { needs.new + SPARE_MIN };
-        let in_slots = self.slots.free() >= new + needs.over;
-        if !in_slots && (self.slots.free() < new || needs.length_inline > self.journal.batch_max()) {
+        let in_slots = self.free_slots() >= new + needs.over;
+        if !in_slots && (self.free_slots() < new || needs.length_inline > self.journal.batch_max()) {
             return self.await_slots(new, needs.over, out);
         }
         let length = if in_slots { needs.length } else { needs.length_inline };
@@ -157,7 +157,7 @@ impl Serving {
             // No checkpoint gives more: only decisions do.
             return Admission::Waits;
         }
-        if !self.journal.has_room(length, !applied, undecided, self.state.snapshot_len()) {
+        if !self.journal.has_room(length, !applied, undecided, self.kept_room(self.merging_needs())) {
             self.checkpoint.wanted |= self.journal.has_grown();
             return Admission::Waits;
         }
@@ -211,7 +211,7 @@ impl Serving {
         if self.reserving {
             return Admission::Waits;
         }
-        let missing = (new + over).saturating_sub(self.slots.free());
+        let missing = (new + over).saturating_sub(self.free_slots());
         let left = self.slots.total() - self.slots.frontier();
         if left > 0 && self.refusals < 2 {
             // Where a generous step is refused, the bare need may still do.
@@ -219,7 +219,8 @@ impl Serving {
             self.reserve(step.min(left), out);
             return Admission::Waits;
         }
-        let on_their_way = self.slots.frontier() - self.slots.free() - self.state.map.mapped();
+        let used = self.state.map.mapped() + self.state.catalogue.used_slots() as u32;
+        let on_their_way = self.slots.frontier() - self.slots.free() - used;
         if on_their_way > 0 && (new == 0 || left == 0) {
             return Admission::Waits;
         }
@@ -229,12 +230,13 @@ impl Serving {
     /// Keeps space set aside ahead of need.
     pub fn extend_ahead(&mut self, out: &mut Effects) {
         let left = self.slots.total() - self.slots.frontier();
-        if self.slots.free() < SPARE_MIN + RESERVE_STEP && left > 0 && !self.reserving && !self.refused {
+        if self.free_slots() < SPARE_MIN + RESERVE_STEP && left > 0 && !self.reserving && !self.refused {
             self.reserve(RESERVE_STEP.min(left), out);
         }
     }
 
-    fn reserve(&mut self, slots: u32, out: &mut Effects) {
+    /// Sets space aside for so many slots more.
+    pub fn reserve(&mut self, slots: u32, out: &mut Effects) {
         self.reserving = true;
         let first = self.slots.frontier();
         let offset = self.offset_of(places_of(first).start);
@@ -247,7 +249,10 @@ impl Serving {
         self.refused = done.is_err();
         match done {
             Ok(()) => self.slots.extend(frontier),
-            Err(_) => self.refusals += 1,
+            Err(_) => {
+                self.refusals += 1;
+                self.merging.refusals += 1;
+            }
         }
     }
 

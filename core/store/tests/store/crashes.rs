@@ -1,5 +1,6 @@
 //! The power fails: at random, and at every single write and sync.
 
+use crate::requests::Requests;
 use crate::run::Run;
 use braid_store::Storage;
 use proptest::prelude::*;
@@ -29,6 +30,22 @@ proptest! {
         run.crash();
         run.finish();
     }
+
+    #[test]
+    fn what_was_answered_of_objects_survives_them_too_and_is_done_once(
+        seed in any::<u64>(),
+        lives in prop::collection::vec(1u64..1500, 1..6),
+    ) {
+        let mut run = Run::new(seed, TINY);
+        run.requests = Some(Requests::default());
+        for life in lives {
+            steps(&mut run, life);
+            run.crash();
+        }
+        run.finish();
+        run.crash();
+        run.finish();
+    }
 }
 
 #[test]
@@ -44,7 +61,10 @@ fn a_long_life_laps_the_journal_many_times() {
 
 /// Runs a fixed workload until the disk was given so many commands of a kind, and cuts the power then.
 fn crash_at(seed: u64, length: u64, reached: impl Fn(&Run) -> bool) -> bool {
-    let mut run = Run::new(seed, TINY);
+    crash_run_at(Run::new(seed, TINY), length, reached)
+}
+
+fn crash_run_at(mut run: Run, length: u64, reached: impl Fn(&Run) -> bool) -> bool {
     for _ in 0..length {
         run.step();
         if reached(&run) {
@@ -80,4 +100,27 @@ fn a_crash_at_every_sync_loses_nothing_answered() {
         }
     }
     assert!(crashes > 20, "{crashes}");
+}
+
+#[test]
+fn a_crash_at_every_write_and_sync_loses_nothing_answered_of_objects() {
+    let run = || {
+        let mut run = Run::new(21, TINY);
+        run.requests = Some(Requests::default());
+        // Most of what happens is merging.
+        steps(&mut run, 900);
+        run
+    };
+    let begun = run();
+    let (writes, syncs) = (begun.bench.disk.writes, begun.bench.disk.syncs);
+    assert!(begun.bench.counter("leaves_written") > 0);
+    let mut crashes = 0;
+    while crash_run_at(run(), 400, |run| run.bench.disk.writes > writes + crashes) {
+        crashes += 1;
+    }
+    let mut at_syncs = 0;
+    while crash_run_at(run(), 400, |run| run.bench.disk.syncs > syncs + at_syncs) {
+        at_syncs += 1;
+    }
+    assert!(crashes > 30 && at_syncs > 4, "{crashes} {at_syncs}");
 }

@@ -21,6 +21,7 @@ pub struct TestDisk {
     /// Bytes from the start on that space was set aside for, and how many there may be.
     reserved: u64,
     pub space: u64,
+    pub reads: u64,
     pub writes: u64,
     pub syncs: u64,
     pub reserves_refused: u64,
@@ -52,6 +53,7 @@ impl TestDisk {
             next_write: 1,
             reserved: 0,
             space: u64::MAX,
+            reads: 0,
             writes: 0,
             syncs: 0,
             reserves_refused: 0,
@@ -127,6 +129,7 @@ impl TestDisk {
                     }
                 }
             }
+            DiskCommand::Read { .. } => self.reads += 1,
             DiskCommand::Sync => {
                 self.syncs += 1;
                 flight.covers = self.ended.clone();

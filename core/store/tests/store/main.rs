@@ -1,6 +1,7 @@
 //! The store against a disk that forgets what was not synced, and against a naive model.
 
 mod absent;
+mod catalogue;
 mod crashes;
 mod damage;
 mod disk;
@@ -9,4 +10,5 @@ mod membership;
 mod missing;
 mod pressure;
 mod protocol;
+mod requests;
 mod run;

@@ -4,6 +4,7 @@
 use crate::disk::TestDisk;
 use crate::missing::{DEVICES, Missing, OWN, Written};
 use crate::protocol::{Bench, config, pattern};
+use crate::requests::Requests;
 use braid_base::{BLOCK_BYTES, BlockRange, Clock, DiskId, Generation, ObjectId, Rng, Stamp, TransactionId};
 use braid_store::{Intent, Recovered, Storage, Store, StoreEvent};
 use braid_wire::{Atomicity, Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
@@ -59,6 +60,8 @@ pub struct Run {
     history: BTreeMap<Block, Vec<(TransactionId, Option<u64>)>>,
     transactions: BTreeMap<TransactionId, Transaction>,
     reading: BTreeMap<u64, Reading>,
+    /// For objects that hold attributes, if there are any.
+    pub requests: Option<Requests>,
     next: u64,
     /// The disk may refuse space.
     pub may_be_full: bool,
@@ -83,6 +86,7 @@ impl Run {
             history: BTreeMap::new(),
             transactions: BTreeMap::new(),
             reading: BTreeMap::new(),
+            requests: None,
             next: 1,
             may_be_full: false,
             refused: 0,
@@ -93,6 +97,11 @@ impl Run {
 
     /// One random thing happens.
     pub fn step(&mut self) {
+        if let Some(requests) = &mut self.requests
+            && self.rng.chance(1, 4)
+        {
+            requests.step(&mut self.bench, &mut self.rng);
+        }
         match self.rng.below(20) {
             0..=9 => {
                 self.bench.end_one();
@@ -375,6 +384,11 @@ impl Run {
                     }
                 }
                 StoreEvent::Adopted { ticket, dropped } => self.on_adopted(ticket, dropped),
+                StoreEvent::Executed { name, answer } => match &mut self.requests {
+                    Some(requests) => requests.on_executed(name, answer),
+                    None => panic!("nobody asked for objects"),
+                },
+                StoreEvent::Looked { .. } => panic!("nobody looks"),
                 StoreEvent::Ready(_) | StoreEvent::Unusable(_) => panic!("the store is at work, and says {event:?}"),
             }
         }
@@ -475,6 +489,10 @@ impl Run {
                 _ => self.rng.chance(1, 2),
             };
             self.decide_as(intent.transaction, commit);
+            self.hear();
+        }
+        if let Some(requests) = &mut self.requests {
+            requests.ask_all_again(&mut self.bench);
             self.hear();
         }
         self.read_everything();
@@ -595,6 +613,9 @@ impl Run {
 
     /// Everything undecided is decided; then all must be at rest and right.
     pub fn finish(&mut self) {
+        if let Some(requests) = &mut self.requests {
+            requests.ask_for_everything(&mut self.bench);
+        }
         for _ in 0..10_000 {
             self.bench.run();
             self.hear();
@@ -612,6 +633,9 @@ impl Run {
                 matches!(transaction.progress, Progress::Committed | Progress::Refused | Progress::Gone),
                 "{id} is not over: {transaction:?}"
             );
+        }
+        if let Some(requests) = &self.requests {
+            requests.assert_answered();
         }
         self.read_everything();
     }

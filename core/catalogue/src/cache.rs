@@ -1,0 +1,118 @@
+//! Leaves that were used lately, up to so many bytes. Who must go is found by the second chance: a hand goes around, spares once each
+//! that was used since it came by, and takes the next. That is nearly as good as going by age, and a use costs nothing but a mark.
+
+use crate::leaf::Leaf;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// What a leaf costs beside its bytes.
+const OVERHEAD: usize = 128;
+
+/// By slot.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    leaves: BTreeMap<u32, Cached>,
+    bytes: usize,
+    bytes_max: usize,
+    /// The slot at which the hand was last.
+    hand: u32,
+}
+
+#[derive(Debug)]
+struct Cached {
+    leaf: Leaf,
+    used: bool,
+}
+
+impl Cache {
+    pub fn new(bytes_max: usize) -> Cache {
+        Cache { leaves: BTreeMap::new(), bytes: 0, bytes_max, hand: 0 }
+    }
+
+    /// The leaf in a slot, which counts as used.
+    pub fn get(&mut self, slot: u32) -> Option<&Leaf> {
+        let cached = self.leaves.get_mut(&slot)?;
+        cached.used = true;
+        Some(&cached.leaf)
+    }
+
+    /// The same, without its being used.
+    pub fn peek(&self, slot: u32) -> Option<&Leaf> {
+        self.leaves.get(&slot).map(|cached| &cached.leaf)
+    }
+
+    /// Takes in a leaf; others go.
+    pub fn insert(&mut self, slot: u32, leaf: Leaf) {
+        self.remove(slot);
+        self.bytes += leaf.bytes() + OVERHEAD;
+        self.leaves.insert(slot, Cached { leaf, used: true });
+        while self.bytes > self.bytes_max && self.leaves.len() > 1 {
+            self.evict(slot);
+        }
+    }
+
+    /// Has the hand go on until one is gone, but not the one that has just come.
+    fn evict(&mut self, except: u32) {
+        loop {
+            let behind = (Bound::Excluded(self.hand), Bound::Unbounded);
+            let next = self.leaves.range(behind).next().or_else(|| self.leaves.iter().next());
+            let slot = *next.expect("there is more than one").0;
+            self.hand = slot;
+            let cached = self.leaves.get_mut(&slot).expect("just found");
+            if !std::mem::replace(&mut cached.used, false) && slot != except {
+                self.remove(slot);
+                return;
+            }
+        }
+    }
+
+    /// Drops a leaf.
+    pub fn remove(&mut self, slot: u32) {
+        if let Some(cached) = self.leaves.remove(&slot) {
+            self.bytes -= cached.leaf.bytes() + OVERHEAD;
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn len(&self) -> usize {
+        self.leaves.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leaf::encode;
+    use braid_objects::Key;
+
+    #[test]
+    fn what_is_used_stays_and_the_bound_holds() {
+        let leaf = || encode(0, Key::FIRST, false, &[], &[7; 1000]).2;
+        let one = leaf().bytes() + OVERHEAD;
+        let mut cache = Cache::new(one * 10);
+        for slot in 0..1000 {
+            cache.insert(slot, leaf());
+            assert!(cache.bytes() <= one * 10);
+            assert!(cache.get(slot).is_some(), "the last to come stays");
+            if slot > 0 {
+                assert!(cache.get(0).is_some(), "what is used all the time stays: {slot}");
+            }
+        }
+        assert_eq!(cache.len(), 10);
+        cache.remove(0);
+        assert!(cache.peek(0).is_none());
+        assert_eq!(cache.bytes(), one * 9);
+    }
+
+    #[test]
+    fn one_that_is_too_large_is_there_alone() {
+        let mut cache = Cache::new(100);
+        for slot in 0..5 {
+            cache.insert(slot, encode(0, Key::FIRST, false, &[], &[7; 1000]).2);
+            assert_eq!(cache.len(), 1);
+        }
+    }
+}

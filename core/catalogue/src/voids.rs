@@ -1,0 +1,111 @@
+//! Stretches of keys that are known to have no values. Who looks for the first of a range behind many that are gone, but not merged yet,
+//! walks over all of them; the next one, who takes from a queue or sweeps what an object left, need not.
+
+use braid_objects::Key;
+use std::collections::BTreeMap;
+
+/// Shorter walks are not worth a note.
+const WALK_MIN: usize = 32;
+/// The most stretches. When there are more, all are forgotten.
+const VOIDS_MAX: usize = 1024;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Voids {
+    /// The first key, and the first behind it that may have a value. No two touch.
+    voids: BTreeMap<Key, Key>,
+}
+
+impl Voids {
+    /// The first key from this one on that may have a value.
+    pub fn skip(&self, key: Key) -> Key {
+        match self.voids.range(..=key).next_back() {
+            Some((_, behind)) if *behind > key => *behind,
+            _ => key,
+        }
+    }
+
+    /// A walk over so many keys found that none from `from` on and below `behind` has a value.
+    pub fn learn(&mut self, from: Key, behind: Key, walked: usize) {
+        if walked < WALK_MIN || from >= behind {
+            return;
+        }
+        let (mut first, mut end) = (from, behind);
+        if let Some((before, until)) = self.voids.range(..=from).next_back()
+            && *until >= from
+        {
+            (first, end) = (*before, end.max(*until));
+        }
+        while let Some((next, until)) = self.voids.range(first..=end).next().map(|(next, until)| (*next, *until)) {
+            self.voids.remove(&next);
+            end = end.max(until);
+        }
+        if self.voids.len() >= VOIDS_MAX {
+            self.voids.clear();
+        }
+        self.voids.insert(first, end);
+    }
+
+    /// The key has a value now.
+    pub fn fill(&mut self, key: Key) {
+        let Some((first, behind)) = self.voids.range(..=key).next_back().map(|(first, behind)| (*first, *behind))
+        else {
+            return;
+        };
+        if behind <= key {
+            return;
+        }
+        self.voids.remove(&first);
+        if first < key {
+            self.voids.insert(first, key);
+        }
+        if let Some(next) = key.after().filter(|next| *next < behind) {
+            self.voids.insert(next, behind);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_objects::Kind;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn key(index: u64) -> Key {
+        Key { kind: Kind::Attribute, of: 1, index }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_may_have_a_value_is_skipped(
+            steps in prop::collection::vec((any::<bool>(), 0u64..100, 1u64..30), 1..60),
+        ) {
+            let (mut voids, mut empty) = (Voids::default(), BTreeSet::new());
+            for (learns, at, count) in steps {
+                if learns {
+                    voids.learn(key(at), key(at + count), WALK_MIN);
+                    empty.extend(at..at + count);
+                } else {
+                    voids.fill(key(at));
+                    empty.remove(&at);
+                }
+                for at in 0..130 {
+                    let skipped = voids.skip(key(at)).index;
+                    let expected = (at..).find(|at| !empty.contains(at)).expect("beyond all");
+                    prop_assert_eq!(skipped, expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_a_bound() {
+        let mut voids = Voids::default();
+        for at in 0..5000 {
+            voids.learn(key(at * 10), key(at * 10 + 5), WALK_MIN);
+            assert!(voids.voids.len() <= VOIDS_MAX);
+        }
+        assert_eq!(voids.skip(key(49_990)), key(49_995));
+    }
+}

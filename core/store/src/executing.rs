@@ -1,0 +1,274 @@
+//! Requests for objects: evaluated one after the other, put on record with their answers, and answered when that is durable.
+//!
+//! ```text
+//!   execute ─► waiting ───────────────► noted, with its answer ─► in a batch ─► durable: answered
+//!                 │  leaves that it looks at, slots, room in the journal
+//! ```
+//!
+//! First come, first served, so that what a host sends one after the other is done in that order. While the first waits for leaves of the
+//! catalogue, those that the others will need are read as well. A request that only asks is
+//! not put on record: it may be done again. It is answered when all that it may have seen is durable.
+
+use crate::StoreEvent;
+use crate::answers::Known;
+use crate::merging::Slots;
+use crate::record::Record;
+use crate::request_record::{Executed, changes_len};
+use crate::serving::Serving;
+use braid_base::{Time, TransactionId, limits};
+use braid_catalogue::Growth;
+use braid_machine::Effects;
+use braid_objects::{Change, Evaluation, Kind, NotHere, Obstacle, evaluate, sweep};
+use braid_wire::{ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest, decode_answer, encode_answer};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// The most requests that wait for room.
+const WAITING_MAX: usize = 8192;
+/// How long one may wait for room before it is refused.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The most bytes of notes before a batch goes, as a part of the most that a batch should have.
+const NOTES_PART: u64 = 2;
+/// Requests that are looked at while the first waits.
+const AHEAD: usize = 64;
+/// The most keys that go at once of what removed objects left.
+const SWEPT_AT_ONCE: usize = 256;
+/// For that, this part of the journal must be free besides.
+const SWEEPING_LEAVES: u64 = 8;
+
+/// Who asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// A host, and its mark when it asked.
+    Host { name: TransactionId, settled: u64 },
+    /// The device itself, which only asks.
+    Device { ticket: u64 },
+}
+
+/// A request that waits for room.
+#[derive(Debug)]
+pub(crate) struct Requested {
+    asker: Asker,
+    request: ObjectRequest,
+    since: Time,
+    /// The leaves that it needs are being read, or were.
+    looked: bool,
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Of the catalogue.
+    Leaves,
+    /// In the journal, or slots.
+    Room,
+}
+
+/// Whether answers must wait for the journal.
+#[derive(Debug, Default)]
+pub(crate) struct Unwritten {
+    /// Changes of objects are among the notes.
+    pub noted: bool,
+    /// And in the batch in flight.
+    pub in_flight: bool,
+}
+
+impl Serving {
+    /// See [`Storage::execute`](crate::Storage::execute).
+    pub fn execute(&mut self, name: TransactionId, settled: u64, request: ObjectRequest) -> bool {
+        match self.state.answers.get(name) {
+            Known::Over => return false,
+            Known::Answer(answer) => {
+                // It may not be durable yet.
+                let answer = decode_answer(&answer).expect("it was encoded here, and what the journal says is checked");
+                self.journal.events.push(StoreEvent::Executed { name, answer });
+                self.journal.urgent = true;
+            }
+            Known::No => self.enqueue(Asker::Host { name, settled }, request),
+        }
+        true
+    }
+
+    /// See [`Storage::look`](crate::Storage::look).
+    pub fn look(&mut self, ticket: u64, request: ObjectRequest) {
+        self.enqueue(Asker::Device { ticket }, request);
+    }
+
+    fn enqueue(&mut self, asker: Asker, request: ObjectRequest) {
+        if self.requests.len() >= WAITING_MAX {
+            return self.events.push_back(refusal(asker, ObjectFailure::Busy));
+        }
+        self.requests.push_back(Requested { asker, request, since: self.now.time, looked: false });
+    }
+
+    /// Does as many requests as there is room for.
+    pub fn execute_waiting(&mut self, out: &mut Effects) {
+        while let Some(requested) = self.requests.pop_front() {
+            let executed = match self.leaves.by_request.is_empty() {
+                true => self.try_execute(&requested, out),
+                false => Err(Wait::Leaves),
+            };
+            match executed {
+                Ok(()) => {
+                    self.counters.requests += 1;
+                    self.merging.refusals = 0;
+                }
+                Err(_) if self.now.time.since(requested.since) >= PATIENCE => {
+                    self.leaves.by_request.clear();
+                    self.events.push_back(refusal(requested.asker, ObjectFailure::Busy));
+                }
+                Err(wait) => {
+                    self.requests.push_front(Requested { looked: true, ..requested });
+                    if wait == Wait::Leaves {
+                        let awaited = self.read_wanted(out);
+                        self.leaves.by_request.extend(awaited);
+                        self.look_ahead(out);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Has leaves read that requests will need.
+    fn look_ahead(&mut self, out: &mut Effects) {
+        for requested in self.requests.iter_mut().take(AHEAD).filter(|requested| !requested.looked) {
+            requested.looked = true;
+            let _ = evaluate(&requested.request, &mut self.state.catalogue);
+        }
+        self.read_wanted(out);
+    }
+
+    fn try_execute(&mut self, requested: &Requested, out: &mut Effects) -> Result<(), Wait> {
+        if let Asker::Host { name, .. } = requested.asker
+            && self.state.answers.get(name) != Known::No
+        {
+            // Settled meanwhile: nobody waits for it.
+            self.events.push_back(refusal(requested.asker, ObjectFailure::Busy));
+            return Ok(());
+        }
+        let Evaluation { mut answer, mut changes, only_asks } =
+            evaluate(&requested.request, &mut self.state.catalogue).map_err(|NotHere| Wait::Leaves)?;
+        let (name, settled) = match requested.asker {
+            Asker::Host { name, settled } if !only_asks => (name, settled),
+            asker => {
+                self.answer(event(asker, answer));
+                return Ok(());
+            }
+        };
+        let needs = match self.find_slots(&changes, out)? {
+            Slots::Enough(needs) => needs,
+            Slots::TooFew => {
+                changes.clear();
+                answer = Err(ObjectRefusal { command: 0, failure: ObjectFailure::NoSpace });
+                self.merging_needs()
+            }
+        };
+        let encoded = Bytes::from(encode_answer(&answer));
+        let executed = Executed { name, settled, answer: encoded, changes };
+        let length = executed.journal_len();
+        let crowded = self.journal.noted() > 0 && self.journal.noted() + length > self.journal.batch_max() / NOTES_PART;
+        if crowded || !self.state.answers.has_room(executed.answer.len()) {
+            self.journal.urgent = true;
+            return Err(Wait::Room);
+        }
+        let undecided = self.state.intents.len() + self.preparing.len();
+        // What is longer than batches are may waste as much at the journal's end.
+        let wasted = length.saturating_sub(self.journal.batch_max());
+        let kept = self.kept_room(needs) + executed.answer.len() as u64 + 64 + wasted;
+        if !self.journal.has_room(length, false, undecided, kept) {
+            self.checkpoint.wanted |= self.journal.has_grown();
+            return Err(Wait::Room);
+        }
+        self.sweeping |= executed.changes.iter().any(ends_a_life);
+        let record = Record::Objects(executed);
+        self.journal.note(&record);
+        let Record::Objects(executed) = record else { unreachable!("just made") };
+        self.state.executed(executed);
+        self.unwritten.noted = true;
+        self.journal.events.push(StoreEvent::Executed { name, answer });
+        self.journal.urgent = true;
+        Ok(())
+    }
+
+    /// Says what was asked, when all that may have been seen is durable.
+    fn answer(&mut self, event: StoreEvent) {
+        if self.unwritten.noted || self.unwritten.in_flight {
+            self.journal.events.push(event);
+            self.journal.urgent = true;
+        } else {
+            self.events.push_back(event);
+        }
+    }
+
+    /// Who is fenced does nothing any more, not even what waits here already.
+    pub fn drop_fenced_requests(&mut self) {
+        let Some(membership) = &self.state.membership else { return };
+        let is_fenced = |asker| matches!(asker, Asker::Host { name, .. } if membership.fence.refuses(name.host));
+        self.requests.retain(|requested| !is_fenced(requested.asker));
+    }
+
+    /// What waits here and is over, as its host says, is not done any more.
+    pub fn drop_settled_requests(&mut self, is_over: impl Fn(TransactionId) -> bool) {
+        let is_over = |asker| matches!(asker, Asker::Host { name, .. } if is_over(name));
+        let events = &mut self.events;
+        self.requests.retain(|requested| {
+            let goes = is_over(requested.asker);
+            if goes {
+                events.push_back(refusal(requested.asker, ObjectFailure::Busy));
+            }
+            !goes
+        });
+    }
+
+    /// Has some of what removed objects left go, when nothing else is to be done.
+    pub fn sweep(&mut self, out: &mut Effects) {
+        let is_idle = self.requests.is_empty() && self.journal.noted() == 0 && self.leaves.by_sweep.is_empty();
+        if !self.sweeping || !is_idle {
+            return;
+        }
+        let undecided = self.state.intents.len() + self.preparing.len();
+        let length = (SWEPT_AT_ONCE * 32) as u64;
+        let kept = self.kept_room(self.state.catalogue.needs(SWEPT_AT_ONCE, Growth::default()))
+            + self.geometry().journal_length / SWEEPING_LEAVES;
+        if !self.journal.has_room(length, false, undecided, kept) {
+            return;
+        }
+        match sweep(&mut self.state.catalogue, SWEPT_AT_ONCE) {
+            Err(Obstacle::NotHere) => self.leaves.by_sweep = self.read_wanted(out),
+            // What is damaged can't be told from what is there. It goes with the device.
+            Err(Obstacle::Lost) => self.sweeping = false,
+            Ok(changes) if changes.is_empty() => self.sweeping = false,
+            Ok(changes) => {
+                assert!(changes_len(&changes) <= length, "as much as there is room for");
+                self.state.catalogue.apply(&changes);
+                self.counters.keys_swept += changes.len() as u64;
+                self.journal.note(&Record::Swept(changes));
+                self.journal.urgent = true;
+            }
+        }
+    }
+
+    /// When the first request has waited long enough.
+    pub fn requests_patience_ends(&self) -> Option<Time> {
+        self.requests.front().map(|requested| requested.since.after(PATIENCE))
+    }
+}
+
+/// True if there is something to be swept from now on.
+fn ends_a_life(change: &Change) -> bool {
+    change.key.kind == Kind::Ended && change.value.is_some()
+}
+
+fn event(asker: Asker, answer: ObjectAnswer) -> StoreEvent {
+    match asker {
+        Asker::Host { name, .. } => StoreEvent::Executed { name, answer },
+        Asker::Device { ticket } => StoreEvent::Looked { ticket, answer },
+    }
+}
+
+fn refusal(asker: Asker, failure: ObjectFailure) -> StoreEvent {
+    event(asker, Err(ObjectRefusal { command: 0, failure }))
+}
+
+const _: () = assert!(limits::OBJECT_REQUEST_BYTES_MAX <= limits::OBJECT_ANSWER_BYTES_MAX);

@@ -1,0 +1,130 @@
+//! What the journal says of requests for objects: what they changed, what was answered, and where all that is found.
+
+use crate::block::SLOT_BYTES;
+use crate::record::Nonsense;
+use braid_base::TransactionId;
+use braid_catalogue::{Place, Root};
+use braid_objects::key::KEY_BYTES;
+use braid_objects::{Change, Key};
+use braid_wire::decode_answer;
+use bytes::{Buf, BufMut, Bytes};
+
+/// A request for objects that was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Executed {
+    pub name: TransactionId,
+    /// The host's mark by then.
+    pub settled: u64,
+    /// What is answered, encoded.
+    pub answer: Bytes,
+    pub changes: Vec<Change>,
+}
+
+/// Bytes of a change in a record, besides its value.
+const CHANGE_BYTES: usize = KEY_BYTES + 4;
+
+impl Executed {
+    /// Its room in the journal; a little more than the truth.
+    pub fn journal_len(&self) -> u64 {
+        40 + self.answer.len() as u64 + changes_len(&self.changes)
+    }
+}
+
+/// The room of changes in the journal; a little more than the truth.
+pub(crate) fn changes_len(changes: &[Change]) -> u64 {
+    let value = |change: &Change| CHANGE_BYTES + change.value.as_ref().map_or(0, Bytes::len);
+    8 + changes.iter().map(value).sum::<usize>() as u64
+}
+
+/// Bytes of a root in a record.
+const ROOT_BYTES: u64 = KEY_BYTES as u64 + 12;
+
+/// The room of so many roots in the journal.
+pub(crate) fn roots_len(roots: u64) -> u64 {
+    5 + roots * ROOT_BYTES
+}
+
+/// What follows the name of a request that was done.
+pub(crate) fn put_executed(to: &mut Vec<u8>, executed: &Executed) {
+    to.put_u64_le(executed.settled);
+    put_value(to, Some(&executed.answer));
+    put_changes(to, &executed.changes);
+}
+
+pub(crate) fn take_executed(name: TransactionId, from: &mut &[u8]) -> Result<Executed, Nonsense> {
+    Ok(Executed {
+        name,
+        settled: from.try_get_u64_le()?,
+        answer: take_value(from)?.filter(|answer| decode_answer(answer).is_ok()).ok_or(Nonsense)?,
+        changes: take_changes(from)?,
+    })
+}
+
+pub(crate) fn put_answers(to: &mut Vec<u8>, kept: &[(u64, Option<Bytes>)]) {
+    to.put_u32_le(kept.len() as u32);
+    for (sequence, answer) in kept {
+        to.put_u64_le(*sequence);
+        put_value(to, answer.as_ref());
+    }
+}
+
+pub(crate) fn take_answers(from: &mut &[u8]) -> Result<Vec<(u64, Option<Bytes>)>, Nonsense> {
+    let kept = (0..from.try_get_u32_le()?).map(|_| {
+        let sequence = from.try_get_u64_le()?;
+        let answer = take_value(from)?;
+        let whole = answer.as_ref().is_none_or(|answer| decode_answer(answer).is_ok());
+        whole.then_some((sequence, answer)).ok_or(Nonsense)
+    });
+    kept.collect()
+}
+
+pub(crate) fn put_changes(to: &mut Vec<u8>, changes: &[Change]) {
+    to.put_u32_le(changes.len() as u32);
+    for Change { key, value } in changes {
+        to.put_slice(&key.encode());
+        put_value(to, value.as_ref());
+    }
+}
+
+pub(crate) fn take_changes(from: &mut &[u8]) -> Result<Vec<Change>, Nonsense> {
+    (0..from.try_get_u32_le()?).map(|_| Ok(Change { key: take_key(from)?, value: take_value(from)? })).collect()
+}
+
+pub(crate) fn put_roots(to: &mut Vec<u8>, roots: &[Root]) {
+    to.put_u32_le(roots.len() as u32);
+    for Root { first, place } in roots {
+        to.put_slice(&first.encode());
+        to.put_u32_le(place.slot);
+        to.put_u32_le(place.length);
+        to.put_u32_le(place.checksum);
+    }
+}
+
+pub(crate) fn take_roots(from: &mut &[u8]) -> Result<Vec<Root>, Nonsense> {
+    let take = |from: &mut &[u8]| {
+        let first = take_key(from)?;
+        let (slot, length, checksum) = (from.try_get_u32_le()?, from.try_get_u32_le()?, from.try_get_u32_le()?);
+        let fits = u64::from(length) <= SLOT_BYTES;
+        fits.then_some(Root { first, place: Place { slot, length, checksum } }).ok_or(Nonsense)
+    };
+    (0..from.try_get_u32_le()?).map(|_| take(from)).collect()
+}
+
+/// A value, or that there is none.
+fn put_value(to: &mut Vec<u8>, value: Option<&Bytes>) {
+    to.put_u32_le(value.map_or(0, |value| value.len() as u32 + 1));
+    to.put_slice(value.map_or(&[], |value| value));
+}
+
+fn take_value(from: &mut &[u8]) -> Result<Option<Bytes>, Nonsense> {
+    let Some(length) = from.try_get_u32_le()?.checked_sub(1) else { return Ok(None) };
+    let (value, rest) = from.split_at_checked(length as usize).ok_or(Nonsense)?;
+    *from = rest;
+    Ok(Some(Bytes::copy_from_slice(value)))
+}
+
+fn take_key(from: &mut &[u8]) -> Result<Key, Nonsense> {
+    let (key, rest) = from.split_first_chunk::<KEY_BYTES>().ok_or(Nonsense)?;
+    *from = rest;
+    Key::decode(key).ok_or(Nonsense)
+}
