@@ -11,7 +11,7 @@ use crate::inbox::{Inbox, Node};
 use crate::stream::Listener;
 use crate::warning::Warning;
 use braid_base::NodeId;
-use braid_wire::{Frame, Message};
+use braid_wire::{EncodedFrame, Frame, Message};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,6 +22,11 @@ use tokio::time::Instant;
 
 /// How often silent connections are looked for.
 const PATROL_EVERY: Duration = Duration::from_millis(500);
+/// While the first connections are being made, what is sent waits for them: a program that asks one thing and ends would else
+/// wait longer to ask again than for all the rest.
+const EARLY: Duration = Duration::from_secs(1);
+/// Messages to one node that wait so at most.
+const EARLY_MAX: usize = 64;
 
 pub(crate) struct Transport {
     us: Node,
@@ -33,6 +38,9 @@ pub(crate) struct Transport {
     dirty: Vec<u64>,
     ended: Vec<(u64, Ended)>,
     arrivals: mpsc::Receiver<Arrival>,
+    /// What waits for first connections, until then.
+    early: BTreeMap<NodeId, Vec<EncodedFrame>>,
+    early_until: Instant,
     next_patrol: Instant,
     within_process: bool,
     warning: Arc<Warning>,
@@ -50,7 +58,9 @@ impl Transport {
 
     /// Keeps connections to `nodes`. Call it within a tokio runtime.
     pub fn connect(us: Node, nodes: watch::Receiver<Addresses>, counters: Arc<Counters>) -> Transport {
-        Transport::new(us, counters, Arc::default(), |arrivals| connector::keep_connected(nodes, arrivals))
+        let transport =
+            Transport::new(us, counters, Arc::default(), |arrivals| connector::keep_connected(nodes, arrivals));
+        Transport { early_until: Instant::now() + EARLY, ..transport }
     }
 
     /// Does both.
@@ -87,6 +97,8 @@ impl Transport {
             dirty: Vec::new(),
             ended: Vec::new(),
             arrivals,
+            early: BTreeMap::new(),
+            early_until: Instant::now(),
             next_patrol: Instant::now() + PATROL_EVERY,
             within_process: false,
             warning,
@@ -100,7 +112,7 @@ impl Transport {
         let Some((number, connection)) =
             self.routes.get(&to).and_then(|number| Some((*number, self.connections.get_mut(number)?)))
         else {
-            return add(&self.counters.dropped_unconnected, 1);
+            return self.send_early(to, message);
         };
         let frame = Frame { array: self.us.array, from: self.us.id, to, message };
         let pushed = connection.push(frame.encode());
@@ -111,6 +123,16 @@ impl Transport {
             Pushed::First | Pushed::Behind => add(&self.counters.frames_sent, 1),
             Pushed::Full => add(&self.counters.dropped_full, 1),
         }
+    }
+
+    /// Has a message wait for the first connection to its node, or drops it.
+    fn send_early(&mut self, to: NodeId, message: Message) {
+        let waiting = self.early.get(&to).map_or(0, Vec::len);
+        if waiting >= EARLY_MAX || Instant::now() >= self.early_until {
+            return add(&self.counters.dropped_unconnected, 1);
+        }
+        let frame = Frame { array: self.us.array, from: self.us.id, to, message };
+        self.early.entry(to).or_default().push(frame.encode());
     }
 
     /// True if a peer is in this very process.
@@ -161,6 +183,9 @@ impl Transport {
         }
         if now >= self.next_patrol {
             self.next_patrol = now + PATROL_EVERY;
+            if now >= self.early_until {
+                self.early.clear();
+            }
             let silent = |(number, connection): (&u64, &Connection)| Some((*number, connection.check(now).err()?));
             self.ended.extend(self.connections.iter().filter_map(silent));
         }
@@ -176,7 +201,17 @@ impl Transport {
         }
         self.within_process |= arrival.stream.is_pipe();
         let inbox = Inbox::new(self.us, arrival.peer);
-        self.connections.insert(number, Connection::new(arrival, inbox, now));
+        let early = arrival.peer.and_then(|peer| self.early.remove(&peer)).filter(|_| now < self.early_until);
+        let mut connection = Connection::new(arrival, inbox, now);
+        for frame in early.into_iter().flatten() {
+            match connection.push(frame) {
+                Pushed::First => self.dirty.push(number),
+                Pushed::Behind => {}
+                Pushed::Full => add(&self.counters.dropped_full, 1),
+            }
+            add(&self.counters.frames_sent, 1);
+        }
+        self.connections.insert(number, connection);
     }
 
     fn bury(&mut self) {

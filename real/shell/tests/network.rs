@@ -80,6 +80,18 @@ async fn what_is_written_within_the_process_is_read_back_without_a_socket() {
 }
 
 #[tokio::test]
+async fn what_a_host_asks_at_once_waits_for_its_first_connection() {
+    let folder = Folder::new("early");
+    let (address, device) =
+        start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;
+    let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
+    assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
+    assert_eq!(host.counters.value("dropped_unconnected"), 0);
+    host.stop().await;
+    device.stop().await;
+}
+
+#[tokio::test]
 async fn a_host_finds_its_device_again_after_a_restart_at_another_address() {
     let folder = Folder::new("restart");
     let file = folder.file("disk", MIB);
