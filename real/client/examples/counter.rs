@@ -1,0 +1,46 @@
+//! Attributes: a counter that everybody counts up, a leader who was first, and who hears of it.
+//!
+//! ```console
+//! $ braid up                                      # in another terminal; this uses ./braid-data, or what BRAID_ARRAY names
+//! $ cargo run --release -p braid-client --example counter
+//! ```
+
+use braid_client::{Array, ArrayOptions, AttributeName, Error, Value, wait};
+use std::time::Duration;
+
+/// Programs agree on pages and numbers as they do on the names of files.
+const COUNT: AttributeName = AttributeName::new(1, 1);
+const LEADER: AttributeName = AttributeName::new(1, 2);
+
+fn main() -> Result<(), Error> {
+    wait(run())
+}
+
+async fn run() -> Result<(), Error> {
+    let array = Array::connect(ArrayOptions::default().name("counter")).await?;
+    let object = array.device(0).create().await?;
+
+    // However often a message is lost and sent again: each of these counts once.
+    for _ in 0..10 {
+        object.fetch_and_add(COUNT, 1).await?;
+    }
+    println!("counted to {:?}", object.get(COUNT).await?.as_i64());
+
+    // The first one leads. The number of this host is one that no other ever had.
+    let own = Value::from(i64::from(array.generation()));
+    let swapped = object.compare_and_swap_exact(LEADER, "", &own).await?;
+    println!("I lead: {}", swapped.swapped);
+    let again = object.compare_and_swap_exact(LEADER, "", "somebody else").await?;
+    println!("somebody else leads: {}, since the leader is {:?}", again.swapped, again.original.as_i64());
+
+    // Others need not ask again and again who leads: they are told when that changes.
+    let watcher = object.clone();
+    let watching = std::thread::spawn(move || wait(watcher.wait_for_change(LEADER, &own, Duration::from_secs(10))));
+    object.delete(LEADER).await?;
+    let heard = watching.join().expect("it does not panic")?;
+    println!("the leader has gone: {:?}", heard.map(|value| value.is_undefined()));
+
+    object.remove().await?;
+    array.close().await;
+    Ok(())
+}

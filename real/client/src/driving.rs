@@ -1,0 +1,88 @@
+//! Driving procedures: structures that are built on objects say what to ask next, and here it is asked.
+
+use crate::error::{Error, RequestError};
+use crate::space::Space;
+use crate::value::Value;
+use braid_base::Rng;
+use braid_recipes::{Answer, Next, Procedure, Trouble};
+use braid_wire::{ObjectFailure, ObjectRequest};
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+impl Space {
+    /// Runs a procedure of `braid_recipes` to its end. Each of its requests has this handle's deadline; how long the whole takes is the
+    /// procedure's business. What the device refuses, or does not answer in time, the procedure hears of; anything else ends it here.
+    /// Dropping the future is dying at that step.
+    pub async fn run<P: Procedure>(&self, mut procedure: P) -> Result<P::Output, Error> {
+        let mut dice = Rng::new(seed());
+        let mut answer = Answer::None;
+        loop {
+            let next = procedure.resume(braid_shell::now().time, &mut dice, answer);
+            answer = match next {
+                Next::Ask(request) => self.answer(request).await?,
+                Next::Await { object, name, seen, patience } => {
+                    match self.await_change(object.0, name, Value::from(seen), patience).await {
+                        Ok(value) => Answer::Value(value.into_bytes()),
+                        Err(error) => Answer::Trouble(trouble(error)?),
+                    }
+                }
+                Next::Sleep(span) => {
+                    self.array().sleep(span).await?;
+                    Answer::None
+                }
+                Next::Done(output) => return Ok(output),
+            };
+        }
+    }
+
+    async fn answer(&self, request: ObjectRequest) -> Result<Answer, Error> {
+        match self.ask(request).await {
+            Ok(results) => Ok(Answer::Results(results)),
+            Err(RequestError { error, .. }) => Ok(Answer::Trouble(trouble(error)?)),
+        }
+    }
+}
+
+/// What a procedure hears of an error; or the error, if it is none that a procedure can deal with.
+fn trouble(error: Error) -> Result<Trouble, Error> {
+    let refused = |failure| Ok(Trouble::Refused(failure));
+    match error {
+        Error::TimedOut { .. } => Ok(Trouble::Unknown),
+        Error::NoSuchObject => refused(ObjectFailure::NoSuchObject),
+        Error::ObjectExists => refused(ObjectFailure::ObjectExists),
+        Error::NotANumber { length } => refused(ObjectFailure::NotANumber { length }),
+        Error::Overflow => refused(ObjectFailure::Overflow),
+        Error::ValueTooLong { length } => refused(ObjectFailure::ValueTooLong { length }),
+        Error::ReservedPage { page } => refused(ObjectFailure::ReservedPage { page }),
+        Error::NumberTooHigh => refused(ObjectFailure::NumberTooHigh),
+        Error::TooLong => refused(ObjectFailure::TooLong),
+        Error::CutsTooMuch => refused(ObjectFailure::CutsTooMuch),
+        Error::NoSpace => refused(ObjectFailure::NoSpace),
+        Error::Lost => refused(ObjectFailure::Lost),
+        Error::Busy => refused(ObjectFailure::Busy),
+        Error::Malformed => refused(ObjectFailure::Malformed),
+        Error::NotTogether => refused(ObjectFailure::NotTogether),
+        Error::NotInMirror => refused(ObjectFailure::NotInMirror),
+        Error::NotAMirror => refused(ObjectFailure::NotAMirror),
+        error => Err(error),
+    }
+}
+
+/// From the system's dice: the standard library rolls them for every `RandomState`.
+fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_procedure_hears_of_what_it_can_deal_with() {
+        let failures = [ObjectFailure::NoSuchObject, ObjectFailure::Overflow, ObjectFailure::NotANumber { length: 3 }];
+        for failure in failures {
+            assert_eq!(trouble(Error::from(failure)).expect("it is one"), Trouble::Refused(failure));
+        }
+        assert!(matches!(trouble(Error::Fenced), Err(Error::Fenced)));
+        assert_ne!(seed(), seed());
+    }
+}

@@ -1,0 +1,170 @@
+//! Where objects lie: on a device, or on a mirror.
+
+use crate::array::Array;
+use crate::error::{Error, RequestError};
+use crate::object::Object;
+use crate::request::Request;
+use crate::value::Value;
+use braid_base::{DeviceId, ObjectId, VolumeId, limits};
+use braid_machine::{HostRequest, HostSuccess};
+use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest};
+use std::time::{Duration, Instant};
+
+/// How long one question for a change waits at the device; then it is asked anew. The host says as often that it still waits.
+const AWAIT_MOST: Duration = Duration::from_secs(1);
+/// Mirrors are looked at again and again: after so long at first, which doubles up to `LOOK_PAUSE_MAX`.
+const LOOK_PAUSE_MIN: Duration = Duration::from_millis(2);
+const LOOK_PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// The objects of one device, or of one mirror. Clones are of the same.
+#[derive(Clone, Debug)]
+pub struct Space {
+    array: Array,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Device(DeviceId),
+    Mirror(VolumeId),
+}
+
+impl Space {
+    pub(crate) fn on_device(array: Array, device: u16) -> Space {
+        Space { array, place: Place::Device(DeviceId(device)) }
+    }
+
+    pub(crate) fn on_mirror(array: Array, volume: VolumeId) -> Space {
+        Space { array, place: Place::Mirror(volume) }
+    }
+
+    /// The array that this is part of.
+    pub fn array(&self) -> &Array {
+        &self.array
+    }
+
+    /// The same objects, where calls may take so long.
+    pub fn within(&self, deadline: Duration) -> Space {
+        Space { array: self.array.within(deadline), ..self.clone() }
+    }
+
+    /// Makes an object, empty, with a number that no object here ever had.
+    pub async fn create(&self) -> Result<Object, Error> {
+        let answers = self.request().create().send().await?;
+        Ok(self.object(answers.created(0).ok_or(Error::Nonsense)?))
+    }
+
+    /// Makes an object of this number, which must not be zero. One that is there already is [`Error::ObjectExists`].
+    pub async fn create_as(&self, number: u64) -> Result<Object, Error> {
+        self.request().create_as(number).send().await?;
+        Ok(self.object(number))
+    }
+
+    /// The object of this number, whether or not it is there: nobody is asked.
+    pub fn object(&self, number: u64) -> Object {
+        Object::new(self.clone(), number)
+    }
+
+    /// The numbers of all objects, ascending. What is made or removed meanwhile may be among them or not.
+    pub async fn list(&self) -> Result<Vec<u64>, Error> {
+        let mut all = Vec::new();
+        loop {
+            let (found, more) =
+                self.list_after(all.last().copied().unwrap_or(0), limits::OBJECT_LIST_MAX as u32).await?;
+            let ends = !more || found.is_empty();
+            all.extend(found);
+            if ends {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Some of them: `most` at most, those after the number `after`, and whether there are more.
+    pub async fn list_after(&self, after: u64, most: u32) -> Result<(Vec<u64>, bool), Error> {
+        let list = Action::List { after: ObjectId(after), most };
+        let results = self.request().command(plain(0, list)).send().await?.into_results();
+        match results.into_iter().next().map(|result| result.action) {
+            Some(ActionResult::Objects { found, more }) => {
+                Ok((found.into_iter().map(|object| object.0).collect(), more))
+            }
+            _ => Err(Error::Nonsense),
+        }
+    }
+
+    /// Commands that are to be done as one.
+    pub fn request(&self) -> Request {
+        Request::new(self.clone())
+    }
+
+    /// Has commands done.
+    pub(crate) async fn ask(&self, request: ObjectRequest) -> Result<Vec<CommandResult>, RequestError> {
+        let (asked, patience) = (request.commands.len(), self.array.deadline());
+        let outcome = match self.place {
+            Place::Device(device) => self.array.call(HostRequest::Objects { device, request, patience }).await,
+            Place::Mirror(volume) => self.array.call(HostRequest::Mirror { volume, request, patience }).await,
+        };
+        match outcome {
+            Ok(HostSuccess::Objects(results)) if results.len() == asked => Ok(results),
+            Ok(_) => Err(Error::Nonsense.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until an attribute has another value than `seen`; the value, which is `seen` if that does not happen in time.
+    pub(crate) async fn await_change(
+        &self,
+        object: u64,
+        name: AttributeName,
+        seen: Value,
+        patience: Duration,
+    ) -> Result<Value, Error> {
+        let begun = Instant::now();
+        let mut pause = LOOK_PAUSE_MIN;
+        loop {
+            let left = patience.saturating_sub(begun.elapsed());
+            let value = match self.place {
+                // A device that is silent all the time is one that does not say that something has changed.
+                Place::Device(device) if !patience.is_zero() => {
+                    self.await_on(device, object, name, &seen, left.min(AWAIT_MOST)).await?
+                }
+                _ => self.object(object).get(name).await?,
+            };
+            let left = patience.saturating_sub(begun.elapsed());
+            if value != seen || left.is_zero() {
+                return Ok(value);
+            }
+            if let Place::Mirror(_) = self.place {
+                self.array.sleep(pause.min(left)).await?;
+                pause = (pause * 2).min(LOOK_PAUSE_MAX);
+            }
+        }
+    }
+
+    async fn await_on(
+        &self,
+        device: DeviceId,
+        object: u64,
+        name: AttributeName,
+        seen: &Value,
+        patience: Duration,
+    ) -> Result<Value, Error> {
+        let (object, seen) = (ObjectId(object), seen.clone().into_bytes());
+        match self.array.call(HostRequest::Await { device, object, name, seen, patience }).await {
+            Ok(HostSuccess::Value(value)) => Ok(Value::from(value)),
+            Ok(_) => Err(Error::Nonsense),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A command of an action alone.
+pub(crate) fn plain(object: u64, action: Action) -> ObjectCommand {
+    ObjectCommand {
+        object: ObjectId(object),
+        when: Default::default(),
+        action,
+        sets: Vec::new(),
+        sets_when: Default::default(),
+        gets: Vec::new(),
+    }
+}

@@ -1,0 +1,302 @@
+//! A host in this process: its generation and lease, the machine and its connections to the monitor, devices and lock servers.
+
+use crate::counts::Counts;
+use crate::error::{Loss, SessionError};
+use crate::observed::{HostView, ObservedHost};
+use crate::shelf::{self, Shelf};
+use crate::telltale::Telltale;
+use braid_base::limits::Settings;
+use braid_base::{DeviceId, Generation, LockServerId, NodeId, VolumeId};
+use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Moment};
+use braid_host::{Acquisition, Host, HostConfig};
+use braid_layout::VolumeDescription;
+use braid_shell::{Addresses, Counters, HostClient, Node, run_host};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// Who was not heard for so long is taken for silent: nobody waits for it any longer.
+pub const LEASE: Duration = Duration::from_secs(4);
+/// How long a host may be silent until it is shut out for good. Long, since that costs its users their connections: a host that
+/// stood still for some seconds (a snapshot, a debugger, a machine that swaps) is to find its work again. Nobody waits for it
+/// meanwhile: devices take it for dead after their own lease and have others find out what became of its writes; lock servers
+/// have it fenced when it holds what somebody wants, and so does whoever changes an ordering.
+pub const HOST_LEASE: Duration = Duration::from_secs(60);
+/// What a host is there for that scrubs.
+pub const SCRUB: &str = "scrub";
+/// How often leases are renewed, and addresses looked up.
+pub const HEARTBEAT: Duration = Duration::from_millis(500);
+/// The same while users wait for a volume that is on hold.
+const HOLD_HEARTBEAT: Duration = Duration::from_millis(25);
+
+/// A running host.
+pub struct Session {
+    folder: ArrayFolder,
+    generation: Generation,
+    client: HostClient,
+    view: HostView,
+    shelf: Shelf,
+    stop: oneshot::Sender<()>,
+    driver: JoinHandle<std::io::Result<()>>,
+    keeper: JoinHandle<()>,
+    lost: watch::Receiver<Option<Loss>>,
+}
+
+impl Session {
+    /// Takes a generation for `what`, and starts a host that knows all volumes.
+    pub async fn start(folder: &ArrayFolder, what: &str) -> Result<Session, SessionError> {
+        // In this order: whoever puts a volume on hold either sees this host, and waits for it, or is seen by it.
+        let generation = folder.take_generation(what, &Moment::now())?;
+        let description = folder.describe().inspect_err(|_| release(folder, generation))?;
+        let settings = Settings { host_lease: LEASE, heartbeat: HEARTBEAT, ..Settings::default() };
+        let host = Host::new(HostConfig {
+            generation,
+            membership: None,
+            devices: description.devices.iter().map(|device| DeviceId(device.id)).collect(),
+            lock_servers: description.lock_servers().collect(),
+            acquisition: acquisition(&description)?,
+            volumes: shelf::usable(&description)?,
+            settings,
+            seed: braid_shell::now().clock.0,
+        });
+        let us = Node { array: description.array, id: NodeId::Host(generation) };
+        let (addresses, followed) = watch::channel(addresses(folder)?);
+        let (stop, stopped) = oneshot::channel();
+        let counters = Arc::new(Counters::default());
+        let (host, view) = ObservedHost::new(host, counters.clone());
+        let (client, driver) = run_host(host, us, followed, counters, async {
+            let _ = stopped.await;
+        });
+        let shelf = Shelf::new(client.clone(), view.holds().clone(), &description)?;
+        let (losing, lost) = watch::channel(None);
+        let keeper = Keeper {
+            folder: folder.clone(),
+            generation,
+            view: view.clone(),
+            shelf: shelf.clone(),
+            // A scrub tells of itself.
+            telltale: (what != SCRUB).then(Telltale::default),
+        };
+        let keeper = tokio::task::spawn_local(keeper.keep(addresses, losing));
+        Ok(Session {
+            folder: folder.clone(),
+            generation,
+            client,
+            view,
+            shelf,
+            stop,
+            // A host stays on its thread.
+            driver: tokio::task::spawn_local(driver),
+            keeper,
+            lost,
+        })
+    }
+
+    /// The folder of its array.
+    pub fn folder(&self) -> &ArrayFolder {
+        &self.folder
+    }
+
+    /// As which host it speaks.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The way to ask the host.
+    pub fn client(&self) -> &HostClient {
+        &self.client
+    }
+
+    /// What the host is at.
+    pub fn view(&self) -> &HostView {
+        &self.view
+    }
+
+    /// The volumes that it knows.
+    pub fn shelf(&self) -> &Shelf {
+        &self.shelf
+    }
+
+    /// The volume of this name, as it is now.
+    pub async fn take_in(&self, name: &str) -> Result<VolumeDescription, SessionError> {
+        self.shelf.take_in(&self.folder, name).await
+    }
+
+    /// What the host has counted; as others see it in its lease, but of this moment.
+    pub fn counters(&self) -> Counts {
+        self.view.counters()
+    }
+
+    /// True if the array refuses this host from now on, or soon will.
+    pub fn is_lost(&self) -> bool {
+        self.lost.borrow().is_some()
+    }
+
+    /// How far it is with the scrub of a volume: the first stripe that has not been begun.
+    pub fn scrubs(&self, volume: VolumeId) -> Option<u64> {
+        self.view.scrubs(volume)
+    }
+
+    /// Ends when the lease is lost: the array refuses this host from then on, or soon will.
+    pub async fn lost(&self) -> Loss {
+        let mut lost = self.lost.clone();
+        match lost.wait_for(Option::is_some).await {
+            Ok(loss) => loss.clone().expect("it was waited for"),
+            Err(_) => Loss::Unattended,
+        }
+    }
+
+    /// Finishes what is under way, and gives the lease back.
+    pub async fn end(self) {
+        let Session { folder, generation, stop, driver, keeper, .. } = self;
+        // It would take the host's end for a failure.
+        keeper.abort();
+        let _ = stop.send(());
+        let ended = driver.await;
+        if let Ok(Err(error)) = ended {
+            tracing::warn!("host {generation}: {error}");
+        }
+        release(&folder, generation);
+    }
+
+    /// For a host that has written nothing: gives the lease back, whatever is still unanswered.
+    pub fn leave(self) {
+        self.driver.abort();
+        self.keeper.abort();
+        release(&self.folder, self.generation);
+    }
+}
+
+/// Refuses an array whose devices nobody runs, before anything waits for them. One that is just being started will do.
+pub fn require_up(folder: &ArrayFolder) -> Result<(), SessionError> {
+    let elsewhere = folder.describe()?.devices.iter().any(|device| device.address.is_some());
+    if elsewhere || folder.running()?.is_some() {
+        return Ok(());
+    }
+    Err(SessionError::NotUp { dir: folder.dir().to_path_buf() })
+}
+
+fn release(folder: &ArrayFolder, generation: Generation) {
+    if let Err(error) = folder.release(generation) {
+        tracing::warn!("host {generation}: {error}");
+    }
+}
+
+/// Looks after a host's lease.
+struct Keeper {
+    folder: ArrayFolder,
+    generation: Generation,
+    view: HostView,
+    shelf: Shelf,
+    telltale: Option<Telltale>,
+}
+
+impl Keeper {
+    /// Renews the lease, which also tells what the host has counted and by which revision of the description it lives;
+    /// follows devices and lock servers to where they listen, and the volumes.
+    async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Loss>>) {
+        let Keeper { folder, generation, view, shelf, mut telltale } = self;
+        // By the clock that leases are measured with, which also counts while the machine sleeps.
+        let mut renewed = Moment::now();
+        let mut revision = 0;
+        loop {
+            if view.is_fenced() {
+                // By a lock server, which did not hear it for a lease, or with its lease in the folder.
+                losing.send_replace(Some(Loss::Fenced));
+                return;
+            }
+            let now = Moment::now();
+            let (counters, helps) = (view.counters(), view.helps());
+            let news = telltale.as_mut().map(|telltale| telltale.take(&counters, helps.as_ref(), Instant::now()));
+            let report = LeaseReport { counters: counters.into_map(), revision, helps, lock_server: None };
+            let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, Some(report)).map(|()| now);
+            match blocking(&folder, renew).await {
+                Ok(now) => renewed = now,
+                Err(error @ ControlError::LeaseLost { .. }) => {
+                    losing.send_replace(Some(Loss::LeaseLost(Arc::new(error))));
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!("host {generation} can't renew its lease: {error}");
+                    if Moment::now().since(&renewed).is_none_or(|age| age > HOST_LEASE) {
+                        losing.send_replace(Some(Loss::Unrenewed(Arc::new(error))));
+                        return;
+                    }
+                }
+            }
+            if let Some(news) = news.filter(|news| !news.is_empty())
+                && let Err(error) = blocking(&folder, |folder| news.tell(folder)).await
+            {
+                tracing::warn!("can't put on the log what host {generation} has met: {error}");
+            }
+            match blocking(&folder, |folder| Ok((addresses(folder)?, folder.describe()?))).await {
+                Ok((found, description)) => {
+                    tell(&follow, found);
+                    match shelf.follow(&description).await {
+                        Ok(()) if view.has_drained() => revision = description.revision,
+                        Ok(()) => {}
+                        Err(failure) => tracing::warn!("can't follow the volumes: {failure}"),
+                    }
+                }
+                Err(error) => tracing::warn!("can't look up the array: {error}"),
+            }
+            let held = !view.holds().all().is_empty();
+            tokio::time::sleep(if held { HOLD_HEARTBEAT } else { HEARTBEAT }).await;
+        }
+    }
+}
+
+/// Where the monitor, each device and each lock server listen, as far as is known.
+pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
+    let description = folder.describe()?;
+    let running = folder.running()?;
+    let devices = description.devices.iter().filter_map(|device| {
+        let id = DeviceId(device.id);
+        let started = running.as_ref().and_then(|running| running.device(id)).map(|device| device.address.clone());
+        Some((NodeId::Device(id), started.or_else(|| device.address.clone())?.parse().ok()?))
+    });
+    let mut found: Addresses = devices.collect();
+    // One that stands still is at its place; one that was killed will be.
+    if let Some(monitor) = folder.monitor(&Moment::now())?
+        && let Ok(address) = monitor.report.address.parse()
+    {
+        found.insert(NodeId::Monitor, address);
+    }
+    // In the order of their generations: of two starts of a lock server the later one stands.
+    for host in folder.hosts(&Moment::now(), LEASE)?.into_iter().filter(|host| host.live) {
+        if let Some(service) = host.report.lock_server
+            && let Ok(address) = service.address.parse()
+        {
+            found.insert(NodeId::LockServer(LockServerId(service.id)), address);
+        }
+    }
+    Ok(found)
+}
+
+/// Lets whoever keeps connections know of addresses, if they are others than before.
+pub fn tell(follow: &watch::Sender<Addresses>, found: Addresses) {
+    follow.send_if_modified(|known| {
+        let changed = *known != found;
+        *known = found;
+        changed
+    });
+}
+
+/// How hosts of the array get locks at several lock servers.
+fn acquisition(description: &ArrayDescription) -> Result<Acquisition, SessionError> {
+    match description.creation.lock_acquisition.as_str() {
+        "ordered" => Ok(Acquisition::Ordered),
+        "timeout" => Ok(Acquisition::Timeout),
+        other => Err(SessionError::Acquisition { found: other.to_string() }),
+    }
+}
+
+/// Does something with the folder where it may wait for the disk.
+pub async fn blocking<T: Send + 'static>(
+    folder: &ArrayFolder,
+    work: impl FnOnce(&ArrayFolder) -> Result<T, ControlError> + Send + 'static,
+) -> Result<T, ControlError> {
+    let folder = folder.clone();
+    tokio::task::spawn_blocking(move || work(&folder)).await.expect("it does not panic")
+}
