@@ -152,14 +152,7 @@ pub fn device_entries(creation: &Creation) -> Vec<DeviceEntry> {
 
 /// A layout of `scheme` on so many devices with units of so many bytes.
 pub fn layout(scheme: Scheme, devices: usize, unit: u64) -> Result<Layout, Failure> {
-    let block = braid_base::BLOCK_BYTES as u64;
-    if !unit.is_multiple_of(block) {
-        return Err(Failure::usage(
-            "bad-unit",
-            format!("a stripe unit can't have {unit} bytes: choose a power of two from 4 KiB to 1 MiB, such as 64KiB"),
-        ));
-    }
-    Ok(Layout::new(scheme, devices, unit / block)?)
+    Ok(braid_session::layout(scheme, devices, unit)?)
 }
 
 /// Refuses a size that is not whole blocks.

@@ -4,9 +4,9 @@
 use crate::device::{open_failure, open_once_free};
 use crate::failure::Failure;
 use crate::output;
-use crate::session::{HEARTBEAT, addresses, blocking};
 use braid_base::NodeId;
 use braid_control::ArrayFolder;
+use braid_session::{HEARTBEAT, addresses, blocking, tell};
 use braid_shell::{Address, Addresses, Disk, DiskOptions, Listener};
 use serde_json::json;
 use std::io;
@@ -105,15 +105,6 @@ fn look_up(folder: &ArrayFolder) -> Result<Addresses, braid_control::ControlErro
     let mut found = addresses(folder)?;
     found.retain(|node, _| *node == NodeId::Monitor);
     Ok(found)
-}
-
-/// Lets whoever keeps connections know of addresses, if they are others than before.
-pub fn tell(follow: &watch::Sender<Addresses>, found: Addresses) {
-    follow.send_if_modified(|known| {
-        let changed = *known != found;
-        *known = found;
-        changed
-    });
 }
 
 /// Says that a server serves: to whoever started it, or to people.

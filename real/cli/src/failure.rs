@@ -1,9 +1,11 @@
 //! Errors as people and programs see them: a code that stays the same, a sentence, a hint, an exit status.
 
 use crate::output;
+use braid_client::Error as ClientError;
 use braid_control::{ArrayFolder, ControlError};
 use braid_layout::{LayoutError, RingError, SchemeError, VolumeError};
 use braid_machine::HostError;
+use braid_session::{Loss, SessionError};
 use braid_store::StoreError;
 use braid_wire::Objection;
 use serde_json::json;
@@ -105,8 +107,8 @@ impl std::fmt::Display for Failure {
     }
 }
 
-impl From<ControlError> for Failure {
-    fn from(error: ControlError) -> Failure {
+impl From<&ControlError> for Failure {
+    fn from(error: &ControlError) -> Failure {
         let message = error.to_string();
         match error {
             ControlError::NoArray { dir } => Failure::unreachable("no-array", message).hint(format!(
@@ -125,7 +127,109 @@ impl From<ControlError> for Failure {
             ControlError::AlreadyUp { dir, .. } => Failure::failed("already-up", message)
                 .hint(format!("`braid status --array {0}` shows it, `braid down --array {0}` ends it", dir.display())),
             ControlError::LeaseLost { .. } => Failure::failed("lease-lost", message),
-            ControlError::File { source, .. } => system(&source, message),
+            ControlError::File { source, .. } => system(source, message),
+        }
+    }
+}
+
+impl From<ControlError> for Failure {
+    fn from(error: ControlError) -> Failure {
+        Failure::from(&error)
+    }
+}
+
+impl From<&SessionError> for Failure {
+    fn from(error: &SessionError) -> Failure {
+        let message = error.to_string();
+        match error {
+            SessionError::Control(error) => Failure::from(error),
+            SessionError::Host(error) => Failure::from(error.clone()),
+            SessionError::NotUp { dir } => Failure::unreachable("not-up", message)
+                .hint(format!("start it with `braid up --dir {}`", dir.display())),
+            SessionError::NoSuchVolume { others, .. } => {
+                let hint = match others.as_slice() {
+                    [] => "there are none: `braid volume create` makes one".to_string(),
+                    names => format!("there are: {}", names.join(", ")),
+                };
+                Failure::unreachable("no-such-volume", message).hint(hint)
+            }
+            SessionError::VolumeCreating { name } => Failure::failed("volume-creating", message).hint(format!(
+                "`braid volume delete {name} --yes` removes it; or create it again with the same arguments"
+            )),
+            SessionError::VolumeDeleting { name } => Failure::failed("volume-deleting", message)
+                .hint(format!("`braid volume delete {name} --yes` ends what was begun")),
+            SessionError::Unit { .. } => Failure::usage("bad-unit", message),
+            SessionError::Scheme(_) | SessionError::Layout(_) => Failure::usage("bad-layout", message),
+            SessionError::Volume(_) => Failure::usage("bad-volume", message),
+            SessionError::Ordering(_) | SessionError::Atomicity(_) | SessionError::Acquisition { .. } => {
+                Failure::failed("description-damaged", message)
+            }
+        }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Failure {
+        Failure::from(&error)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
+        let message = error.to_string();
+        match error {
+            ClientError::NoSuchObject => {
+                Failure::unreachable("no-such-object", message).hint("`braid object list` shows those that there are")
+            }
+            ClientError::ObjectExists => Failure::failed("object-exists", message),
+            ClientError::NotANumber { .. } => {
+                Failure::failed("not-a-number", message).hint("`braid attr set` with int:0 makes it one")
+            }
+            ClientError::Overflow => Failure::failed("overflow", message),
+            ClientError::ValueTooLong { .. } => {
+                Failure::usage("value-too-long", message).hint("an object's bytes have room for more")
+            }
+            ClientError::ReservedPage { .. } => Failure::usage("reserved-page", message),
+            ClientError::NumberTooHigh | ClientError::TooLong | ClientError::OutOfRange => {
+                Failure::usage("out-of-range", message)
+            }
+            ClientError::Malformed | ClientError::NotTogether | ClientError::CutsTooMuch => {
+                Failure::usage("malformed", message)
+            }
+            ClientError::NotInMirror => {
+                Failure::usage("not-in-mirror", message).hint("docs/mirrors.md says what a mirror can do")
+            }
+            ClientError::NotAMirror => Failure::failed("not-a-mirror", message)
+                .hint("a mirror is a volume of its own, of which nothing was ever written otherwise"),
+            ClientError::NoSpace => Failure::failed("device-full", message).hint("remove objects, or delete a volume"),
+            ClientError::Lost => Failure::data_lost("object-lost", message),
+            ClientError::Busy => Failure::failed("busy", message),
+            ClientError::TimedOut { .. } => Failure::unreachable("timed-out", message)
+                .hint("`braid status` shows which devices serve; --timeout has more patience"),
+            ClientError::Fenced => Failure::failed("fenced", message),
+            ClientError::NoSuchDevice { .. } => {
+                Failure::unreachable("no-such-device", message).hint("`braid device list` shows those that there are")
+            }
+            ClientError::NoSuchVolume => {
+                Failure::unreachable("no-such-volume", message).hint("`braid volume list` shows those that there are")
+            }
+            ClientError::Unavailable { .. } => Failure::unreachable("volume-unavailable", message)
+                .hint("`braid status` shows which devices are out, and why; nothing is lost"),
+            ClientError::Array(error) => Failure::from(&*error),
+            ClientError::Host(error) => Failure::from(error),
+            _ => Failure::failed("client", message),
+        }
+    }
+}
+
+impl From<Loss> for Failure {
+    fn from(loss: Loss) -> Failure {
+        let message = loss.to_string();
+        match loss {
+            Loss::Fenced => Failure::failed("fenced", message),
+            Loss::LeaseLost(error) => Failure::from(&*error),
+            Loss::Unrenewed(error) => Failure { message, ..Failure::from(&*error) },
+            Loss::Unattended => Failure::failed("internal", message),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! An NBD server and the host behind it.
 
 use crate::failure::Failure;
-use crate::session::Session;
 use crate::volumes::Exports;
 use braid_nbd::{BindError, Server, Settings};
+use braid_session::Session;
 use braid_shell::Address;
 use std::sync::Arc;
 use tokio::sync::oneshot;

@@ -3,10 +3,10 @@
 //! The monitor says which devices have everything; only a device itself can show that it serves. What is told of a volume is
 //! what its users see: it is served in full, or with less redundancy, or not everywhere.
 
-use crate::session::LEASE;
 use braid_base::DeviceId;
 use braid_control::{DeviceReport, DeviceStanding, MonitorEntry, RunningDaemon};
 use braid_layout::VolumeDescription;
+use braid_session::LEASE;
 use rustix::process::{Pid, test_kill_process};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,14 +1,14 @@
 //! A lock server: its state in the array's folder, its generation and lease, and serving it.
 
-use crate::counts::Counts;
 use crate::daemon::{self, MonitorAt, Stage};
 use crate::failure::Failure;
 use crate::observed::{ObservedServer, ServerView};
-use crate::session::{HEARTBEAT, HOST_LEASE, LEASE, blocking};
 use braid_base::limits::Settings;
 use braid_base::{ArrayId, Generation, LockServerId, NodeId};
 use braid_control::{ArrayFolder, ControlError, LeaseReport, LockService as Published, Moment, lock_server_file};
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService};
+use braid_session::Counts;
+use braid_session::{HEARTBEAT, HOST_LEASE, LEASE, blocking};
 use braid_shell::{Address, Counters, Disk, EngineChoice, Node, run_server};
 use std::sync::Arc;
 use tokio::sync::watch;

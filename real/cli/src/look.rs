@@ -4,7 +4,6 @@ use crate::condition::{Condition, Known};
 use crate::failure::Failure;
 use crate::health::{DeviceHealth, VolumeHealth};
 use crate::observed::LEASE_COUNTER;
-use crate::session::{LEASE, Session};
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
@@ -12,6 +11,7 @@ use braid_control::{
     PaceReport, RunningSet, ScrubRecord, VolumeEntry,
 };
 use braid_machine::{HostRequest, HostSuccess};
+use braid_session::{LEASE, Session};
 use braid_wire::{Managed, Task};
 use std::collections::BTreeMap;
 use std::time::Duration;

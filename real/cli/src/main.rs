@@ -12,16 +12,14 @@
 //! | `chronicle` | what the monitor's reports tell one after the other: events, rates, since when |
 //! | `health` | how devices and volumes are, from what the monitor says and who answers |
 //! | `front` | an NBD server and its host |
-//! | `observed` | machines that can be looked at while they run |
-//! | `session` | a host in this process: generation, lease, addresses of the devices |
-//! | `telltale` | what a host puts on the log of events |
+//! | `observed` | devices and servers that can be looked at while they run |
 //! | `slots` | devices and spares that come, go, and get other disks |
-//! | `shelf` | the volumes that a host serves, and their being on hold |
-//! | `volumes` | volumes from their names to their components, and their exports |
+//! | `volumes` | volumes made and deleted with their components, and their exports |
 //! | `ordering` | changing a volume's ordering while hosts use it |
 //! | `creation` | what an array is created with, and how that may differ from what is asked for later |
-//! | `counts` | counters by their names, and what they say of one operation |
+//! | `counts` | what counters say of one operation |
 //! | `failure` | errors as people and programs see them |
+//! | `values` | objects, attributes and values as they are written on the command line |
 //! | `output` | what commands print |
 
 mod chronicle;
@@ -41,12 +39,10 @@ mod monitord;
 mod observed;
 mod ordering;
 mod output;
-mod session;
-mod shelf;
 mod signals;
 mod slots;
 mod supervisor;
-mod telltale;
+mod values;
 mod volumes;
 
 use std::io::IsTerminal;

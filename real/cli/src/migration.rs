@@ -10,12 +10,12 @@
 use crate::creation;
 use crate::failure::Failure;
 use crate::ordering;
-use crate::session::Session;
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{ArrayDescription, Change, PlacementEntry, VolumeEntry};
 use braid_layout::{Atomicity, Scheme};
 use braid_machine::{HostRequest, HostSuccess, MigrationReport};
+use braid_session::Session;
 use braid_wire::Ordering;
 use std::time::{Duration, Instant};
 
@@ -158,7 +158,7 @@ pub async fn copy(
                 }
                 return Ok(report);
             }
-            failure = session.lost() => return Err(failure),
+            loss = session.lost() => return Err(loss.into()),
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
         let Some(progress) = session.view().migrating(volume.id) else { continue };

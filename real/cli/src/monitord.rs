@@ -4,7 +4,6 @@ use crate::chronicle::Chronicle;
 use crate::daemon::{self, Stage};
 use crate::failure::Failure;
 use crate::observed::{ObservedServer, ServerView};
-use crate::session::{HEARTBEAT, blocking};
 use crate::volumes;
 use braid_base::limits::Settings;
 use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, NodeId, Standing, VolumeId};
@@ -15,6 +14,7 @@ use braid_control::{
 use braid_layout::VolumeDescription;
 use braid_machine::HostRequest;
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
+use braid_session::{HEARTBEAT, blocking};
 use braid_shell::{Address, Addresses, Counters, Disk, EngineChoice, HostClient, Node, run_server};
 use std::collections::BTreeMap;
 use std::sync::Arc;

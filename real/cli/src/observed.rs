@@ -1,20 +1,16 @@
 //! Machines that can be looked at while they run: what they, their shell and their process have counted.
 
-use crate::counts::Counts;
-use braid_base::{BLOCK_BYTES, Now, Time, VolumeId};
-use braid_control::{ByteRange, Help, merged};
+use braid_base::{Now, Time};
 use braid_device::{Device, Service};
-use braid_host::{Host, MigrationProgress};
 use braid_locks::{LockServer, LockService};
-use braid_machine::{Effect, Effects, HostRequest, Input, Machine};
+use braid_machine::{Effect, Effects, Input, Machine};
 use braid_membership::{Monitor, MonitorService};
+use braid_session::{Counts, of_process, of_shell};
 use braid_shell::Counters;
 use braid_wire::{Command, Managed, Message, Reply, Task};
-use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::watch;
 
 /// A device that shows whether it serves, and whose answers to [`Task::Inspect`] also tell what is counted around it.
@@ -85,19 +81,6 @@ impl Machine for ObservedDevice {
 
 /// What a device tells of itself besides its counts: 1 if it may serve.
 pub const LEASE_COUNTER: &str = "has_lease";
-
-/// A host that runs in a task of this thread, and begins nothing on volumes that are on hold.
-pub struct ObservedHost {
-    host: Rc<RefCell<Host>>,
-    holds: Holds,
-    /// What waits for volumes on hold, in the order in which it came.
-    held: Vec<(VolumeId, Input)>,
-}
-
-/// Volumes on which a host is to begin nothing for now. A hold ends when the host is told anew how the volume is, or that
-/// it has gone.
-#[derive(Clone, Debug, Default)]
-pub struct Holds(Arc<Mutex<BTreeSet<VolumeId>>>);
 
 /// A machine that serves others, and counts what it does.
 pub trait Server: Machine {
@@ -193,260 +176,7 @@ impl<S: Server> ServerView<S> {
     }
 }
 
-/// Ranges of a volume that are named with a lease.
-const LOST_SHOWN_MAX: usize = 64;
-
-/// The way to look at an [`ObservedHost`]. It needs no message, and wakes nobody.
-#[derive(Clone)]
-pub struct HostView {
-    host: Rc<RefCell<Host>>,
-    holds: Holds,
-    shell: Arc<Counters>,
-}
-
-impl ObservedHost {
-    /// A host, and the way to look at it.
-    pub fn new(host: Host, shell: Arc<Counters>) -> (ObservedHost, HostView) {
-        let (host, holds) = (Rc::new(RefCell::new(host)), Holds::default());
-        let view = HostView { host: host.clone(), holds: holds.clone(), shell };
-        (ObservedHost { host, holds, held: Vec::new() }, view)
-    }
-
-    /// Lets what has waited for a volume begin.
-    fn release(&mut self, now: Now, volume: VolumeId, out: &mut Effects) {
-        self.holds.end(volume);
-        for (_, input) in self.held.extract_if(.., |(held, _)| *held == volume) {
-            self.host.borrow_mut().step(now, input, out);
-        }
-    }
-}
-
-impl Machine for ObservedHost {
-    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
-        let mut told = None;
-        if let Input::Request { request, .. } = &input {
-            match request {
-                HostRequest::AdoptVolume { volume } => told = Some(volume.id),
-                HostRequest::DropVolume { volume } => told = Some(*volume),
-                _ => {
-                    if let Some(volume) = volume_of(request).filter(|volume| self.holds.contains(*volume)) {
-                        return self.held.push((volume, input));
-                    }
-                }
-            }
-        }
-        self.host.borrow_mut().step(now, input, out);
-        if let Some(volume) = told {
-            self.release(now, volume, out);
-        }
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.host.borrow().deadline()
-    }
-
-    fn invariants(&self) {
-        self.host.borrow().invariants();
-    }
-}
-
-impl Holds {
-    /// Holds a volume from now on.
-    pub fn begin(&self, volume: VolumeId) {
-        self.lock().insert(volume);
-    }
-
-    /// True if the volume is on hold.
-    pub fn contains(&self, volume: VolumeId) -> bool {
-        self.lock().contains(&volume)
-    }
-
-    /// All that are on hold.
-    pub fn all(&self) -> Vec<VolumeId> {
-        self.lock().iter().copied().collect()
-    }
-
-    /// Holds the volume no longer.
-    pub fn end(&self, volume: VolumeId) {
-        self.lock().remove(&volume);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<VolumeId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl HostView {
-    /// The volumes on hold.
-    pub fn holds(&self) -> &Holds {
-        &self.holds
-    }
-
-    /// True if the array has said that it serves this host no more.
-    pub fn is_fenced(&self) -> bool {
-        self.host.borrow().is_fenced()
-    }
-
-    /// What it does for a device that has come back.
-    pub fn helps(&self) -> Option<Help> {
-        let host = self.host.borrow();
-        let (device, left) = host.helps()?;
-        let bytes = BLOCK_BYTES as u64;
-        let mut lost: BTreeMap<u64, Vec<ByteRange>> = BTreeMap::new();
-        for (volume, block) in host.not_restored() {
-            lost.entry(volume.0).or_default().push(ByteRange { offset: block * bytes, length: bytes });
-        }
-        // A lease is read twice a second by everybody.
-        let named = |(volume, ranges): (u64, Vec<ByteRange>)| {
-            (volume, merged(ranges.into_iter()).into_iter().take(LOST_SHOWN_MAX).collect())
-        };
-        let lost = lost.into_iter().map(named).collect();
-        Some(Help { device: device.0, left: left.map(|blocks| blocks * bytes), lost })
-    }
-
-    /// How far it is with the scrub of a volume: the first stripe that has not been begun.
-    pub fn scrubs(&self, volume: VolumeId) -> Option<u64> {
-        let host = self.host.borrow();
-        host.scrubbing().find(|(scrubbed, ..)| *scrubbed == volume).map(|(_, next, _)| next)
-    }
-
-    /// How far it is with copying a volume that moves.
-    pub fn migrating(&self, volume: VolumeId) -> Option<MigrationProgress> {
-        self.host.borrow().migrating().find(|progress| progress.volume == volume)
-    }
-
-    /// True if nothing is under way on any volume that is on hold.
-    pub fn has_drained(&self) -> bool {
-        let host = self.host.borrow();
-        self.holds.all().into_iter().all(|volume| host.is_idle_for(volume))
-    }
-
-    /// What the host, its shell and this whole process have counted since their start.
-    pub fn counters(&self) -> Counts {
-        let host = self.host.borrow().counters().list();
-        let host = host.into_iter().map(|(name, value)| (name.to_string(), value));
-        host.chain(of_shell(&self.shell)).chain(of_process()).collect()
-    }
-}
-
-/// CPU time that this process has used, all its threads and both modes together, in microseconds.
-pub fn cpu_micros() -> u64 {
-    let used = clock_gettime(ClockId::ProcessCPUTime);
-    used.tv_sec as u64 * 1_000_000 + used.tv_nsec as u64 / 1000
-}
-
 fn asks_to_inspect(input: &Input) -> bool {
     matches!(input, Input::Message { message: Message::Request(request), .. }
         if matches!(request.command, Command::Manage { task: Task::Inspect, .. }))
-}
-
-/// What volume a request begins something on.
-fn volume_of(request: &HostRequest) -> Option<VolumeId> {
-    match request {
-        HostRequest::Read { volume, .. }
-        | HostRequest::Write { volume, .. }
-        | HostRequest::Zero { volume, .. }
-        | HostRequest::Allocation { volume, .. }
-        | HostRequest::Check { volume, .. }
-        | HostRequest::CheckRows { volume, .. }
-        | HostRequest::Reconstruct { volume, .. }
-        // Who scrubs a volume asks for a few stripes at a time, so that it may be on hold in between.
-        | HostRequest::Scrub { volume, .. }
-        | HostRequest::Restore { volume, .. }
-        | HostRequest::Copy { volume, .. }
-        | HostRequest::CrossCheck { volume, .. }
-        | HostRequest::Recompute { volume, .. } => Some(*volume),
-        HostRequest::AdoptVolume { .. }
-        | HostRequest::DropVolume { .. }
-        | HostRequest::Flush { .. }
-        | HostRequest::Fence { .. }
-        // Long, and made of requests of the host's own.
-        | HostRequest::Migrate { .. }
-        | HostRequest::StopMigrating { .. }
-        | HostRequest::Administer { .. }
-        | HostRequest::Manage { .. } => None,
-    }
-}
-
-fn of_shell(shell: &Counters) -> impl Iterator<Item = (String, u64)> {
-    shell.values().into_iter().map(|(name, value)| (name.to_string(), value))
-}
-
-fn of_process() -> impl Iterator<Item = (String, u64)> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resident = resident_bytes(&status).map(|bytes| ("resident_bytes".to_string(), bytes));
-    std::iter::once(("cpu_micros".to_string(), cpu_micros())).chain(resident)
-}
-
-/// Memory that a process holds, in bytes, from what the kernel says of it.
-fn resident_bytes(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use braid_base::limits::Settings;
-    use braid_base::{DeviceId, Generation, Membership};
-    use braid_host::HostConfig;
-    use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
-    use braid_machine::OpId;
-    use braid_wire::Ordering;
-
-    #[test]
-    fn what_is_asked_of_a_volume_on_hold_begins_when_the_host_is_told_anew_how_it_is() {
-        let volume = |id: u64, ordering: Ordering| VolumeDescription {
-            id: VolumeId(id),
-            bytes: 1 << 20,
-            layout: Layout::new(Scheme::Raid0 { data: 1 }, 1, 16).unwrap(),
-            devices: vec![DeviceId(0)],
-            ordering,
-            atomicity: Atomicity::Implied,
-            moving: None,
-        };
-        let host = Host::new(HostConfig {
-            generation: Generation(1),
-            membership: Some(Membership::first([DeviceId(0)])),
-            devices: vec![DeviceId(0)],
-            lock_servers: Vec::new(),
-            acquisition: Default::default(),
-            volumes: vec![volume(1, Ordering::Timestamp), volume(2, Ordering::Timestamp)],
-            settings: Settings::default(),
-            seed: 1,
-        });
-        let (mut observed, view) = ObservedHost::new(host, Arc::default());
-        let mut ask = |op: u64, request: HostRequest| {
-            let mut out = Effects::new();
-            let input = Input::Request { op: OpId(op), request };
-            observed.step(Now { time: Time(1), clock: braid_base::Clock(1) }, input, &mut out);
-            let effects = out.drain();
-            effects.filter(|effect| matches!(effect, Effect::Send { .. })).count()
-        };
-        let read = |volume: u64| HostRequest::Read { volume: VolumeId(volume), offset: 0, length: 4096 };
-        assert_eq!(ask(1, read(1)), 1);
-        view.holds().begin(VolumeId(1));
-        assert!(!view.has_drained(), "what had begun is not over");
-        assert_eq!(ask(2, read(1)), 0, "it waits");
-        assert_eq!(ask(3, read(2)), 1, "another volume's does not");
-        assert_eq!(ask(4, HostRequest::AdoptVolume { volume: volume(2, Ordering::None) }), 0, "nor is it for that");
-        assert_eq!(ask(5, HostRequest::AdoptVolume { volume: volume(1, Ordering::None) }), 1, "now it begins");
-        assert!(!view.holds().contains(VolumeId(1)));
-        view.holds().begin(VolumeId(7));
-        assert!(view.has_drained(), "of that one nothing is under way");
-    }
-
-    #[test]
-    fn memory_is_read_from_what_the_kernel_says() {
-        assert_eq!(resident_bytes("Name:\tbraid\nVmHWM:\t 9999 kB\nVmRSS:\t   1234 kB\n"), Some(1234 * 1024));
-        assert_eq!(resident_bytes("Name:\tbraid\n"), None);
-    }
-
-    #[test]
-    fn this_process_uses_time_and_memory() {
-        let figures: Vec<_> = of_process().collect();
-        let names: Vec<_> = figures.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["cpu_micros", "resident_bytes"]);
-        assert!(figures.iter().all(|(_, value)| *value > 0), "{figures:?}");
-    }
 }

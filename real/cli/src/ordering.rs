@@ -16,12 +16,12 @@
 //! While a device is out, nothing is begun: it could not be told, and hosts would wait until it is back.
 
 use crate::failure::Failure;
-use crate::session::{HEARTBEAT, LEASE, Session};
 use crate::supervisor::shut_out;
 use crate::volumes;
 use braid_base::{BlockRange, DeviceId, Generation, LockServerId};
 use braid_control::{ArrayDescription, ArrayFolder, Change, HostEntry, Moment, VolumeEntry, VolumeState};
 use braid_layout::VolumeDescription;
+use braid_session::{HEARTBEAT, LEASE, Session};
 use braid_shell::HostClient;
 use braid_wire::{Ordering, Task};
 use std::collections::BTreeSet;

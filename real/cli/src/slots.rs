@@ -14,7 +14,6 @@
 
 use crate::device::{self, DeviceFile, Expected, UNASSIGNED};
 use crate::failure::Failure;
-use crate::session::{HEARTBEAT, Session, blocking};
 use braid_base::units::format_size;
 use braid_base::{ArrayId, DeviceId, DiskId};
 use braid_control::{
@@ -23,6 +22,7 @@ use braid_control::{
 };
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostRequest};
+use braid_session::{HEARTBEAT, Session, blocking};
 use braid_shell::HostClient;
 use braid_store::{Geometry, StoreConfig};
 use braid_wire::{Administration, Objection};

@@ -1,23 +1,22 @@
-//! Volumes: from their entries to what a host needs, their components on the devices, and their exports.
+//! Volumes: made and deleted with their components on the devices, and their exports.
 
 use crate::creation::{self, DEFAULT_VOLUME};
 use crate::failure::Failure;
 use crate::ordering;
-use crate::session::Session;
-use crate::shelf::{Shelf, is_usable};
 use braid_base::units::format_size;
-use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
-use braid_control::{
-    ArrayDescription, ArrayFolder, Change, DeviceStanding, Moment, PlacementEntry, VolumeEntry, VolumeState,
-};
-use braid_layout::{Atomicity, Placement, Scheme, VolumeDescription, ring_of};
+use braid_base::{BLOCK_BYTES, DeviceId};
+use braid_control::{ArrayDescription, ArrayFolder, DeviceStanding, Moment, VolumeEntry, VolumeState};
+use braid_layout::{Atomicity, Scheme, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
+use braid_session::{Session, Shelf, is_usable};
 use braid_shell::HostClient;
-use braid_wire::{Managed, Ordering, Task, UnknownAtomicity, UnknownOrdering};
+use braid_wire::{Managed, Ordering, Task};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+pub use braid_session::{describe, describe_widest, find};
 
 /// How long transactions of others may keep an object from being removed.
 const IN_USE_WAIT: Duration = Duration::from_secs(10);
@@ -31,6 +30,8 @@ const MONITOR_PAUSE: Duration = Duration::from_millis(10);
 
 /// The code of the failure of an array whose first volumes are more than its devices hold.
 pub const NO_ROOM: &str = "no-room";
+/// Of the room on a new array, this part is left to objects when nobody has said how large its volume is to be.
+const FOR_OBJECTS: u64 = 16;
 /// The code of the failure of what takes all devices, while one is not in.
 pub const DEGRADED: &str = "volume-degraded";
 /// Devices set space aside in pieces of so many blocks.
@@ -51,66 +52,6 @@ pub struct Plan {
     pub ordering: Ordering,
     /// What a failure may leave of a write.
     pub atomicity: Atomicity,
-}
-
-/// The volume of an entry, as hosts know it.
-pub fn describe(entry: &VolumeEntry) -> Result<VolumeDescription, Failure> {
-    let scheme: Scheme = entry.layout.parse()?;
-    let moving = entry.moving.as_ref().map(placement).transpose()?;
-    let description = VolumeDescription {
-        id: VolumeId(entry.id),
-        bytes: entry.bytes,
-        layout: creation::layout(scheme, entry.devices.len(), entry.unit)?.beginning_at(entry.first_block),
-        devices: entry.devices.iter().map(|id| DeviceId(*id)).collect(),
-        ordering: entry
-            .ordering
-            .parse()
-            .map_err(|error: UnknownOrdering| Failure::failed("description-damaged", error.to_string()))?,
-        atomicity: entry
-            .atomicity
-            .parse()
-            .map_err(|error: UnknownAtomicity| Failure::failed("description-damaged", error.to_string()))?,
-        moving: moving.map(Box::new),
-    };
-    description.check()?;
-    Ok(description)
-}
-
-/// The volume of an entry, with all that it lies on, or is about to.
-pub fn describe_widest(entry: &VolumeEntry) -> Result<VolumeDescription, Failure> {
-    match &entry.state {
-        VolumeState::Draining { to: to @ Change::Move(_), .. }
-        | VolumeState::Reordering { to: to @ Change::Move(_), .. } => describe(&entry.changed(to)),
-        _ => describe(entry),
-    }
-}
-
-fn placement(entry: &PlacementEntry) -> Result<Placement, Failure> {
-    let layout = creation::layout(entry.layout.parse()?, entry.devices.len(), entry.unit)?;
-    let devices = entry.devices.iter().map(|id| DeviceId(*id)).collect();
-    Ok(Placement { layout: layout.beginning_at(entry.first_block), devices })
-}
-
-/// The volume of this name, if it can be used.
-pub fn find<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a VolumeEntry, Failure> {
-    let entry = description.volume(name).ok_or_else(|| {
-        let names: Vec<&str> = description.volumes.iter().map(|volume| volume.name.as_str()).collect();
-        let hint = match names.as_slice() {
-            [] => "there are none: `braid volume create` makes one".to_string(),
-            names => format!("there are: {}", names.join(", ")),
-        };
-        Failure::unreachable("no-such-volume", format!("there is no volume '{name}'")).hint(hint)
-    })?;
-    match entry.state {
-        // Whoever uses it while it is on hold waits.
-        VolumeState::Ready | VolumeState::Draining { .. } | VolumeState::Reordering { .. } => Ok(entry),
-        VolumeState::Creating => Err(Failure::failed("volume-creating", format!("volume '{name}' is not wholly made"))
-            .hint(format!(
-                "`braid volume delete {name} --yes` removes it; or create it again with the same arguments"
-            ))),
-        VolumeState::Deleting => Err(Failure::failed("volume-deleting", format!("volume '{name}' is being deleted"))
-            .hint(format!("`braid volume delete {name} --yes` ends what was begun"))),
-    }
 }
 
 /// Refuses what every one of these devices has to do, if one is not in.
@@ -173,7 +114,8 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     let room = room(session).await?;
     let usable = layout.usable_blocks(room) * BLOCK_BYTES as u64;
     if plans.is_empty() {
-        plans.push(plan(DEFAULT_VOLUME, usable)?);
+        let most = layout.usable_blocks(room - room / FOR_OBJECTS) * BLOCK_BYTES as u64;
+        plans.push(plan(DEFAULT_VOLUME, most)?);
     } else if description.volumes.is_empty() {
         // All or none: an array with some of its volumes is not what was asked for.
         let component = |plan: &Plan| layout.component_blocks(plan.bytes / BLOCK_BYTES as u64);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Something that has happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,30 +212,8 @@ fn ends_well(file: &mut File) -> std::io::Result<bool> {
 /// A moment as `2030-01-31T23:59:59.123Z`.
 fn universal_time(unix_millis: u64) -> String {
     // No year has more than four digits.
-    let unix_millis = unix_millis.min(253_402_300_799_999);
-    let (seconds, millis) = (unix_millis / 1000, unix_millis % 1000);
-    let (mut day, of_day) = (seconds / 86_400, seconds % 86_400);
-    let days_of = |year: u64| 365 + u64::from(is_leap(year));
-    let mut year = 1970;
-    while day >= days_of(year) {
-        day -= days_of(year);
-        year += 1;
-    }
-    let february = 28 + u64::from(is_leap(year));
-    let mut month = 1;
-    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if day < days {
-            break;
-        }
-        day -= days;
-        month += 1;
-    }
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z", day + 1)
-}
-
-fn is_leap(year: u64) -> bool {
-    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    let since = Duration::from_millis(unix_millis.min(253_402_300_799_999));
+    humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string()
 }
 
 pub(crate) const EVENTS: &str = "events.jsonl";

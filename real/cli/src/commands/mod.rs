@@ -1,5 +1,6 @@
 //! One file for each command: its arguments, its help, what it does.
 
+mod attr;
 mod bench;
 mod completions;
 mod device;
@@ -8,7 +9,9 @@ mod events;
 mod lockd;
 mod monitord;
 mod nbd;
+mod object;
 mod rebuild;
+mod recipe;
 mod scrub;
 mod sim;
 mod status;
@@ -76,6 +79,12 @@ enum Command {
     Volume(volume::Command),
     #[command(subcommand)]
     Device(device::Command),
+    #[command(subcommand)]
+    Object(object::Command),
+    #[command(subcommand)]
+    Attr(attr::Command),
+    #[command(subcommand)]
+    Recipe(recipe::Command),
     Nbd(nbd::Arguments),
     Lockd(lockd::Arguments),
     Monitord(monitord::Arguments),
@@ -93,6 +102,9 @@ A first tour:
   braid status                               what runs, and how it is
   braid events --follow                      what happens to it: devices that go and come, rebuilds, rot
   braid scrub vol0 --repair                  look for what has rotted, and mend it
+  braid object create 2                      an object on device 2, with bytes and attributes that change atomically
+  braid attr add 2:1 1.1 5                   `braid object --help` and `braid attr --help` say more
+  braid recipe lock run 2:1 2.1 -- ./one-at-a-time.sh   locks, queues, directories … : `braid recipe --help`
   braid down                                 end it; `braid up` opens it again
 
 Exit status: 0 done, 1 failed, 2 wrong usage, 3 not there or not reachable, 4 data lost or check failed.
@@ -148,6 +160,9 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         Command::Events(arguments) => events::run(arguments, common).await,
         Command::Volume(command) => volume::run(command, common).await,
         Command::Device(command) => device::run(command, common).await,
+        Command::Object(command) => object::run(command, common).await,
+        Command::Attr(command) => attr::run(command, common).await,
+        Command::Recipe(command) => recipe::run(command, common).await,
         Command::Lockd(arguments) => lockd::run(arguments, common).await,
         Command::Monitord(arguments) => monitord::run(arguments, common).await,
         Command::Nbd(arguments) => nbd::run(arguments, common).await,

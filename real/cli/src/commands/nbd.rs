@@ -4,10 +4,10 @@ use crate::commands::Common;
 use crate::failure::Failure;
 use crate::front::{self, Front};
 use crate::output;
-use crate::session::{Session, require_up};
 use crate::signals::{self, Signals};
 use crate::volumes;
 use braid_nbd::uri;
+use braid_session::{Session, require_up};
 use braid_shell::Address;
 use serde_json::json;
 use std::process::ExitCode;
@@ -73,6 +73,6 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             front.stop().await;
             Ok(ExitCode::SUCCESS)
         }
-        failure = front.session().lost() => Err(failure),
+        loss = front.session().lost() => Err(loss.into()),
     }
 }

@@ -4,7 +4,6 @@ use crate::commands::Common;
 use crate::condition::span;
 use crate::failure::{Exit, Failure};
 use crate::output;
-use crate::session::{SCRUB, Session, require_up};
 use crate::signals::Signals;
 use crate::volumes;
 use braid_base::units::format_size;
@@ -12,6 +11,7 @@ use braid_base::{BLOCK_BYTES, VolumeId};
 use braid_control::{ByteRange, Event, EventKind, ScrubFindings, ScrubRecord, VolumeState, merged};
 use braid_layout::VolumeDescription;
 use braid_machine::{Found, HostRequest, HostSuccess, ScrubReport};
+use braid_session::{SCRUB, Session, require_up};
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::process::ExitCode;
@@ -163,7 +163,7 @@ async fn scrub(
         let asked = HostRequest::Scrub { volume: id, stripes: some.clone(), repair, recompute };
         let answer = tokio::select! {
             answer = session.client().call(asked) => answer,
-            failure = session.lost() => return Err(failure),
+            loss = session.lost() => return Err(loss.into()),
             () = show(session, id, stripe_bytes, &bar) => unreachable!("it never ends"),
             () = signals.asked_to_end() => {
                 interrupted = true;

@@ -6,7 +6,6 @@ use crate::device;
 use crate::failure::Failure;
 use crate::front::{self, Front};
 use crate::output;
-use crate::session::{HEARTBEAT, Session, blocking};
 use crate::signals::{self, Signals};
 use crate::supervisor::{self, Keepers, Placement, Report, keep_fenced};
 use crate::{ordering, slots, volumes};
@@ -18,6 +17,7 @@ use braid_control::{
 };
 use braid_layout::Scheme;
 use braid_nbd::{Server, uri};
+use braid_session::{HEARTBEAT, Session, blocking};
 use braid_shell::Address;
 use braid_store::StoreConfig;
 use serde_json::json;
@@ -193,8 +193,8 @@ impl Array {
                     }
                     Err(error) => tracing::warn!("can't see what is to run: {error}"),
                 },
-                failure = front.session().lost() => {
-                    tracing::warn!("the host is shut out, and starts again: {failure}");
+                loss = front.session().lost() => {
+                    tracing::warn!("the host is shut out, and starts again: {loss}");
                     watching.shutdown().await;
                     front.stop().await;
                     front = tokio::select! {

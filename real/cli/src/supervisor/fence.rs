@@ -1,10 +1,10 @@
 //! Keeps dead hosts out: whose lease has run out is served by no device from then on.
 
 use crate::failure::Failure;
-use crate::session::{HEARTBEAT, HOST_LEASE, blocking};
 use braid_base::Generation;
 use braid_control::{ArrayFolder, ControlError, Expired, Fence, Moment};
 use braid_machine::HostRequest;
+use braid_session::{HEARTBEAT, HOST_LEASE, blocking};
 use braid_shell::HostClient;
 
 /// Runs until dropped, through the host `own`.

@@ -2,8 +2,8 @@
 
 use super::lab::Snapshot;
 use super::load::Driven;
-use crate::counts::{Counts, ratio};
 use crate::failure::Failure;
+use braid_session::{Counts, ratio};
 use serde_json::{Map, Value, json};
 
 /// Everything that is told of a run.

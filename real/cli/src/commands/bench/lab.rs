@@ -6,11 +6,11 @@
 use super::content::Content;
 use super::load::{Target, nbd_failure};
 use super::settings::{ArraySettings, Settings, Through, VolumeSettings};
-use crate::counts::Counts;
 use crate::failure::Failure;
-use crate::session::Session;
 use braid_control::ArrayFolder;
 use braid_nbd::Client;
+use braid_session::Counts;
+use braid_session::Session;
 use braid_shell::Address;
 use braid_wire::Atomicity;
 use rustix::process::{Pid, Signal, kill_process};
@@ -139,6 +139,11 @@ impl Lab {
             None => return Ok(()),
         };
         Ok(())
+    }
+
+    /// The array that was brought up first.
+    pub fn folder(&self) -> &ArrayFolder {
+        &self.arrays.first().expect("one was brought up").folder
     }
 
     /// Makes a volume for `side` on its array, or finds the one that is there. True if it is new.

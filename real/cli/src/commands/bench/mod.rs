@@ -9,12 +9,16 @@
 //! | `figures` | what a run brings and costs |
 //! | `statistics` | medians, and how sure they are |
 //! | `report` | what is told in the end |
+//! | `atomics` | `braid bench atomics`: attributes of objects |
+//! | `locks` | `braid bench locks`: the device-atomics paper's experiment |
 //! | `orderings` | `braid bench orderings`: all of them beside each other |
 
+mod atomics;
 mod content;
 mod figures;
 mod lab;
 mod load;
+mod locks;
 mod orderings;
 mod report;
 mod settings;
@@ -25,12 +29,12 @@ pub use lab::CHILD_OF;
 use crate::commands::{Common, atomicity, ordering, size};
 use crate::creation;
 use crate::failure::Failure;
-use crate::observed::cpu_micros;
 use crate::output;
-use crate::session::HEARTBEAT;
 use crate::signals::Signals;
 use braid_base::Rng;
 use braid_layout::Scheme;
+use braid_session::HEARTBEAT;
+use braid_session::cpu_micros;
 use braid_wire::{Atomicity, Ordering};
 use figures::Figures;
 use lab::{Lab, Place, Site};
@@ -61,6 +65,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 ///   braid bench --through direct --versus through=nbd   what NBD costs
 ///   braid bench --versus binary=/path/to/other/braid    whether another build is faster, through NBD
 ///   braid bench --array /srv/a --clients 4 --json       four hosts on an array of yours, for programs
+///   braid bench atomics                                 compare-and-swap and the like on attributes of objects
+///   braid bench locks                                   locks that devices keep, beside those of a lock server
 ///   braid bench orderings                               all five ways to keep hosts apart beside each other
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]
@@ -138,6 +144,8 @@ pub struct Arguments {
 #[derive(clap::Subcommand)]
 enum Command {
     Orderings(orderings::Arguments),
+    Atomics(atomics::Arguments),
+    Locks(locks::Arguments),
 }
 
 /// How each run goes.
@@ -153,8 +161,11 @@ const SETTLE: Duration = HEARTBEAT.saturating_add(Duration::from_millis(100));
 
 /// Measures, tells, and puts everything away.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    if let Some(Command::Orderings(arguments)) = arguments.command {
-        return orderings::run(arguments, common).await;
+    match arguments.command {
+        Some(Command::Orderings(arguments)) => return orderings::run(arguments, common).await,
+        Some(Command::Atomics(arguments)) => return atomics::run(arguments, common).await,
+        Some(Command::Locks(arguments)) => return locks::run(arguments, common).await,
+        None => {}
     }
     let mut signals = Signals::catch()?;
     let (place, base) = arguments.base(common)?;

@@ -13,8 +13,8 @@ mod serve;
 
 use crate::commands::Common;
 use crate::failure::Failure;
-use crate::session::{Session, require_up};
 use braid_base::ArrayId;
+use braid_session::{Session, require_up};
 use std::process::ExitCode;
 
 /// Add, replace and remove devices of an array, see what lies on them; make, serve and check single devices

@@ -7,7 +7,7 @@ mod replay;
 use crate::commands::Common;
 use crate::failure::Failure;
 use crate::output;
-use braid_experiments::experiment::{Effort, Experiment};
+use braid_experiments::experiment::{Base, Effort, Experiment};
 use braid_experiments::output::{Record, tables, text};
 use braid_experiments::report::{self, ReportError};
 use braid_experiments::rows::rows_of;
@@ -51,7 +51,7 @@ pub enum Command {
 /// What `list` takes.
 #[derive(clap::Args)]
 pub struct List {
-    /// The parameters of the baseline and what each may be, instead
+    /// The parameters of the papers' baselines and what each may be, instead
     #[arg(long)]
     parameters: bool,
 }
@@ -119,19 +119,26 @@ fn list(arguments: &List, common: &Common) -> Result<ExitCode, Failure> {
 }
 
 fn list_parameters(common: &Common) -> Result<ExitCode, Failure> {
-    let parameters = braid_experiments::experiment::Base::SharedArray.parameters(&[]).map_err(failure)?;
-    let limits = |name: &str| {
-        let limit = braid_measure::parameters::LIMITS.iter().find(|limit| limit.key == name);
-        limit.map_or("a word; a wrong one is answered with the choices".to_string(), |limit| {
-            format!("{} to {}", limit.least, limit.most)
-        })
-    };
+    let mut listed = Vec::new();
+    for base in [Base::SharedArray, Base::DeviceAtomics] {
+        let subject = base.parameters(&[]).map_err(failure)?;
+        for (name, value) in subject.list() {
+            let limit = subject.limits().iter().find(|limit| limit.key == name);
+            let allowed = limit.map_or("a word; a wrong one is answered with the choices".to_string(), |limit| {
+                format!("{} to {}", limit.least, limit.most)
+            });
+            listed.push((base.file(), name, value, allowed));
+        }
+    }
     let json = || {
-        let one = |(name, value): (String, String)| json!({"allowed": limits(&name), "name": name, "value": value});
-        json!({"schema": 1, "parameters": parameters.list().into_iter().map(one).collect::<Vec<_>>()})
+        let one = |(file, name, value, allowed): &(&str, String, String, String)| json!({"allowed": allowed, "file": file, "name": name, "value": value});
+        json!({"schema": 1, "parameters": listed.iter().map(one).collect::<Vec<_>>()})
     };
     let rows = || {
-        parameters.list().into_iter().map(|(name, value)| vec![name.clone(), value, limits(&name)]).collect::<Vec<_>>()
+        let one = |(file, name, value, allowed): &(&str, String, String, String)| {
+            vec![name.clone(), value.clone(), allowed.clone(), file.to_string()]
+        };
+        listed.iter().map(one).collect::<Vec<_>>()
     };
     output::print(common.json, json, || output::table(&rows()));
     Ok(ExitCode::SUCCESS)

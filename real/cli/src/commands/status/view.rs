@@ -4,12 +4,12 @@ use crate::condition::{Condition, Healing};
 use crate::health::{MonitorHealth, VolumeHealth, is_there};
 use crate::look::Look;
 use crate::output::table;
-use crate::session::HOST_LEASE;
-use crate::shelf::is_usable;
 use crate::{chronicle, counts, ordering, volumes};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, LockServerId};
 use braid_control::{DeviceReport, HostEntry, PaceReport, SpareReport, VolumeEntry, VolumeState};
+use braid_session::HOST_LEASE;
+use braid_session::is_usable;
 use braid_wire::Atomicity;
 use serde_json::json;
 

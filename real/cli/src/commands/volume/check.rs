@@ -3,11 +3,11 @@
 use crate::commands::Common;
 use crate::failure::{Exit, Failure};
 use crate::output;
-use crate::session::{Session, require_up};
 use crate::volumes;
 use braid_base::DeviceId;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostRequest, HostSuccess};
+use braid_session::{Session, require_up};
 use braid_shell::HostClient;
 use serde_json::json;
 use std::collections::BTreeSet;

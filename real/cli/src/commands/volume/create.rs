@@ -2,12 +2,12 @@
 
 use crate::commands::{Common, atomicity, ordering, size};
 use crate::failure::Failure;
-use crate::session::{Session, require_up};
 use crate::volumes::{self, Plan};
 use crate::{creation, output};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_layout::{Atomicity, Scheme};
+use braid_session::{Session, require_up};
 use braid_wire::Ordering;
 use serde_json::json;
 use std::process::ExitCode;

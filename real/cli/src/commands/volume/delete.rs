@@ -3,8 +3,8 @@
 use crate::commands::Common;
 use crate::failure::Failure;
 use crate::output;
-use crate::session::{Session, require_up};
 use crate::volumes;
+use braid_session::{Session, require_up};
 use serde_json::json;
 use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;

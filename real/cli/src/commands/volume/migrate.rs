@@ -3,13 +3,13 @@
 use crate::commands::{Common, size};
 use crate::failure::Failure;
 use crate::migration::{self, Watcher, Wish};
-use crate::session::{Session, require_up};
 use crate::{output, volumes};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
 use braid_control::VolumeEntry;
 use braid_layout::Scheme;
 use braid_machine::MigrationReport;
+use braid_session::{Session, require_up};
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::process::ExitCode;

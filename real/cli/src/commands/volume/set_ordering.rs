@@ -2,8 +2,8 @@
 
 use crate::commands::Common;
 use crate::failure::Failure;
-use crate::session::{Session, require_up};
 use crate::{ordering, output, volumes};
+use braid_session::{Session, require_up};
 use braid_wire::Ordering;
 use serde_json::json;
 use std::process::ExitCode;

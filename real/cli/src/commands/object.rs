@@ -1,0 +1,349 @@
+//! `braid object`: objects that hold bytes.
+
+use crate::commands::{Common, size, span};
+use crate::failure::Failure;
+use crate::output;
+use crate::values::{As, ObjectName, Place, Written, next_part, text, to_json};
+use braid_base::limits;
+use braid_base::units::format_size;
+use braid_client::{Array, ArrayOptions, Object, Value};
+use serde_json::json;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Make, list, read, write and remove objects that hold bytes and attributes
+///
+/// An object lies on one device, and has a number there: `2:17` is object 17 on device 2. It holds bytes, and attributes that change
+/// atomically (`braid attr`). Mirrors keep attributes only, of objects that are all there from the first.
+///
+/// A VALUE is text, unless it begins with `int:` (a number, in eight bytes), `hex:`, `file:` (what is in that file), or is `-` (standard
+/// input). `text:` in front keeps a text that begins like one of these.
+#[derive(clap::Subcommand)]
+#[command(after_long_help = EXAMPLES)]
+pub enum Command {
+    /// Make an object, empty, and print its name
+    Create(Create),
+    /// Remove objects, with all that they hold
+    Remove(Remove),
+    /// List the objects of a device
+    List(List),
+    /// Read an object's bytes
+    ///
+    /// To standard output, as they are, up to the object's end; `--as` and `--json` show them otherwise, up to 4 MiB.
+    Read(Read),
+    /// Write bytes into an object
+    ///
+    /// The object grows if need be; in between are zeros. Up to 256 KiB are written wholly or not at all, more in such parts.
+    Write(Overwrite),
+    /// Write bytes at an object's end, and print where they begin
+    ///
+    /// Up to 512 KiB are written wholly or not at all, wherever the end is at that moment; more in such parts, between which others may
+    /// append, too.
+    Append(Append),
+    /// Cut an object off, or have it grow by zeros that take no room
+    Truncate(Truncate),
+    /// Show how long objects are
+    Stat(Stat),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  braid object create 2                      prints 2:1, the new object
+  braid object write 2:1 'hello, array'
+  braid object append 2:1 file:more.txt      prints where the bytes begin
+  braid object read 2:1
+  braid object list 2
+  braid object remove 2:1
+
+Exit status: 3 if the object or the device is not there, or the device does not answer; 4 if what it holds is damaged.";
+
+/// How long to try.
+#[derive(clap::Args)]
+pub struct Trying {
+    /// How long to try until a device answers: 5s, 1m
+    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "30s")]
+    timeout: Duration,
+}
+
+impl Default for Trying {
+    fn default() -> Trying {
+        Trying { timeout: Duration::from_secs(30) }
+    }
+}
+
+#[derive(clap::Args)]
+pub struct Create {
+    /// On which device, such as 2; or with which number there, such as 2:17
+    #[arg(value_name = "PLACE[:NUMBER]", value_parser = new_object)]
+    new: (Place, Option<u64>),
+    #[command(flatten)]
+    trying: Trying,
+}
+
+#[derive(clap::Args)]
+pub struct Remove {
+    /// Which: DEVICE:NUMBER
+    #[arg(value_name = "OBJECT", required = true)]
+    objects: Vec<ObjectName>,
+    #[command(flatten)]
+    trying: Trying,
+}
+
+#[derive(clap::Args)]
+pub struct List {
+    /// Of which device, such as 2
+    place: Place,
+    /// Only those behind this number
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    after: u64,
+    /// So many at most
+    #[arg(long, value_name = "COUNT")]
+    limit: Option<u32>,
+    #[command(flatten)]
+    trying: Trying,
+}
+
+#[derive(clap::Args)]
+pub struct Read {
+    /// Which: DEVICE:NUMBER
+    object: ObjectName,
+    /// From this byte on
+    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "0")]
+    offset: u64,
+    /// So many bytes at most [default: all]
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    length: Option<u64>,
+    /// How to show them
+    #[arg(long = "as", value_name = "KIND", default_value = "raw")]
+    shown: As,
+    #[command(flatten)]
+    trying: Trying,
+}
+
+#[derive(clap::Args)]
+pub struct Overwrite {
+    /// Which: DEVICE:NUMBER
+    object: ObjectName,
+    /// What: text, int:N, hex:DIGITS, file:PATH, or - for standard input
+    value: Written,
+    /// At this byte
+    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "0")]
+    offset: u64,
+    #[command(flatten)]
+    trying: Trying,
+}
+
+#[derive(clap::Args)]
+pub struct Append {
+    /// Which: DEVICE:NUMBER
+    object: ObjectName,
+    /// What: text, int:N, hex:DIGITS, file:PATH, or - for standard input
+    value: Written,
+    #[command(flatten)]
+    trying: Trying,
+}
+
+#[derive(clap::Args)]
+pub struct Truncate {
+    /// Which: DEVICE:NUMBER
+    object: ObjectName,
+    /// Its length from now on, such as 0 or 64KiB
+    #[arg(value_parser = size)]
+    length: u64,
+    #[command(flatten)]
+    trying: Trying,
+}
+
+#[derive(clap::Args)]
+pub struct Stat {
+    /// Which: DEVICE:NUMBER
+    #[arg(value_name = "OBJECT", required = true)]
+    objects: Vec<ObjectName>,
+    #[command(flatten)]
+    trying: Trying,
+}
+
+/// What is shown of an object otherwise than as it is.
+const SHOWN_MAX: u64 = 4 << 20;
+/// Bytes of one read, and of one write that is whole.
+const PART: usize = limits::OBJECT_IO_BYTES_MAX;
+/// Bytes of one append that is whole.
+const APPEND: usize = limits::OBJECT_REQUEST_BYTES_MAX;
+
+/// Runs one of them.
+pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
+    let trying = match &command {
+        Command::Create(Create { trying, .. })
+        | Command::Remove(Remove { trying, .. })
+        | Command::List(List { trying, .. })
+        | Command::Read(Read { trying, .. })
+        | Command::Write(Overwrite { trying, .. })
+        | Command::Append(Append { trying, .. })
+        | Command::Truncate(Truncate { trying, .. })
+        | Command::Stat(Stat { trying, .. }) => trying,
+    };
+    let array = trying.connect("object", common).await?;
+    let outcome = execute(command, &array, common.json).await;
+    array.close().await;
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+impl Trying {
+    /// A host for this one command.
+    pub async fn connect(&self, what: &str, common: &Common) -> Result<Array, Failure> {
+        Ok(Array::connect(ArrayOptions::at(&common.array).name(what).deadline(self.timeout)).await?)
+    }
+}
+
+async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), Failure> {
+    match command {
+        Command::Create(Create { new: (place, number), .. }) => {
+            let space = place.find(array).await?;
+            let created = match number {
+                None => space.create().await,
+                Some(number) => space.create_as(number).await,
+            };
+            let number = created.map_err(|error| Failure::from(error).of(&place))?.number();
+            let name = ObjectName { place, number };
+            output::print(as_json, || json!({"schema": 1, "object": name.to_string()}), || format!("{name}\n"));
+        }
+        Command::Remove(Remove { objects, .. }) => {
+            for name in &objects {
+                name.find(array).await?.remove().await.map_err(|error| Failure::from(error).of(name))?;
+            }
+            let names: Vec<String> = objects.iter().map(ObjectName::to_string).collect();
+            output::print(as_json, || json!({"schema": 1, "removed": names}), String::new);
+        }
+        Command::List(arguments) => list(arguments, array, as_json).await?,
+        Command::Read(arguments) => {
+            let object = arguments.object.find(array).await?;
+            read(&object, &arguments, as_json).await.map_err(|failure| failure.of(&arguments.object))?;
+        }
+        Command::Write(Overwrite { object: name, value, mut offset, .. }) => {
+            let object = name.find(array).await?;
+            let (begun, mut from) = (offset, value.open()?);
+            loop {
+                let part = next_part(&mut *from, PART)?;
+                let (length, ends) = (part.len() as u64, part.len() < PART);
+                object.write(offset, part).await.map_err(|error| Failure::from(error).of(&name))?;
+                offset += length;
+                if ends {
+                    break;
+                }
+            }
+            let written = offset - begun;
+            let json = || json!({"schema": 1, "object": name.to_string(), "offset": begun, "written": written});
+            output::print(as_json, json, String::new);
+        }
+        Command::Append(Append { object: name, value, .. }) => {
+            let object = name.find(array).await?;
+            let (mut begun, mut written, mut from) = (None, 0, value.open()?);
+            loop {
+                let part = next_part(&mut *from, APPEND)?;
+                let (length, ends) = (part.len() as u64, part.len() < APPEND);
+                let at = object.append(part).await.map_err(|error| Failure::from(error).of(&name))?;
+                begun.get_or_insert(at);
+                written += length;
+                if ends {
+                    break;
+                }
+            }
+            let begun = begun.unwrap_or(0);
+            let json = || json!({"schema": 1, "object": name.to_string(), "offset": begun, "written": written});
+            output::print(as_json, json, || format!("{begun}\n"));
+        }
+        Command::Truncate(Truncate { object: name, length, .. }) => {
+            let object = name.find(array).await?;
+            object.truncate(length).await.map_err(|error| Failure::from(error).of(&name))?;
+            output::print(as_json, || json!({"schema": 1, "object": name.to_string(), "length": length}), String::new);
+        }
+        Command::Stat(Stat { objects, .. }) => {
+            let mut found = Vec::new();
+            for name in &objects {
+                let stat = name.find(array).await?.stat().await.map_err(|error| Failure::from(error).of(name))?;
+                found.push((name, stat));
+            }
+            output::print(
+                as_json,
+                || {
+                    let objects = found.iter().map(
+                        |(name, stat)| json!({"object": name.to_string(), "length": stat.length, "life": stat.life}),
+                    );
+                    json!({"schema": 1, "objects": objects.collect::<Vec<_>>()})
+                },
+                || {
+                    let row = |(name, stat): &(&ObjectName, braid_client::Stat)| {
+                        vec![name.to_string(), format!("{} bytes", stat.length), format_size(stat.length)]
+                    };
+                    output::table(&found.iter().map(row).collect::<Vec<_>>())
+                },
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn list(arguments: List, array: &Array, as_json: bool) -> Result<(), Failure> {
+    let List { place, mut after, limit, .. } = arguments;
+    let space = place.find(array).await?;
+    let (mut all, mut left) = (Vec::new(), limit.unwrap_or(u32::MAX));
+    let more = loop {
+        let most = left.min(limits::OBJECT_LIST_MAX as u32);
+        let listed = space.list_after(after, most).await;
+        let (found, more) = listed.map_err(|error| Failure::from(error).of(&place))?;
+        left -= (found.len() as u32).min(left);
+        after = found.last().copied().unwrap_or(after);
+        let ends = !more || left == 0 || found.is_empty();
+        all.extend(found);
+        if ends {
+            break more;
+        }
+    };
+    let names: Vec<String> = all.iter().map(|number| format!("{place}:{number}")).collect();
+    output::print(
+        as_json,
+        || json!({"schema": 1, "objects": names, "more": more}),
+        || names.iter().map(|name| format!("{name}\n")).collect(),
+    );
+    Ok(())
+}
+
+async fn read(object: &Object, arguments: &Read, as_json: bool) -> Result<(), Failure> {
+    let Read { mut offset, length, shown, .. } = *arguments;
+    let mut left = length.unwrap_or(u64::MAX);
+    if shown == As::Raw && !as_json {
+        let mut out = std::io::stdout().lock();
+        loop {
+            let part = left.min(PART as u64);
+            let data = object.read(offset, part).await?;
+            if out.write_all(&data).is_err() {
+                // A reader that has gone away is no failure.
+                return Ok(());
+            }
+            (offset, left) = (offset.saturating_add(data.len() as u64), left - data.len() as u64);
+            if (data.len() as u64) < part || left == 0 {
+                let _ = out.flush();
+                return Ok(());
+            }
+        }
+    }
+    let data = object.read(offset, left.min(SHOWN_MAX + 1)).await?;
+    if data.len() as u64 > SHOWN_MAX {
+        let message = "that are more than 4 MiB";
+        return Err(
+            Failure::usage("too-much", message).hint("--length takes a part; without --as and --json it is all")
+        );
+    }
+    let value = Value::from(data);
+    let shown = if as_json { String::new() } else { text(&value, Some(shown))? };
+    output::print(as_json, || json!({"schema": 1, "offset": offset, "data": to_json(&value)}), || format!("{shown}\n"));
+    Ok(())
+}
+
+fn new_object(text: &str) -> Result<(Place, Option<u64>), String> {
+    match text.contains(':') {
+        true => text.parse().map(|ObjectName { place, number }| (place, Some(number))),
+        false => Ok((text.parse()?, None)),
+    }
+}

@@ -1,0 +1,143 @@
+//! `braid recipe directory`.
+
+use super::{In, id, trouble};
+use crate::failure::Failure;
+use crate::output;
+use braid_base::ObjectId;
+use braid_client::Object;
+use braid_client::recipes::directory::{Changed, Directory, Expected};
+use serde_json::json;
+use std::process::ExitCode;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Give an object a name, if nothing has it
+    ///
+    /// Ends with status 1 if the name is there already.
+    Insert(Insert),
+    /// Take a name away
+    ///
+    /// Ends with status 3 if it is not there.
+    Remove(Remove),
+    /// Print what a name stands for
+    ///
+    /// Ends with status 3 if it is not there.
+    LookUp(LookUp),
+    /// Print all names, and what they stand for
+    Names(In),
+}
+
+#[derive(clap::Args)]
+pub struct Insert {
+    #[command(flatten)]
+    place: In,
+    /// The name: up to 255 bytes
+    name: String,
+    /// The number that it is to stand for
+    target: u64,
+}
+
+#[derive(clap::Args)]
+pub struct Remove {
+    #[command(flatten)]
+    place: In,
+    /// The name
+    name: String,
+    /// Only if it stands for this
+    #[arg(long, value_name = "TARGET")]
+    expect: Option<u64>,
+}
+
+#[derive(clap::Args)]
+pub struct LookUp {
+    #[command(flatten)]
+    place: In,
+    /// The name
+    name: String,
+}
+
+/// Names asked for at a time.
+const PART: u32 = 256;
+
+impl Command {
+    /// Where it lies.
+    pub fn place(&self) -> &In {
+        match self {
+            Command::Insert(Insert { place, .. })
+            | Command::Remove(Remove { place, .. })
+            | Command::LookUp(LookUp { place, .. })
+            | Command::Names(place) => place,
+        }
+    }
+
+    /// Does it.
+    pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
+        let (space, directory) = (object.space(), Directory::new(id(object)));
+        let absent = |name: &str| Failure::unreachable("no-such-name", format!("there is no name '{name}'"));
+        match self {
+            Command::Insert(Insert { name, target, .. }) => {
+                let insert = directory.insert(name.clone().into(), ObjectId(*target));
+                match space.run(insert).await?.map_err(trouble)? {
+                    Changed::Inserted => {
+                        output::print(as_json, || json!({"schema": 1, "inserted": name}), String::new);
+                        Ok(ExitCode::SUCCESS)
+                    }
+                    Changed::Exists(ObjectId(other)) => {
+                        let message = format!("the name '{name}' is there, and stands for {other}");
+                        Err(Failure::failed("name-exists", message))
+                    }
+                    Changed::Full => Err(Failure::failed("directory-full", "too many names have the same hash")),
+                    other => unreachable!("an insertion ends otherwise than with {other:?}"),
+                }
+            }
+            Command::Remove(Remove { name, expect, .. }) => {
+                let expected = expect.map_or(Expected::Anything, |target| Expected::Object(ObjectId(target)));
+                match space.run(directory.remove(name.clone().into(), expected)).await?.map_err(trouble)? {
+                    Changed::Removed(ObjectId(target)) => {
+                        output::print(as_json, || json!({"schema": 1, "removed": name, "target": target}), String::new);
+                        Ok(ExitCode::SUCCESS)
+                    }
+                    Changed::Absent => Err(absent(name)),
+                    Changed::Other(ObjectId(other)) => {
+                        Err(Failure::failed("other-target", format!("the name '{name}' stands for {other}")))
+                    }
+                    other => unreachable!("a removal ends otherwise than with {other:?}"),
+                }
+            }
+            Command::LookUp(LookUp { name, .. }) => {
+                let entry = space.run(directory.look_up(name.clone().into())).await?.map_err(trouble)?;
+                let ObjectId(target) = entry.ok_or_else(|| absent(name))?.object;
+                output::print(as_json, || json!({"schema": 1, "target": target}), || format!("{target}\n"));
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Names(_) => {
+                let (mut names, mut after) = (Vec::new(), None);
+                loop {
+                    let page = space.run(directory.names(after, PART)).await?.map_err(trouble)?;
+                    let readable = |(name, ObjectId(target)): (_, ObjectId)| {
+                        let name: braid_client::Bytes = name;
+                        (String::from_utf8_lossy(&name).into_owned(), target)
+                    };
+                    names.extend(page.names.into_iter().map(readable));
+                    after = page.more;
+                    if after.is_none() {
+                        break;
+                    }
+                }
+                names.sort();
+                output::print(
+                    as_json,
+                    || {
+                        let names = names.iter().map(|(name, target)| json!({"name": name, "target": target}));
+                        json!({"schema": 1, "names": names.collect::<Vec<_>>()})
+                    },
+                    || {
+                        let rows = names.iter().map(|(name, target)| vec![name.clone(), target.to_string()]);
+                        output::table(&rows.collect::<Vec<_>>())
+                    },
+                );
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! `braid recipe lock`, `counter` and `leader`.
+
+use super::tenure::{Tenure, of_counter, of_lead, of_lock};
+use super::{In, attribute_of_user, id, lease, own_name};
+use crate::commands::span;
+use crate::failure::Failure;
+use crate::output;
+use braid_client::recipes::counter::{CounterOptions, DeliveryCounter};
+use braid_client::recipes::failover::{FailOver, FailOverOptions};
+use braid_client::recipes::lock::{self, LockOptions, Mode};
+use braid_client::{AttributeName, Object};
+use serde_json::json;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(clap::Subcommand)]
+pub enum Lock {
+    /// Run a command while holding the lock
+    ///
+    /// The command finds the fencing token in BRAID_TOKEN: a number that grows with each holder. If the lock is lost meanwhile, since this
+    /// program could not renew it in time, the command is ended.
+    Run(RunLock),
+    /// Show who holds the lock
+    Show(Show),
+}
+
+#[derive(clap::Subcommand)]
+pub enum Counter {
+    /// Draw a ticket, and run a command when it is served
+    ///
+    /// The command finds its ticket in BRAID_TOKEN. Who does not come when called, or dies while it is served, is skipped after the lease.
+    Run(Run),
+}
+
+#[derive(clap::Subcommand)]
+pub enum Leader {
+    /// Wait until this one can lead, and run a command as long as it does
+    ///
+    /// The command finds the term in BRAID_TOKEN. When another one takes over, the command is ended.
+    Run(Run),
+    /// Show who leads
+    Show(Show),
+}
+
+#[derive(clap::Args)]
+pub struct RunLock {
+    /// Share the lock with others that read
+    #[arg(long)]
+    shared: bool,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(clap::Args)]
+pub struct Run {
+    #[command(flatten)]
+    of: Of,
+    /// What others see as the holder's name [default: machine and process]
+    #[arg(long)]
+    name: Option<String>,
+    /// Who is not heard of for so long has lost it: 10s, 500ms. Long, against pauses; short, so that others wait less
+    #[arg(long, value_name = "SPAN", value_parser = lease, default_value = "10s")]
+    lease: Duration,
+    /// How long to wait for it
+    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "1m")]
+    patience: Duration,
+    /// The command to run, behind `--`
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(clap::Args)]
+pub struct Show {
+    #[command(flatten)]
+    of: Of,
+}
+
+/// A structure that lies in an attribute.
+#[derive(clap::Args)]
+pub struct Of {
+    #[command(flatten)]
+    place: In,
+    /// In which attribute: PAGE.NUMBER. Those of the same number on the next pages belong to it
+    #[arg(value_parser = attribute_of_user)]
+    attribute: AttributeName,
+}
+
+impl Lock {
+    /// Where it lies.
+    pub fn place(&self) -> &In {
+        match self {
+            Lock::Run(RunLock { run, .. }) => &run.of.place,
+            Lock::Show(Show { of }) => &of.place,
+        }
+    }
+
+    /// Does it.
+    pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
+        match self {
+            Lock::Run(RunLock { shared, run }) => {
+                let options = LockOptions { lease: run.lease, patience: run.patience, ..LockOptions::default() };
+                let lock = lock::Lock::new(id(object), run.of.attribute, options);
+                let name = run.name();
+                let acquire = if *shared { lock.share(name.as_str()) } else { lock.acquire(name.as_str()) };
+                let grant = object.space().run(acquire).await?.map_err(of_lock)?;
+                Tenure::Lock(grant).run(object.space(), &run.command).await
+            }
+            Lock::Show(Show { of }) => {
+                let lock = lock::Lock::new(id(object), of.attribute, LockOptions::default());
+                let status = object.space().run(lock.status()).await?.map_err(of_lock)?;
+                let mode = match status.mode {
+                    None => "free",
+                    Some(Mode::Exclusive) => "exclusive",
+                    Some(Mode::Shared) => "shared",
+                };
+                let holders: Vec<String> = status.holders.iter().map(ToString::to_string).collect();
+                let waiting = status.waiting.map(|name| name.to_string());
+                let of_waiting = waiting.as_ref().map_or(String::new(), |name| format!("; {name} waits to write"));
+                output::print(
+                    as_json,
+                    || {
+                        let (mode, token) = (mode, status.token);
+                        json!({"schema": 1, "mode": mode, "holders": holders, "waiting": waiting, "token": token})
+                    },
+                    || format!("{mode} {}{of_waiting}; last token {}\n", holders.join(", "), status.token),
+                );
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+impl Counter {
+    /// Where it lies.
+    pub fn place(&self) -> &In {
+        let Counter::Run(run) = self;
+        &run.of.place
+    }
+
+    /// Does it.
+    pub async fn execute(&self, object: &Object, _as_json: bool) -> Result<ExitCode, Failure> {
+        let Counter::Run(run) = self;
+        let options = CounterOptions { lease: run.lease, patience: run.patience, ..CounterOptions::default() };
+        let counter = DeliveryCounter::new(id(object), run.of.attribute, options);
+        let turn = object.space().run(counter.enter(run.name().as_str())).await?.map_err(of_counter)?;
+        Tenure::Turn(turn).run(object.space(), &run.command).await
+    }
+}
+
+impl Leader {
+    /// Where it lies.
+    pub fn place(&self) -> &In {
+        match self {
+            Leader::Run(run) => &run.of.place,
+            Leader::Show(Show { of }) => &of.place,
+        }
+    }
+
+    /// Does it.
+    pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
+        match self {
+            Leader::Run(run) => {
+                let options =
+                    FailOverOptions { lease: run.lease, patience: run.patience, ..FailOverOptions::default() };
+                let fail_over = FailOver::new(id(object), run.of.attribute, options);
+                let campaign = fail_over.campaign(run.name().as_str());
+                let leadership = object.space().run(campaign).await?.map_err(of_lead)?;
+                Tenure::Lead(leadership).run(object.space(), &run.command).await
+            }
+            Leader::Show(Show { of }) => {
+                let fail_over = FailOver::new(id(object), of.attribute, FailOverOptions::default());
+                let status = object.space().run(fail_over.leader()).await?.map_err(of_lead)?;
+                let leader = status.leader.map(|(name, progress)| (name.to_string(), progress));
+                output::print(
+                    as_json,
+                    || {
+                        let (name, progress) = leader.clone().unzip();
+                        json!({"schema": 1, "term": status.term, "leader": name, "progress": progress})
+                    },
+                    || match &leader {
+                        Some((name, progress)) => {
+                            format!("{name} leads in term {}; it has shown progress {progress} times\n", status.term)
+                        }
+                        None => format!("nobody leads; the last term was {}\n", status.term),
+                    },
+                );
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+impl Run {
+    fn name(&self) -> String {
+        self.name.clone().unwrap_or_else(own_name)
+    }
+}

@@ -1,0 +1,107 @@
+//! `braid recipe list`.
+
+use super::{In, bytes, id, trouble};
+use crate::failure::Failure;
+use crate::output;
+use crate::values::{Written, text, to_json};
+use braid_client::recipes::list::{Cursor, Inserted, List, Node, Place, Removed};
+use braid_client::{Object, Value};
+use serde_json::json;
+use std::process::ExitCode;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Insert an item, and print its node's number
+    Insert(Insert),
+    /// Remove a node
+    ///
+    /// Ends with status 1 if it was not in the list.
+    Remove(Remove),
+    /// Print the items in order, with their nodes
+    Show(In),
+}
+
+#[derive(clap::Args)]
+pub struct Insert {
+    #[command(flatten)]
+    place: In,
+    /// text, int:N, hex:DIGITS, file:PATH, or - for standard input
+    item: Written,
+    /// Before the first item that is greater [default: before all others]
+    #[arg(long, conflicts_with = "behind")]
+    in_order: bool,
+    /// Right behind this node
+    #[arg(long, value_name = "NODE")]
+    behind: Option<u64>,
+}
+
+#[derive(clap::Args)]
+pub struct Remove {
+    #[command(flatten)]
+    place: In,
+    /// Its number, as `show` and `insert` print it
+    node: u64,
+}
+
+/// Items asked for at a time.
+const PART: usize = 256;
+
+impl Command {
+    /// Where it lies.
+    pub fn place(&self) -> &In {
+        match self {
+            Command::Insert(Insert { place, .. }) | Command::Remove(Remove { place, .. }) | Command::Show(place) => {
+                place
+            }
+        }
+    }
+
+    /// Does it.
+    pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
+        let (space, list) = (object.space(), List::new(id(object)));
+        match self {
+            Command::Insert(Insert { item, in_order, behind, .. }) => {
+                let place = match behind {
+                    Some(node) => Place::Behind(Node(*node)),
+                    None if *in_order => Place::InOrder,
+                    None => Place::First,
+                };
+                match space.run(list.insert(place, bytes(item)?)).await?.map_err(trouble)? {
+                    Inserted::Inserted(Node(node)) => {
+                        output::print(as_json, || json!({"schema": 1, "node": node}), || format!("{node}\n"));
+                        Ok(ExitCode::SUCCESS)
+                    }
+                    Inserted::PlaceGone => Err(Failure::failed("no-such-node", "that node is not in the list")),
+                }
+            }
+            Command::Remove(Remove { node, .. }) => {
+                match space.run(list.remove(Node(*node), None)).await?.map_err(trouble)? {
+                    Removed::Removed => {
+                        output::print(as_json, || json!({"schema": 1, "removed": node}), String::new);
+                        Ok(ExitCode::SUCCESS)
+                    }
+                    Removed::Gone => Err(Failure::failed("no-such-node", "that node is not in the list")),
+                }
+            }
+            Command::Show(_) => {
+                let (mut items, mut cursor) = (Vec::new(), Some(Cursor::default()));
+                while let Some(from) = cursor {
+                    let walked = space.run(list.walk(from, PART)).await?.map_err(trouble)?;
+                    items.extend(walked.items.into_iter().map(|(Node(node), item)| (node, Value::from(item))));
+                    cursor = walked.more;
+                }
+                let rows = items.iter().map(|(node, item)| Ok(vec![node.to_string(), text(item, None)?]));
+                let rows = rows.collect::<Result<Vec<_>, Failure>>()?;
+                output::print(
+                    as_json,
+                    || {
+                        let items = items.iter().map(|(node, item)| json!({"node": node, "item": to_json(item)}));
+                        json!({"schema": 1, "items": items.collect::<Vec<_>>()})
+                    },
+                    || output::table(&rows),
+                );
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
