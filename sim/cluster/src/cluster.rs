@@ -4,18 +4,19 @@
 //! [`Cluster::check_all`], which is what a storm ends with too.
 
 use crate::damage;
+use crate::objects::Overheard;
 use crate::options::Options;
 use crate::role::Role;
 use crate::standing::{Absences, Seen};
 use crate::surveyor::Surveyor;
 use crate::workload::Wish;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, Generation, LockServerId, Membership, NodeId, Rng, Standing,
-    Time, VolumeId,
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, LockServerId, Membership, NodeId, Rng, Standing, Time, VolumeId,
 };
-use braid_check::{Cells, Client, History, OperationId, Run, Tag, Verdict, check_stripe, reconstruct};
+use braid_check::{
+    Cells, Client, History, ObjectHistory, ObjectOperationId, OperationId, Run, Tag, Verdict, check_stripe, reconstruct,
+};
 use braid_device::{Device, DeviceConfig, Service};
-use braid_host::{Host, HostConfig};
 use braid_layout::{Place, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
@@ -23,7 +24,10 @@ use braid_membership::{Monitor, MonitorConfig};
 use braid_store::{Geometry, Store, StoreConfig};
 use braid_wire::{Atomicity, Ordering, Pace, Task};
 use braid_world::{Disk, DiskOptions, Happening, LocalClock, Trace, World};
+use bytes::Bytes;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId(*b"a simulated one.");
@@ -55,15 +59,18 @@ pub struct Asked {
     pub client: usize,
     /// Since when.
     pub since: Time,
-    record: Record,
+    pub(crate) record: Record,
 }
 
 /// What becomes of an answer.
-#[derive(Clone, Copy, Debug)]
-enum Record {
+#[derive(Clone, Debug)]
+pub(crate) enum Record {
     Read(OperationId, Cells),
     Write(OperationId),
     Allocation(OperationId, BlockRange),
+    Objects(ObjectOperationId),
+    /// Another value than this.
+    Change(ObjectOperationId, Bytes),
     Nothing,
 }
 
@@ -73,6 +80,8 @@ pub struct Cluster {
     pub world: World<Role>,
     /// What clients asked and saw.
     pub history: History,
+    /// What they had done on objects.
+    pub objects: ObjectHistory,
     /// What it was built from.
     pub options: Options,
     pub(crate) volume: VolumeDescription,
@@ -80,19 +89,21 @@ pub struct Cluster {
     asked: BTreeMap<OpId, Asked>,
     /// Answers that came while a scenario waited for another.
     answered: BTreeMap<OpId, HostOutcome>,
-    next_generation: u32,
+    pub(crate) next_generation: u32,
     next_op: u64,
     next_disk: u64,
     /// The disk that each device has.
     disks: BTreeMap<DeviceId, DiskId>,
     next_tag: u64,
-    rng: Rng,
+    pub(crate) rng: Rng,
     /// A disk is being replaced, or may be yet: nothing may be damaged meanwhile.
     pub(crate) replacing: bool,
     /// What the checks remember of who was in.
     pub(crate) seen: Seen,
     /// When devices were missed.
     pub(crate) missed: Absences,
+    /// What devices were heard to answer.
+    pub(crate) overheard: Rc<RefCell<Overheard>>,
 }
 
 impl Cluster {
@@ -113,6 +124,7 @@ impl Cluster {
         let mut cluster = Cluster {
             world,
             history: History::default(),
+            objects: ObjectHistory::default(),
             options,
             volume,
             hosts: Vec::new(),
@@ -127,6 +139,7 @@ impl Cluster {
             replacing: false,
             seen: Seen::default(),
             missed: Absences::default(),
+            overheard: Rc::default(),
         };
         cluster.world.watch(NodeId::Monitor);
         cluster.add_monitor();
@@ -144,6 +157,11 @@ impl Cluster {
             let task = Task::CreateObject { object, first: 0, blocks, ordering, redundant, atomicity, absent: 0 };
             let asked = cluster.ask(first, HostRequest::Manage { device, task });
             cluster.finish(asked).expect("an empty device takes an object");
+        }
+        if let Some(objects) = cluster.options.objects.clone() {
+            for device in cluster.devices().into_iter().take(objects.devices.into()) {
+                cluster.make_objects(first, device, 1..=objects.staying);
+            }
         }
         while cluster.hosts.len() < cluster.options.hosts {
             cluster.add_host();
@@ -388,7 +406,7 @@ impl Cluster {
         self.wish(slot, 0, Wish::Write { offset, length })
     }
 
-    fn begin(&mut self, slot: HostSlot, client: usize, request: HostRequest, record: Record) -> OpId {
+    pub(crate) fn begin(&mut self, slot: HostSlot, client: usize, request: HostRequest, record: Record) -> OpId {
         let (op, node) = (OpId(self.next_op), self.hosts[slot.0]);
         self.next_op += 1;
         self.asked.insert(op, Asked { node, op, client, since: self.world.now(), record });
@@ -401,7 +419,8 @@ impl Cluster {
         let Some(asked) = self.asked.remove(&op) else { return Ok(None) };
         let now = self.world.now();
         let failed = |check, details| Err(Failed { check, details });
-        match (asked.record, outcome) {
+        match (asked.record.clone(), outcome) {
+            (record @ (Record::Objects(_) | Record::Change(..)), outcome) => self.on_object_reply(&record, outcome)?,
             (Record::Write(id), Ok(HostSuccess::Done)) => self.history.wrote(id, now),
             (Record::Read(id, cells), Ok(HostSuccess::Data(parts))) => {
                 let bytes = parts.concat();
@@ -464,6 +483,7 @@ impl Cluster {
     pub(crate) fn check_moment(&mut self) -> Result<(), Failed> {
         self.note_absence();
         self.check_exclusion()?;
+        self.check_answers()?;
         self.check_membership()
     }
 
@@ -491,6 +511,7 @@ impl Cluster {
         }
         self.check_components(&volume, Some(&content))?;
         self.check_parity(reader, &content)?;
+        self.check_objects(reader)?;
         self.check_history()
     }
 
@@ -675,7 +696,7 @@ impl Cluster {
         Err(Failed { check: "survey", details: "a device does not answer plain reads".into() })
     }
 
-    fn answer(&mut self, op: OpId, otherwise: &str) -> Result<HostSuccess, Failed> {
+    pub(crate) fn answer(&mut self, op: OpId, otherwise: &str) -> Result<HostSuccess, Failed> {
         let until = self.world.now().after(PATIENCE);
         while let Some(happening) = self.world.next(until) {
             if let Happening::Reply { op: answered, outcome, .. } = happening {
@@ -747,34 +768,5 @@ impl Cluster {
 
     fn store_config(&self, device: DeviceId) -> StoreConfig {
         StoreConfig { array: ARRAY, device, size: self.options.device_bytes }
-    }
-
-    fn new_host(&mut self, clock: LocalClock) -> NodeId {
-        let generation = self.fresh_generation();
-        let config = HostConfig {
-            generation,
-            membership: None,
-            devices: self.devices(),
-            lock_servers: self.lock_servers(),
-            acquisition: self.options.acquisition,
-            volumes: vec![self.volume.clone()],
-            settings: self.options.settings.clone(),
-            seed: self.rng.next_u64(),
-        };
-        let node = NodeId::Host(generation);
-        self.world.add(node, Role::Host(Box::new(Host::new(config))), None, clock);
-        node
-    }
-
-    /// A clock that drifts within the options, and was booted at any time.
-    fn clock(&mut self) -> LocalClock {
-        let most = self.options.faults.drift_ppm_max;
-        let drift = self.rng.below(2 * most + 1) as i64 - most as i64;
-        LocalClock::exact(Time(self.rng.below(1_000_000_000_000))).drifting(drift)
-    }
-
-    fn fresh_generation(&mut self) -> Generation {
-        self.next_generation += 1;
-        Generation(self.next_generation - 1)
     }
 }

@@ -9,14 +9,16 @@
 //! of a machine is between two inputs, so these are all the moments that there are in that run.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
+use crate::object_wishes::{COUNTER, command};
 use crate::options::Options;
 use crate::storm::caught;
 use crate::workload::Wish;
 use braid_base::limits::Settings;
-use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, NodeId, Time};
+use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, NodeId, ObjectId, Time};
 use braid_layout::Layout;
-use braid_wire::Ordering;
+use braid_wire::{Action, AttributeName, ObjectCommand, Ordering, Undefined, When};
 use braid_world::{Happening, Keeps, LocalClock, Trace};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -47,11 +49,13 @@ pub enum Shape {
     Full,
     /// The last unit of the first stripe, and the second stripe.
     Across,
+    /// No write: an addition to an object's attribute, and a swap with what depends on it.
+    Object,
 }
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Shape; 5] = [Shape::Part, Shape::Small, Shape::Large, Shape::Full, Shape::Across];
+    pub const ALL: [Shape; 6] = [Shape::Part, Shape::Small, Shape::Large, Shape::Full, Shape::Across, Shape::Object];
 
     /// As it is called in tables.
     pub fn name(self) -> &'static str {
@@ -61,10 +65,12 @@ impl Shape {
             Shape::Large => "large",
             Shape::Full => "full",
             Shape::Across => "across",
+            Shape::Object => "object",
         }
     }
 
-    fn wish(self, layout: &Layout) -> Wish {
+    /// What it writes; an object has nothing to do with blocks.
+    fn wish(self, layout: &Layout) -> Option<Wish> {
         let unit = layout.unit_blocks() * BLOCK_BYTES as u64;
         let stripe = layout.stripe_blocks() * BLOCK_BYTES as u64;
         let (offset, length) = match self {
@@ -73,8 +79,9 @@ impl Shape {
             Shape::Large => (unit, stripe - unit),
             Shape::Full => (0, stripe),
             Shape::Across => (stripe - unit, stripe + unit),
+            Shape::Object => return None,
         };
-        Wish::Write { offset, length }
+        Some(Wish::Write { offset, length })
     }
 }
 
@@ -185,10 +192,13 @@ impl FromStr for Point {
 }
 
 impl Case {
-    /// All pairs of writes in one array, ordered so. Either may be A's: what A and B are called makes no difference.
+    /// All pairs of writes in one array, ordered so. Either may be A's: what A and B are called makes no difference. Who writes and who
+    /// is at an object are not in each other's way.
     pub fn all(array: usize, ordering: Ordering, without: Option<DeviceId>) -> Vec<Case> {
         let pairs = Shape::ALL.into_iter().flat_map(|a| Shape::ALL.into_iter().map(move |b| (a, b)));
-        let half = pairs.filter(|(a, b)| a <= b && !(is_copied(array) && [*a, *b].contains(&Shape::Large)));
+        let meet = |a: Shape, b: Shape| (a == Shape::Object) == (b == Shape::Object);
+        let half =
+            pairs.filter(|(a, b)| a <= b && meet(*a, *b) && !(is_copied(array) && [*a, *b].contains(&Shape::Large)));
         half.map(|writes| Case { array, ordering, writes, without }).collect()
     }
 
@@ -323,6 +333,11 @@ impl Play {
         let (a, b) = (HostSlot(0), HostSlot(1));
         self.cluster.write(a, 0, 2 * layout.stripe_blocks() * BLOCK_BYTES as u64);
         self.come_to_rest()?;
+        let device = self.cluster.devices().into_iter().find(|device| case.without != Some(*device));
+        let device = device.expect("one is there");
+        if [case.writes.0, case.writes.1].contains(&Shape::Object) {
+            self.cluster.make_objects(a, device, [1]);
+        }
         if let Some(device) = case.without {
             self.cluster.crash(NodeId::Device(device));
             self.pass(self.cluster.world.now().after(TAKEN_OUT))?;
@@ -337,8 +352,12 @@ impl Play {
             }
             self.cluster.world.crash_before(node, at);
         }
-        self.cluster.wish(a, 0, case.writes.0.wish(&layout));
-        self.cluster.wish(b, 0, case.writes.1.wish(&layout));
+        for (slot, shape) in [(a, case.writes.0), (b, case.writes.1)] {
+            match shape.wish(&layout) {
+                Some(wish) => drop(self.cluster.wish(slot, 0, wish)),
+                None => self.ask_of_object(slot, device),
+            }
+        }
         self.come_to_rest_without(case.without)?;
         // The array does without any one of them.
         if !self.refused.is_empty() && (case.without.is_none() || crash.is_none()) {
@@ -353,6 +372,19 @@ impl Play {
         self.come_to_rest()?;
         self.cluster.check_all()?;
         Ok(taken)
+    }
+
+    fn ask_of_object(&mut self, slot: HostSlot, device: DeviceId) {
+        let object = ObjectId(1);
+        let word = AttributeName::new(1, 2);
+        let own = Bytes::from(format!("host {}", slot.0));
+        let add = command(object, Action::FetchAndAdd { name: COUNTER, add: 1, original: true });
+        let (compare, undefined) = (Bytes::new(), Undefined::IsEmpty);
+        let swap = Action::CompareAndSwap { name: word, compare, swap: own.clone(), undefined, original: true };
+        let swap = ObjectCommand { gets: vec![word], ..command(object, swap) };
+        let append = ObjectCommand { when: When::IfSwapped, ..command(object, Action::Append { data: own }) };
+        self.cluster.have_done(slot, device, vec![add]);
+        self.cluster.have_done(slot, device, vec![swap, append]);
     }
 
     fn everybody(&self, case: &Case) -> Vec<Who> {

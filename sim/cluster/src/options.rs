@@ -1,12 +1,13 @@
 //! What a run is made of. A seed decides all of it, but for what is chosen ([`Choices`]).
 
+use crate::object_wishes::ObjectOptions;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Rng};
 use braid_check::Promise;
 use braid_host::Acquisition;
 use braid_layout::{Layout, Scheme};
 use braid_machine::HostError;
-use braid_wire::{Atomicity, Failure, Ordering};
+use braid_wire::{Atomicity, Failure, ObjectFailure, Ordering};
 use braid_world::{Budget, FaultKind, FaultOptions};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -49,11 +50,16 @@ pub struct Options {
     pub journal_bytes: Option<u64>,
     /// Chunks that a device's disk has space for until everything heals, if that is limited.
     pub chunks: Option<u64>,
+    /// What clients do besides, if they do: have commands done on objects of devices.
+    pub objects: Option<ObjectOptions>,
     /// Spans of the protocol, often much shorter than in service, so that rare paths are taken.
     pub settings: Settings,
     /// What goes wrong.
     pub faults: FaultOptions,
 }
+
+/// Bytes of a device for objects, besides those for the volume.
+const BYTES_FOR_OBJECTS: u64 = 16 << 20;
 
 impl Options {
     /// A quiet array of `devices` for scripted scenarios.
@@ -77,6 +83,7 @@ impl Options {
             device_bytes: 16 << 20,
             journal_bytes: None,
             chunks: None,
+            objects: None,
             settings: Settings::default(),
             faults: FaultOptions::none(),
         }
@@ -108,7 +115,39 @@ impl Options {
             Ordering::Timestamp => options,
             other => options.ordered_by(other),
         };
-        options.moving(choices)
+        options.moving(choices).with_objects(choices)
+    }
+
+    /// The same, but that clients of some seeds have commands done on objects, too; of all, where that is asked for by its name.
+    fn with_objects(mut self, choices: &Choices) -> Options {
+        let may = choices.kinds().contains(&FaultKind::Objects);
+        let named = choices.only.contains(&FaultKind::Objects) || choices.also.contains(&FaultKind::Objects);
+        // Dice of its own, so that all other seeds are as they are.
+        let rng = &mut Rng::new(self.seed ^ 0x0b7ec7);
+        if !may || !(rng.below(4) == 0 || named) {
+            return self;
+        }
+        // One device alone has them: what is lost with its disk is lost.
+        self.faults.weights.retain(|kind, _| ![FaultKind::Replace, FaultKind::Misdirected].contains(kind));
+        // Whoever does each thing once must be cut short in the midst of many.
+        let often = rng.below(2) == 0 && self.atomicity == Atomicity::Implied;
+        if often && choices.kinds().contains(&FaultKind::DeviceCrash) {
+            self.faults.weights.insert(FaultKind::DeviceCrash, 30);
+            self.faults.every = self.faults.every.min(Duration::from_millis(200));
+            self.faults.span_max = self.faults.span_max.min(Duration::from_millis(500));
+        }
+        let objects = ObjectOptions::draw(rng, self.settings.request_timeout);
+        // Where much is put on record, the journal soon begins anew.
+        let short = (objects.bulk_bytes_max > 0 && !self.moves).then_some(1 << 20);
+        // Devices that are short of space refuse objects: here they are to be taken.
+        let device_bytes = self.device_bytes + BYTES_FOR_OBJECTS;
+        Options {
+            objects: Some(objects),
+            journal_bytes: short.or(self.journal_bytes),
+            chunks: None,
+            device_bytes,
+            ..self
+        }
     }
 
     /// The same, but that the volume of some seeds moves; of all, where that is asked for by its name.
@@ -197,6 +236,7 @@ impl Options {
             device_bytes: 16 << 20,
             journal_bytes: [None, Some(1 << 20), Some(2 << 20)][rng.below(3) as usize],
             chunks: None,
+            objects: None,
             faults: FaultOptions::draw(rng, &budget),
             settings,
         };
@@ -321,6 +361,8 @@ impl Options {
             HostError::TimedOut { .. } | HostError::Contended { .. } | HostError::Unavailable { .. } => true,
             // A host that was silent for too long is fenced by lock servers.
             HostError::LockServerSilent { .. } | HostError::Fenced => self.ordering.needs_lock_server(),
+            // A journal that is full for a while, and everybody waits for its device.
+            HostError::Objects(refusal) => refusal.failure == ObjectFailure::Busy,
             HostError::ClockApart { .. } => has(FaultKind::ClockLeap),
             HostError::Device { failure: Failure::NoSpace, .. } => has(FaultKind::FullDisk),
             // Where redundancy can't stand in for it just then: hosts say that a block is lost, and never show another content.
@@ -378,6 +420,9 @@ impl fmt::Display for Options {
             self.journal_bytes,
             self.chunks
         )?;
+        if let Some(objects) = &self.objects {
+            writeln!(f, "  {objects:?}")?;
+        }
         writeln!(f, "  {settings:?}")?;
         write!(f, "  {faults:?}")
     }

@@ -2,12 +2,14 @@
 //! nothing lost.
 
 use crate::cluster::{Asked, Cluster, Failed, HostSlot};
+use crate::object_wishes::{ObjectOptions, ObjectWishes};
 use crate::options::Options;
 use crate::report::{Failure, Report};
 use crate::role::Role;
 use crate::weather::Weather;
 use crate::workload::Workload;
 use braid_base::{DeviceId, DiskId, NodeId, Rng, Time};
+use braid_check::count_outcomes;
 use braid_machine::{HostError, HostOutcome, OpId};
 use braid_wire::Failure as WireFailure;
 use braid_world::{CrashPoint, DiskCounts, Fault, Happening, LocalClock, Storm, Trace};
@@ -58,6 +60,8 @@ pub(crate) struct Run {
     pub(crate) cluster: Cluster,
     pub(crate) storm: Storm,
     workload: Workload,
+    /// What clients ask of objects, if they do.
+    object_wishes: Option<ObjectWishes>,
     pub(crate) rng: Rng,
     /// What each alarm is for.
     agenda: BTreeMap<u64, Agenda>,
@@ -101,10 +105,19 @@ impl Run {
         let mut rng = Rng::new(options.seed.wrapping_mul(3) ^ 0x5707);
         let storm = Storm::new(options.faults.clone(), rng.fork());
         let workload = Workload::new(&options.layout, options.stripes, rng.fork());
+        // Dice of their own, so that the rest of a seed is the same with and without.
+        let dice = Rng::new(options.seed ^ 0x0b7ec75);
+        let device_count = (options.layout.devices() + usize::from(options.other_devices)) as u16;
+        let objects = options
+            .objects
+            .clone()
+            .map(|objects| ObjectOptions { devices: objects.devices.min(device_count), ..objects });
+        let object_wishes = objects.map(|objects| ObjectWishes::new(objects, dice));
         Run {
             cluster: Cluster::new(options, trace),
             storm,
             workload,
+            object_wishes,
             rng,
             agenda: BTreeMap::new(),
             next_token: 0,
@@ -149,6 +162,7 @@ impl Run {
             Some(steps) => self.report.search_steps = steps,
             None => self.report.unjudged = 1,
         }
+        self.report.objects = count_outcomes(&self.cluster.objects);
         Ok(())
     }
 
@@ -157,6 +171,9 @@ impl Run {
         self.storming = true;
         let network = self.cluster.options.faults.network.clone();
         self.cluster.world.network.set_options(network);
+        if self.object_wishes.is_some() {
+            self.cluster.overhear();
+        }
         for slot in self.cluster.slots() {
             self.wake_clients(slot);
         }
@@ -216,6 +233,11 @@ impl Run {
                 if let Some(asked) = self.cluster.on_reply(op, &outcome)?
                     && !is_operators
                 {
+                    if let (Some(wishes), Some(operation)) =
+                        (&mut self.object_wishes, self.cluster.object_operation(&asked))
+                    {
+                        wishes.learn(operation);
+                    }
                     self.count_answer(&outcome);
                     let took = self.cluster.world.now().since(asked.since);
                     self.report.slowest = self.report.slowest.max(took);
@@ -246,8 +268,13 @@ impl Run {
             Agenda::Wish { slot, node, client } => {
                 if self.cluster.node(slot) == node && self.cluster.world.machine(node).is_some() {
                     self.issued += 1;
-                    let wish = self.workload.wish();
-                    self.cluster.wish(slot, client, wish);
+                    match self.object_wishes.as_mut().and_then(ObjectWishes::wish) {
+                        Some(wish) => drop(self.cluster.wish_objects(slot, client, wish)),
+                        None => {
+                            let wish = self.workload.wish();
+                            self.cluster.wish(slot, client, wish);
+                        }
+                    }
                 }
             }
             Agenda::Weather(weather) => self.on_weather(weather),

@@ -4,7 +4,7 @@ use crate::catalogue::at;
 use crate::experiment::{Effort, Point};
 use braid_wire::Ordering;
 
-/// Something that Table 1 does not say.
+/// Something that a paper does not say.
 pub struct Assumption {
     /// What it is about.
     pub name: &'static str,

@@ -1,22 +1,23 @@
-//! The experiments: the shared-array paper's figures, what they leave open, and what lies beyond them.
+//! The experiments: the papers' figures, what they leave open, and what lies beyond them.
 
 use crate::assumptions;
+use crate::atomics;
 use crate::experiment::{Axis, Base, Effort, Experiment, PlotKind, Point, Series};
 use braid_wire::Ordering;
 
 const HOSTS: Axis = Axis { name: "hosts", title: "hosts" };
 const LATENCY: Axis = Axis { name: "latency_ms", title: "mean latency (ms)" };
-const THROUGHPUT: Axis = Axis { name: "throughput_ops", title: "throughput (operations/s)" };
+pub(crate) const THROUGHPUT: Axis = Axis { name: "throughput_ops", title: "throughput (operations/s)" };
 const DELAYED: Axis = Axis { name: "delayed_fraction", title: "fraction of operations delayed" };
 const MESSAGES: Axis = Axis { name: "messages_per_op", title: "messages per operation" };
 const ACTIVE: Axis = Axis { name: "active_percent", title: "part of the disks addressed (%)" };
 
-const fn plot(suffix: &'static str, y: Axis) -> PlotKind {
-    PlotKind { suffix, x: None, y, logarithmic: false, y_most: None }
+pub(crate) const fn plot(suffix: &'static str, y: Axis) -> PlotKind {
+    PlotKind { suffix, x: None, y, logarithmic: false, logarithmic_x: false, y_most: None }
 }
 
 const fn against_throughput(y_most: f64) -> PlotKind {
-    PlotKind { suffix: "", x: Some(THROUGHPUT), y: LATENCY, logarithmic: false, y_most: Some(y_most) }
+    PlotKind { x: Some(THROUGHPUT), y_most: Some(y_most), ..plot("", LATENCY) }
 }
 
 /// All of them, in the order in which they are listed and reported.
@@ -62,7 +63,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             let mut points = at(&Ordering::ALL, 16.0, &["system.hosts=16".to_string()]);
             let name = "timestamp-implied".to_string();
             points.push(Point {
-                series: Series { name, ordering: Ordering::Timestamp, in_paper: false },
+                series: Series { name, in_paper: false, ..Series::of(Ordering::Timestamp) },
                 ..Point::new(
                     Ordering::Timestamp,
                     16.0,
@@ -296,6 +297,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
         plots: &[against_throughput(2.0)],
         metrics: &["latency_ms", "throughput_ops", "messages_per_op", "delayed_fraction"],
     },
+    atomics::FIGURE_3,
+    atomics::CONTENTION,
+    atomics::ASSUMPTIONS,
 ];
 
 /// The experiment of that name.
@@ -352,7 +356,7 @@ mod tests {
             let experiment = find(stated.experiment).expect("it is an experiment");
             let measured = (experiment.points)(Effort::Full)
                 .iter()
-                .any(|point| point.series.ordering == stated.series && point.x == stated.x);
+                .any(|point| point.series.ordering == Some(stated.series) && point.x == stated.x);
             assert!(measured, "{stated:?}");
         }
     }

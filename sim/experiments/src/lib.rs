@@ -3,6 +3,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`catalogue`] | the experiments |
+//! | [`atomics`] | those of the device-atomics paper |
 //! | [`assumptions`] | what the shared-array paper leaves open, and ways to read it |
 //! | [`paper`] | the numbers that it states |
 //! | [`experiment`] | what an experiment is |
@@ -12,6 +13,7 @@
 //! | [`output`], [`plot`], [`report`] | files, tables, plots, and a page of all |
 
 pub mod assumptions;
+pub mod atomics;
 pub mod catalogue;
 pub mod experiment;
 pub mod output;

@@ -83,32 +83,42 @@ fn lines_of(kind: &PlotKind, panel: &str, rows: &[Row]) -> Vec<Line> {
 
 fn draw(lines: &[Line], x: Axis, kind: &PlotKind) -> String {
     let spots = || lines.iter().flat_map(|line| &line.spots);
-    let far_right = spots().map(|spot| spot.x).fold(1e-9, f64::max) * 1.04;
+    let far_right = spots().map(|spot| spot.x).fold(1e-9, f64::max);
+    let far_left = spots().map(|spot| spot.x).fold(far_right, f64::min);
     let top = spots().flat_map(|spot| [spot.y + spot.ci95, spot.paper.map_or(0.0, |(_, y)| y)]).fold(1e-9, f64::max);
+    let least = spots().map(|spot| spot.y).fold(f64::INFINITY, f64::min).min(top) * 0.6;
+    let (linear_x, linear_y) = (0.0..far_right * 1.04, 0.0..top * 1.2);
+    let logarithmic_x = || (far_left.max(1e-6) * 0.8..far_right * 1.25).log_scale();
+    let logarithmic_y = || (least.max(1e-6)..top * 3.0).log_scale();
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE).expect("a string takes any drawing");
         let mut builder = ChartBuilder::on(&area);
         builder.margin(14).margin_right(24).x_label_area_size(48).y_label_area_size(68);
-        if kind.logarithmic {
-            let least = spots().map(|spot| spot.y).fold(f64::INFINITY, f64::min).min(top) * 0.6;
-            let coordinates = (least.max(1e-6)..top * 3.0).log_scale();
-            let chart = builder.build_cartesian_2d(0.0..far_right, coordinates).expect("the ranges are sound");
-            finish(chart, lines, x, kind);
-        } else {
-            let chart = builder.build_cartesian_2d(0.0..far_right, 0.0..top * 1.2).expect("the ranges are sound");
-            finish(chart, lines, x, kind);
+        let sound = "the ranges are sound";
+        match (kind.logarithmic_x, kind.logarithmic) {
+            (false, false) => finish(builder.build_cartesian_2d(linear_x, linear_y).expect(sound), lines, x, kind),
+            (false, true) => {
+                finish(builder.build_cartesian_2d(linear_x, logarithmic_y()).expect(sound), lines, x, kind)
+            }
+            (true, false) => {
+                finish(builder.build_cartesian_2d(logarithmic_x(), linear_y).expect(sound), lines, x, kind)
+            }
+            (true, true) => {
+                finish(builder.build_cartesian_2d(logarithmic_x(), logarithmic_y()).expect(sound), lines, x, kind)
+            }
         }
         area.present().expect("a string takes any drawing");
     }
     svg
 }
 
-type Chart<'a, 'b, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<plotters::coord::types::RangedCoordf64, Y>>;
+type Chart<'a, 'b, X, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>;
 
-fn finish<'a, 'b: 'a, Y>(mut chart: Chart<'a, 'b, Y>, lines: &[Line], x: Axis, kind: &PlotKind)
+fn finish<'a, 'b: 'a, X, Y>(mut chart: Chart<'a, 'b, X, Y>, lines: &[Line], x: Axis, kind: &PlotKind)
 where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64> + AsRangedCoord<Value = f64>,
     Y: Ranged<ValueType = f64> + ValueFormatter<f64> + AsRangedCoord<Value = f64>,
 {
     let text = |size: i32| (FONT, size).into_font().color(&BLACK);
@@ -152,7 +162,7 @@ where
     }
     chart
         .configure_series_labels()
-        .position(legend_place(lines))
+        .position(legend_place(lines, kind))
         .background_style(WHITE.mix(0.85))
         .border_style(GRID)
         .label_font(text(13))
@@ -161,9 +171,10 @@ where
 }
 
 /// The upper corner under which the lines are lower.
-fn legend_place(lines: &[Line]) -> SeriesLabelPosition {
+fn legend_place(lines: &[Line], kind: &PlotKind) -> SeriesLabelPosition {
     let spots = || lines.iter().flat_map(|line| &line.spots);
-    let middle = spots().map(|spot| spot.x).fold(0.0, f64::max) / 2.0;
+    let far_right = spots().map(|spot| spot.x).fold(0.0, f64::max);
+    let middle = if kind.logarithmic_x { far_right.sqrt() } else { far_right / 2.0 };
     let highest = |left: bool| {
         spots().filter(|spot| (spot.x < middle) == left).map(|spot| spot.y + spot.ci95).fold(0.0, f64::max)
     };
@@ -186,6 +197,18 @@ enum Shape {
     Cross,
 }
 
+/// What is no protocol, in the order of the legend.
+const OTHERS: [(RGBColor, Shape); 8] = [
+    (RGBColor(86, 180, 233), Shape::Disc),
+    (RGBColor(230, 159, 0), Shape::Disc),
+    (RGBColor(0, 158, 115), Shape::Triangle),
+    (RGBColor(0, 114, 178), Shape::Cross),
+    (RGBColor(213, 94, 0), Shape::Square),
+    (RGBColor(204, 121, 167), Shape::Diamond),
+    (RGBColor(127, 127, 127), Shape::Disc),
+    (RGBColor(150, 130, 20), Shape::Square),
+];
+
 impl Look {
     /// Colours that are told apart by most eyes (Okabe and Ito), dark and light enough for both kinds of paper.
     fn of(series: &str, index: usize) -> Look {
@@ -195,7 +218,7 @@ impl Look {
             "callback-lock" => (RGBColor(204, 121, 167), Shape::Diamond),
             "device-lock" => (RGBColor(0, 158, 115), Shape::Triangle),
             "timestamp" => (RGBColor(0, 114, 178), Shape::Cross),
-            _ => (if index.is_multiple_of(2) { RGBColor(86, 180, 233) } else { RGBColor(230, 159, 0) }, Shape::Disc),
+            _ => OTHERS[index % OTHERS.len()],
         };
         Look { colour, shape }
     }

@@ -1,7 +1,8 @@
 //! One page of all that a folder of results holds: plots, tables, parameters, assumptions, and how to run it again. It needs nothing
 //! but itself, and follows the reader's choice of light or dark.
 
-use crate::assumptions::ASSUMPTIONS;
+use crate::assumptions::{ASSUMPTIONS, Assumption};
+use crate::atomics::OPEN;
 use crate::catalogue::EXPERIMENTS;
 use crate::experiment::Base;
 use crate::output::{Block, Cell, FELL_BEHIND_MEANS, Record, fell_behind, tables};
@@ -66,11 +67,11 @@ fn read_all(dir: &Path) -> Result<Vec<Record>, ReportError> {
 /// The whole page.
 fn page(records: &[Record]) -> String {
     let mut body = String::new();
-    body.push_str("<header><h1>Five ways to keep hosts apart</h1><p class=\"lead\">The experiments of \u{201c}Highly concurrent shared storage\u{201d} (Amiri, Gibson, Golding; ICDCS 2000), run by Braid's own protocol code on modelled hardware, beside the numbers that the paper states.</p></header>\n<nav><ol>");
+    body.push_str("<header><h1>Ways to keep hosts apart</h1><p class=\"lead\">The experiments of \u{201c}Highly concurrent shared storage\u{201d} (Amiri, Gibson, Golding; ICDCS 2000) and of \u{201c}Data structure consistency using atomic operations in storage devices\u{201d} (Devulapalli, Dalessandro, Wyckoff), run by Braid's own protocol code on modelled hardware, beside the numbers that the papers state.</p></header>\n<nav><ol>");
     for record in records {
         body.push_str(&format!("<li><a href=\"#{0}\">{1}</a></li>", record.name, escape(&record.title)));
     }
-    body.push_str("<li><a href=\"#method\">Method</a></li><li><a href=\"#open\">What Table 1 leaves open</a></li><li><a href=\"#parameters\">Parameters</a></li></ol></nav>\n<main>\n");
+    body.push_str("<li><a href=\"#method\">Method</a></li><li><a href=\"#open\">What the papers leave open</a></li><li><a href=\"#parameters\">Parameters</a></li></ol></nav>\n<main>\n");
     for record in records {
         body.push_str(&section(record));
     }
@@ -162,10 +163,12 @@ fn table(block: &Block) -> String {
 }
 
 fn method(records: &[Record]) -> String {
-    let first = &records[0];
-    let of = |key: &str| first.parameters.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value.as_str());
+    let of = |key: &str| {
+        let mut all = records.iter().flat_map(|record| &record.parameters);
+        all.find(|(name, _)| name == key).map_or("\u{2013}", |(_, value)| value.as_str())
+    };
     format!(
-        "<section id=\"method\">\n<h2>Method</h2>\n<p>Hosts, devices and lock servers are the machines that real arrays run, and so are their messages; modelled are disks, links, processors and clocks, as queues that serve first come, first served. Payloads are charged and not moved. Nothing is lost and nobody dies: attacks are the business of another simulator, over the same machines.</p>\n<p>Each point is the mean of {} independent replications, each of {} operations after {} that are dropped; \u{b1} is half of the 95 % confidence interval (Student's t). A replication has the same seed at every point, so that ratios between protocols are not those of the dice; the seed decides everything. The greatest sustained load (<code>peak_ops</code>) is the largest even number of hosts at which 99 % of what is asked for is served and operations do not take longer and longer. Hollow circles and the small figures in tables are the paper's own numbers; of most of its plots the text states only the ends of the axes.</p>\n</section>\n",
+        "<section id=\"method\">\n<h2>Method</h2>\n<p>Hosts, devices and lock servers are the machines that real arrays run, and so are their messages; modelled are disks, links, processors and clocks, as queues that serve first come, first served. Payloads are charged and not moved. Nothing is lost and nobody dies: attacks are the business of another simulator, over the same machines.</p>\n<p>Each point is the mean of {} independent replications, each of {} operations after {} that are dropped, or of as many locks for each process as the parameters say, from the first to the last; \u{b1} is half of the 95 % confidence interval (Student's t). A replication has the same seed at every point, so that ratios between protocols are not those of the dice; the seed decides everything. The greatest sustained load (<code>peak_ops</code>) is the largest even number of hosts at which 99 % of what is asked for is served and operations do not take longer and longer. Hollow circles and the small figures in tables are the paper's own numbers; of most of its plots the text states only the ends of the axes.</p>\n</section>\n",
         of("run.replications"),
         of("run.operations"),
         of("run.warm_up_operations"),
@@ -173,27 +176,28 @@ fn method(records: &[Record]) -> String {
 }
 
 fn open_assumptions() -> String {
-    let mut html = "<section id=\"open\">\n<h2>What Table 1 leaves open</h2>\n<p>Each of these can be read in several ways; the first reading is the baseline. What each does to the numbers is the experiment <code>shared-array-assumptions</code>.</p>\n<dl>\n".to_string();
-    for assumption in ASSUMPTIONS {
-        html.push_str(&format!("<dt>{}</dt><dd>", escape(assumption.name)));
-        let readings: Vec<String> = assumption
-            .readings
-            .iter()
-            .enumerate()
-            .map(
-                |(index, (label, _))| {
-                    if index == 0 { format!("<strong>{}</strong>", escape(label)) } else { escape(label) }
-                },
-            )
-            .collect();
-        html.push_str(&format!("{}</dd>\n", readings.join(" \u{b7} ")));
+    let mut html = "<section id=\"open\">\n<h2>What the papers leave open</h2>\n<p>Each of these can be read in several ways; the first reading is the baseline. What each does to the numbers are the experiments <code>shared-array-assumptions</code> and <code>device-atomics-assumptions</code>.</p>\n".to_string();
+    for (title, assumptions) in
+        [("Table 1 of the shared-array paper", ASSUMPTIONS), ("Section 8 of the device-atomics paper", OPEN)]
+    {
+        html.push_str(&format!("<h3>{title}</h3>\n<dl>\n"));
+        assumptions.iter().for_each(|assumption| html.push_str(&open_assumption(assumption)));
+        html.push_str("</dl>\n");
     }
-    html + "</dl>\n</section>\n"
+    html + "</section>\n"
+}
+
+fn open_assumption(assumption: &Assumption) -> String {
+    let reading = |(index, (label, _)): (usize, &(&str, &str))| {
+        if index == 0 { format!("<strong>{}</strong>", escape(label)) } else { escape(label) }
+    };
+    let readings: Vec<String> = assumption.readings.iter().enumerate().map(reading).collect();
+    format!("<dt>{}</dt><dd>{}</dd>\n", escape(assumption.name), readings.join(" \u{b7} "))
 }
 
 fn parameters(records: &[Record]) -> String {
     let mut html = "<section id=\"parameters\">\n<h2>Parameters</h2>\n".to_string();
-    for base in [Base::SharedArray, Base::Today] {
+    for base in Base::ALL {
         if records.iter().any(|record| record.base == base.file()) {
             html.push_str(&format!(
                 "<details><summary><code>{}</code></summary><pre>{}</pre></details>\n",

@@ -5,7 +5,6 @@ use crate::paper;
 use crate::run::Replicated;
 use crate::statistics::Estimate;
 use braid_measure::Measured;
-use braid_wire::Ordering;
 use serde::{Deserialize, Serialize};
 
 /// One number beside the paper's.
@@ -47,10 +46,12 @@ const READINGS: &[Reading] = &[
     ("disk_utilization", |run| run.disk_utilization),
     ("lock_server_utilization", |run| run.lock_server_utilization),
     ("failed_ops", |run| run.failed as f64),
+    ("requests_per_lock", |run| run.locks.map_or(f64::NAN, |locks| locks.requests_per_lock)),
+    ("efficiency", |run| run.locks.map_or(f64::NAN, |locks| locks.efficiency())),
     ("kept_up", |run| f64::from(u8::from(run.kept_up))),
 ];
 
-/// The rows of what was run: measured, and set in relation to the unprotected protocol at the same point.
+/// The rows of what was run: measured, and set in relation to what a series is compared with at the same point.
 pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
     let mut rows = Vec::new();
     for found in replicated {
@@ -75,7 +76,7 @@ pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
             });
         };
         let ordering = found.point.series.ordering;
-        let stated = |metric: &str| paper::stated_value(experiment.name, ordering, found.point.x, metric);
+        let stated = |metric: &str| paper::stated_value(experiment.name, ordering?, found.point.x, metric);
         for (metric, reading) in READINGS {
             let values: Vec<f64> = found.runs.iter().map(reading).collect();
             push(metric, Estimate::of(&values), stated(metric));
@@ -86,17 +87,22 @@ pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
         }
         let at_same_point = |other: &&Replicated| {
             (&other.point.panel, other.point.x) == (&found.point.panel, found.point.x)
-                && other.point.series.ordering == Ordering::None
+                && Some(&other.point.series.name) == found.point.series.reference.as_ref()
         };
-        let Some(none) = replicated.iter().find(at_same_point).filter(|_| ordering != Ordering::None) else { continue };
+        let Some(reference) = replicated.iter().find(at_same_point) else { continue };
         // Of the same replication, so that what the dice do to both is left out.
-        let pairs = || found.runs.iter().zip(&none.runs);
+        let pairs = || found.runs.iter().zip(&reference.runs);
+        let Some(ordering) = ordering else {
+            let ratios: Vec<f64> = pairs().map(|(own, other)| own.throughput_ops / other.throughput_ops).collect();
+            push("throughput_ratio", Estimate::of(&ratios), None);
+            continue;
+        };
         let derived = |metric| paper::derived_value(experiment.name, ordering, metric);
         let ratios: Vec<f64> = pairs().map(|(own, none)| own.latency_ms / none.latency_ms).collect();
         push("latency_ratio", Estimate::of(&ratios), derived("latency_ratio"));
         let extra: Vec<f64> = pairs().map(|(own, none)| own.messages_per_op - none.messages_per_op).collect();
         push("extra_messages", Estimate::of(&extra), derived("extra_messages"));
-        if let (Some(own), Some(none)) = (found.peak, none.peak) {
+        if let (Some(own), Some(none)) = (found.peak, reference.peak) {
             let ratio = own.throughput.mean / none.throughput.mean;
             push("peak_ratio", Estimate { mean: ratio, ci95: None }, derived("peak_ratio"));
         }

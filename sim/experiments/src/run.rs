@@ -1,9 +1,8 @@
 //! Runs the points of an experiment: replications in parallel, each decided by the seed and its number.
 
-use crate::experiment::{Effort, Experiment, Point};
+use crate::experiment::{Effort, Experiment, Point, Subject};
 use crate::statistics::Estimate;
-use braid_measure::{Measured, ParameterError, Parameters, measure};
-use braid_wire::Ordering;
+use braid_measure::{Measured, ParameterError};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
@@ -62,12 +61,12 @@ const PEAK_HOSTS_MAX: u64 = 64;
 /// A point that is checked and ready to run.
 struct Prepared {
     point: Point,
-    parameters: Parameters,
+    subject: Subject,
 }
 
 /// An experiment that is checked and ready to run.
 pub struct Plan {
-    base: Parameters,
+    base: Subject,
     finds_peaks: bool,
     prepared: Vec<Prepared>,
 }
@@ -76,7 +75,7 @@ pub struct Plan {
 pub fn plan(experiment: &Experiment, request: &Request) -> Result<Plan, ParameterError> {
     let mut base = experiment.base.parameters(&[])?;
     if request.effort == Effort::Quick {
-        (base.run.operations, base.run.warm_up_operations, base.run.replications) = (2_500, 500, 2);
+        base.shorten();
     }
     for assignment in &request.assignments {
         base = base.set(assignment)?;
@@ -91,11 +90,12 @@ pub fn plan(experiment: &Experiment, request: &Request) -> Result<Plan, Paramete
     let is_decided = |key: &str| asked.contains(&key) || (key == "run.replications" && request.replications.is_some());
     let prepare = |point: Point| {
         let own = point.assignments.iter().filter(|assignment| !is_decided(key_of(assignment)));
-        let mut parameters = own.into_iter().try_fold(base.clone(), |parameters, next| parameters.set(next))?;
-        if request.effort == Effort::Quick && !is_decided("run.operations") {
-            parameters.run.operations = parameters.run.operations.min(10_000);
+        let mut subject = own.into_iter().try_fold(base.clone(), |subject, next| subject.set(next))?;
+        let says_how_long = ["run.operations", "run.locks_per_process"].iter().any(|key| is_decided(key));
+        if request.effort == Effort::Quick && !says_how_long {
+            subject.cut_short();
         }
-        Ok(Prepared { point, parameters })
+        Ok(Prepared { point, subject })
     };
     let prepared = points.into_iter().map(prepare).collect::<Result<_, ParameterError>>()?;
     Ok(Plan { base, finds_peaks: experiment.finds_peaks, prepared })
@@ -120,13 +120,19 @@ fn key_of(assignment: &str) -> &str {
 
 impl Plan {
     /// The parameters before each point's own.
-    pub fn base(&self) -> &Parameters {
+    pub fn base(&self) -> &Subject {
         &self.base
+    }
+
+    /// Only some of its points.
+    pub fn only(mut self, keep: impl Fn(&Point) -> bool) -> Plan {
+        self.prepared.retain(|prepared| keep(&prepared.point));
+        self
     }
 
     /// How many runs it takes, about, where peaks are looked for.
     pub fn runs(&self) -> u64 {
-        let of = |prepared: &Prepared| prepared.parameters.run.replications;
+        let of = |prepared: &Prepared| prepared.subject.replications();
         let measured: u64 = self.prepared.iter().map(of).sum();
         if self.finds_peaks { measured * (1 + u64::from((PEAK_HOSTS_MAX / 2).ilog2())) } else { measured }
     }
@@ -139,14 +145,14 @@ pub fn run(plan: Plan, request: &Request, progress: &ProgressBar) -> (Vec<Replic
     let tasks: Vec<(usize, u64)> = prepared
         .iter()
         .enumerate()
-        .flat_map(|(index, prepared)| (0..prepared.parameters.run.replications).map(move |number| (index, number)))
+        .flat_map(|(index, prepared)| (0..prepared.subject.replications()).map(move |number| (index, number)))
         .collect();
     let measured: Vec<Measured> = tasks
         .par_iter()
         .with_max_len(1)
         .map(|(index, number)| {
-            let Prepared { point, parameters } = &prepared[*index];
-            let measured = measure(parameters, point.series.ordering, seed_of(request.seed, *number));
+            let Prepared { point, subject } = &prepared[*index];
+            let measured = subject.measure(point.series.ordering, seed_of(request.seed, *number));
             progress.inc(1);
             measured
         })
@@ -167,8 +173,8 @@ pub fn run(plan: Plan, request: &Request, progress: &ProgressBar) -> (Vec<Replic
     let replicated = prepared
         .into_iter()
         .zip(peaks)
-        .map(|(Prepared { point, parameters }, peak)| {
-            let runs = measured.by_ref().take(parameters.run.replications as usize).collect();
+        .map(|(Prepared { point, subject }, peak)| {
+            let runs = measured.by_ref().take(subject.replications() as usize).collect();
             Replicated { point, runs, peak: peak.map(|(peak, _)| peak) }
         })
         .collect();
@@ -187,15 +193,13 @@ fn find_peak(prepared: &Prepared, seed: u64, progress: &ProgressBar) -> (Peak, P
     let (mut least, mut most) = (1, PEAK_HOSTS_MAX / 2);
     while least <= most {
         let middle = (least + most) / 2;
-        let runs = at_hosts(prepared, 2 * middle, seed);
+        let (runs, offered) = at_hosts(prepared, 2 * middle, seed);
         progress.inc(runs.len() as u64);
         pace.runs += runs.len() as u64;
         pace.events += runs.iter().map(|run| run.events).sum::<u64>();
         let throughput = Estimate::of(&runs.iter().map(|run| run.throughput_ops).collect::<Vec<_>>());
-        let mut parameters = prepared.parameters.clone();
-        parameters.system.hosts = 2 * middle;
         let growth = runs.iter().map(|run| run.latency_growth).sum::<f64>() / runs.len() as f64;
-        if throughput.mean >= SUSTAINED_SHARE * parameters.offered() && growth <= SUSTAINED_GROWTH {
+        if throughput.mean >= SUSTAINED_SHARE * offered && growth <= SUSTAINED_GROWTH {
             best = Peak { hosts: 2 * middle, throughput };
             least = middle + 1;
         } else {
@@ -205,11 +209,16 @@ fn find_peak(prepared: &Prepared, seed: u64, progress: &ProgressBar) -> (Peak, P
     (best, pace)
 }
 
-fn at_hosts(prepared: &Prepared, hosts: u64, seed: u64) -> Vec<Measured> {
-    let mut parameters = prepared.parameters.clone();
+/// Runs an array at so many hosts; and what these ask for.
+fn at_hosts(prepared: &Prepared, hosts: u64, seed: u64) -> (Vec<Measured>, f64) {
+    let Subject::Array(mut parameters) = prepared.subject.clone() else {
+        panic!("only arrays have a load that is asked for")
+    };
     parameters.system.hosts = hosts;
-    let ordering: Ordering = prepared.point.series.ordering;
-    (0..parameters.run.replications).map(|number| measure(&parameters, ordering, seed_of(seed, number))).collect()
+    let (offered, subject) = (parameters.offered(), Subject::Array(parameters));
+    let ordering = prepared.point.series.ordering;
+    let runs = (0..subject.replications()).map(|number| subject.measure(ordering, seed_of(seed, number))).collect();
+    (runs, offered)
 }
 
 #[cfg(test)]
@@ -223,7 +232,8 @@ mod tests {
             let assignments = vec!["run.operations = 70000".to_string(), "run.backlog_per_host=50".to_string()];
             let request = Request { seed: 1, replications: Some(3), assignments, effort };
             for prepared in plan(scale, &request).expect("it is sound").prepared {
-                let run = prepared.parameters.run;
+                let Subject::Array(parameters) = prepared.subject else { panic!("it is about arrays") };
+                let run = parameters.run;
                 assert_eq!((run.operations, run.backlog_per_host, run.replications), (70_000, 50, 3));
             }
         }

@@ -1,6 +1,6 @@
 //! Every experiment, very short; the same seed twice; and what is refused.
 
-use braid_experiments::experiment::{Effort, Experiment};
+use braid_experiments::experiment::{Base, Effort, Experiment};
 use braid_experiments::output::{Record, write};
 use braid_experiments::rows::rows_of;
 use braid_experiments::run::{Request, plan, run};
@@ -14,8 +14,16 @@ fn request(seed: u64) -> Request {
     Request { seed, replications: Some(2), assignments, effort: Effort::Quick }
 }
 
+/// The same for experiments of locks.
+fn request_of(experiment: &Experiment, seed: u64) -> Request {
+    match experiment.base {
+        Base::SharedArray | Base::Today => request(seed),
+        Base::DeviceAtomics => Request { assignments: vec!["run.locks_per_process=5".to_string()], ..request(seed) },
+    }
+}
+
 fn record(experiment: &Experiment, seed: u64) -> Record {
-    let request = request(seed);
+    let request = request_of(experiment, seed);
     let plan = plan(experiment, &request).expect("the points are sound");
     let parameters = plan.base().list();
     let (replicated, pace) = run(plan, &request, &ProgressBar::hidden());

@@ -3,8 +3,11 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`parameters`] | every number that a run depends on |
-//! | [`system`] | an array, and the loop that runs it |
+//! | [`parameters`] | every number that a run of an array depends on |
+//! | [`named`] | parameters by name |
+//! | [`system`] | an array, and the streams of requests that it serves |
+//! | [`locking`] | locks on objects, kept by devices or by a lock manager |
+//! | [`engine`] | the loop that runs machines |
 //! | [`models`] | processors, disks and links: queues |
 //! | [`storage`] | a device's storage without content |
 //! | [`workload`] | what hosts are asked |
@@ -12,7 +15,10 @@
 //! | [`queue`], [`dice`] | what is going to happen; random times |
 
 pub mod dice;
+pub mod engine;
+pub mod locking;
 pub mod models;
+pub mod named;
 pub mod parameters;
 pub mod queue;
 pub mod storage;
@@ -20,7 +26,9 @@ pub mod system;
 pub mod tally;
 pub mod workload;
 
-pub use parameters::{ParameterError, Parameters};
+pub use locking::{LockParameters, Strategy};
+pub use named::{Named, ParameterError};
+pub use parameters::Parameters;
 pub use tally::Measured;
 
 use braid_wire::Ordering;

@@ -2,9 +2,9 @@
 //!
 //! The files with their comments are `sim/experiments/parameters/*.toml`; [`LIMITS`] says what each number may be.
 
+use crate::named::{Limit, Named, ParameterError, limit};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use toml::{Table, Value};
 
 /// What a run is decided by, besides its ordering and its seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -267,21 +267,6 @@ pub struct Run {
     pub backlog_per_host: u64,
 }
 
-/// What a number may be.
-#[derive(Clone, Copy, Debug)]
-pub struct Limit {
-    /// Its name.
-    pub key: &'static str,
-    /// At least.
-    pub least: f64,
-    /// At most.
-    pub most: f64,
-}
-
-const fn limit(key: &'static str, least: f64, most: f64) -> Limit {
-    Limit { key, least, most }
-}
-
 /// What each number may be.
 pub const LIMITS: &[Limit] = &[
     limit("system.devices", 3.0, 1024.0),
@@ -328,116 +313,33 @@ pub const LIMITS: &[Limit] = &[
     limit("run.backlog_per_host", 10.0, 4000.0),
 ];
 
-/// What is wrong with some parameters.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ParameterError {
-    /// No such name.
-    #[error("there is no parameter '{key}': choose one of {}", names.join(", "))]
-    Unknown {
-        /// As asked.
-        key: String,
-        /// Those that there are.
-        names: Vec<String>,
-    },
-    /// Not of the form KEY=VALUE.
-    #[error("'{text}' sets nothing: write KEY=VALUE, such as system.hosts=32")]
-    NotAnAssignment {
-        /// As written.
-        text: String,
-    },
-    /// Not a value for this name.
-    #[error("{key} can't be {value}: {allowed}")]
-    Value {
-        /// Which.
-        key: String,
-        /// As asked.
-        value: String,
-        /// What it may be.
-        allowed: String,
-    },
-    /// The file is not what it should be.
-    #[error("the parameters can't be read: {0}")]
-    Unreadable(String),
-    /// Two that don't go together.
-    #[error("{0}")]
-    Together(String),
-}
-
 impl Parameters {
-    /// Reads a file's text. Every parameter must be there, and nothing else.
-    pub fn parse(text: &str) -> Result<Parameters, ParameterError> {
-        let table: Table = text.parse().map_err(|error| ParameterError::Unreadable(format!("{error}")))?;
-        Parameters::of(table)
-    }
-
-    /// The same parameters, with one of them set: `assignment` is KEY=VALUE.
-    pub fn set(&self, assignment: &str) -> Result<Parameters, ParameterError> {
-        let not = || ParameterError::NotAnAssignment { text: assignment.to_string() };
-        let (key, text) = assignment.split_once('=').ok_or_else(not)?;
-        let (key, text) = (key.trim(), text.trim());
-        let mut table = self.table();
-        let known = lookup(&mut table, key);
-        let Some(place) = known else {
-            return Err(ParameterError::Unknown { key: key.to_string(), names: self.names() });
-        };
-        let wrong = |allowed: String| ParameterError::Value { key: key.to_string(), value: text.to_string(), allowed };
-        *place = match place {
-            Value::Integer(_) => {
-                let number = text.parse().ok().filter(|number: &i64| *number >= 0);
-                Value::Integer(number.ok_or_else(|| wrong(format!("choose a whole number {}", bounds(key))))?)
-            }
-            Value::Float(_) => {
-                let number = text.parse().ok().filter(|number: &f64| number.is_finite());
-                Value::Float(number.ok_or_else(|| wrong(format!("choose a number {}", bounds(key))))?)
-            }
-            _ => Value::String(text.to_string()),
-        };
-        // Choices are checked by their types, whose messages name them all.
-        let choice = matches!(place, Value::String(_));
-        Parameters::of(table).map_err(|error| match error {
-            ParameterError::Unreadable(message) if choice => {
-                wrong(message.split('\n').next().unwrap_or_default().to_string())
-            }
-            error => error,
-        })
-    }
-
-    /// Names and values, in the order of the files.
-    pub fn list(&self) -> Vec<(String, String)> {
-        let mut list = Vec::new();
-        for (section, values) in self.table() {
-            let Value::Table(values) = values else { unreachable!("all sections are tables") };
-            for (name, value) in values {
-                let text = if let Value::String(text) = value { text } else { value.to_string() };
-                list.push((format!("{section}.{name}"), text));
-            }
-        }
-        list
-    }
-
     /// The operations a second that hosts are asked for, if streams do not wait for answers.
     pub fn offered(&self) -> f64 {
         (self.system.hosts * self.workload.streams_per_host) as f64 * 1e3 / self.workload.think_ms
     }
 
-    fn of(table: Table) -> Result<Parameters, ParameterError> {
-        let text = |error: toml::de::Error| ParameterError::Unreadable(error.message().to_string());
-        let parameters: Parameters = table.clone().try_into().map_err(text)?;
-        let mut table = parameters.table();
-        for limit in LIMITS {
-            let value = match lookup(&mut table, limit.key) {
-                Some(Value::Integer(value)) => *value as f64,
-                Some(Value::Float(value)) => *value,
-                other => panic!("a limit is set for {}, which is {other:?}", limit.key),
-            };
-            if !(limit.least..=limit.most).contains(&value) {
-                let (key, allowed) = (limit.key.to_string(), format!("choose a number {}", bounds(limit.key)));
-                return Err(ParameterError::Value { key, value: value.to_string(), allowed });
-            }
+    /// Volumes that share the devices out among them.
+    pub fn volumes(&self) -> u64 {
+        match self.system.groups {
+            Groups::Separate => self.system.devices / (self.system.data_units + 1),
+            Groups::Dealt => 1,
         }
-        parameters.check_together()?;
-        Ok(parameters)
     }
+
+    /// Stripes of each volume.
+    pub fn stripes(&self) -> u64 {
+        self.system.devices * self.system.units_per_device / (self.system.data_units + 1) / self.volumes()
+    }
+
+    /// Stripes of each volume that are addressed: at least one.
+    pub fn active_stripes(&self) -> u64 {
+        ((self.stripes() as f64 * self.workload.active_fraction) as u64).max(1)
+    }
+}
+
+impl Named for Parameters {
+    const LIMITS: &'static [Limit] = LIMITS;
 
     fn check_together(&self) -> Result<(), ParameterError> {
         let (system, workload) = (&self.system, &self.workload);
@@ -491,42 +393,6 @@ impl Parameters {
         }
         Ok(())
     }
-
-    /// Volumes that share the devices out among them.
-    pub fn volumes(&self) -> u64 {
-        match self.system.groups {
-            Groups::Separate => self.system.devices / (self.system.data_units + 1),
-            Groups::Dealt => 1,
-        }
-    }
-
-    /// Stripes of each volume.
-    pub fn stripes(&self) -> u64 {
-        self.system.devices * self.system.units_per_device / (self.system.data_units + 1) / self.volumes()
-    }
-
-    /// Stripes of each volume that are addressed: at least one.
-    pub fn active_stripes(&self) -> u64 {
-        ((self.stripes() as f64 * self.workload.active_fraction) as u64).max(1)
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.list().into_iter().map(|(name, _)| name).collect()
-    }
-
-    fn table(&self) -> Table {
-        Table::try_from(self).expect("parameters are tables of numbers and words")
-    }
-}
-
-fn lookup<'t>(table: &'t mut Table, key: &str) -> Option<&'t mut Value> {
-    let (section, name) = key.split_once('.')?;
-    table.get_mut(section)?.as_table_mut()?.get_mut(name)
-}
-
-fn bounds(key: &str) -> String {
-    let limit = LIMITS.iter().find(|limit| limit.key == key).expect("every number has limits");
-    format!("from {} to {}", limit.least, limit.most)
 }
 
 /// A span of so many milliseconds.

@@ -7,14 +7,18 @@ use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId,
 };
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effects};
+use braid_objects::view::apply;
+use braid_objects::{Key, evaluate};
 use braid_store::{Intent, Recovered, Storage, StoreEvent};
-use braid_wire::{Content, Failure, ObjectDescription, Ordering, Piece};
+use braid_wire::{Content, Failure, ObjectAnswer, ObjectDescription, ObjectRequest, Ordering, Piece};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
 /// See the module's page.
 pub struct ModelStorage {
     object: ObjectDescription,
+    /// Objects that hold bytes and attributes: what is in them decides what happens.
+    catalogue: BTreeMap<Key, Bytes>,
     membership: Option<Membership>,
     events: VecDeque<StoreEvent>,
     /// What the disk is doing, by tag.
@@ -27,15 +31,26 @@ enum Access {
     Read { ticket: u64, pieces: Vec<Piece> },
     Prepare(TransactionId),
     Apply(TransactionId),
+    Execute { name: TransactionId, answer: ObjectAnswer },
+    Look { ticket: u64, answer: ObjectAnswer },
 }
 
+/// What a request for objects reads or writes (device atomics, section 8).
+const SECTOR: usize = 512;
 /// What is "written": a part of it is as long as the real thing.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 impl ModelStorage {
     /// Storage that holds one object.
     pub fn new(object: ObjectDescription) -> ModelStorage {
-        ModelStorage { object, membership: None, events: VecDeque::new(), accesses: BTreeMap::new(), next_tag: 0 }
+        ModelStorage {
+            object,
+            catalogue: BTreeMap::new(),
+            membership: None,
+            events: VecDeque::new(),
+            accesses: BTreeMap::new(),
+            next_tag: 0,
+        }
     }
 
     fn access(&mut self, access: Access, command: DiskCommand, out: &mut Effects) {
@@ -43,6 +58,16 @@ impl ModelStorage {
         self.next_tag += 1;
         self.accesses.insert(tag, access);
         out.disk(tag, command);
+    }
+
+    fn evaluate(&mut self, request: &ObjectRequest) -> (ObjectAnswer, DiskCommand) {
+        let evaluation = evaluate(request, &mut self.catalogue).expect("all of it is in memory");
+        apply(&evaluation.changes, &mut self.catalogue);
+        let command = match evaluation.changes.is_empty() {
+            true => DiskCommand::Read { offset: 0, length: SECTOR },
+            false => DiskCommand::Write { offset: 0, data: vec![Bytes::from_static(&ZEROS[..SECTOR])], durable: true },
+        };
+        (evaluation.answer, command)
     }
 
     /// A devwrite is one access, however many pieces it has.
@@ -70,6 +95,8 @@ impl Storage for ModelStorage {
             Access::Read { ticket, pieces } => StoreEvent::Read { ticket, result: Ok(pieces) },
             Access::Prepare(transaction) => StoreEvent::Prepared { transaction, result: Ok(()) },
             Access::Apply(transaction) => StoreEvent::Applied { transaction, result: Ok(()) },
+            Access::Execute { name, answer } => StoreEvent::Executed { name, answer },
+            Access::Look { ticket, answer } => StoreEvent::Looked { ticket, answer },
         };
         self.events.push_back(event);
     }
@@ -132,6 +159,19 @@ impl Storage for ModelStorage {
     fn forget(&mut self, _: TransactionId) {}
 
     fn settle(&mut self, _: Generation, _: u64) {}
+
+    /// One access of a sector, which commits what is changed, or finds what is asked for. No message is lost in this model, so that
+    /// nothing need be kept.
+    fn execute(&mut self, _: Now, name: TransactionId, _: u64, request: ObjectRequest, out: &mut Effects) -> bool {
+        let (answer, command) = self.evaluate(&request);
+        self.access(Access::Execute { name, answer }, command, out);
+        true
+    }
+
+    fn look(&mut self, _: Now, ticket: u64, request: ObjectRequest, out: &mut Effects) {
+        let (answer, command) = self.evaluate(&request);
+        self.access(Access::Look { ticket, answer }, command, out);
+    }
 
     fn create_object(&mut self, ticket: u64, _: ObjectDescription, _: u64, _: &mut Effects) {
         self.events.push_back(StoreEvent::Done { ticket, result: Ok(()) });

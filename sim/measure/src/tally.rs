@@ -19,7 +19,6 @@ pub struct Tally {
     asked: u64,
     answered: u64,
     failed: u64,
-    messages: u64,
     /// Too much was waiting at some time.
     behind: bool,
     /// As things stood when what is measured began; none before.
@@ -96,6 +95,22 @@ pub struct Measured {
     pub failed: u64,
     /// All events of the run.
     pub events: u64,
+    /// Where objects were locked.
+    pub locks: Option<LockCounts>,
+}
+
+/// What is counted where operations are locks that are taken, used and given back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LockCounts {
+    /// Requests about locks, attempts and all, for each lock that was had.
+    pub requests_per_lock: f64,
+}
+
+impl LockCounts {
+    /// By the contention benchmark: two requests for each lock are all that is needed.
+    pub fn efficiency(&self) -> f64 {
+        2.0 / self.requests_per_lock
+    }
 }
 
 impl Tally {
@@ -108,7 +123,6 @@ impl Tally {
             asked: 0,
             answered: 0,
             failed: 0,
-            messages: 0,
             behind: false,
             start: None,
             first: run.warm_up_operations + 1,
@@ -163,15 +177,10 @@ impl Tally {
         }
     }
 
-    /// A message was received.
-    pub fn message(&mut self) {
-        self.messages += 1;
-    }
-
-    /// An operation was answered. What nodes have counted is looked at only [at an edge](Tally::is_at_edge).
-    pub fn answered(&mut self, now: Time, since: Time, outcome: &HostOutcome, totals: Totals) {
+    /// An operation was answered; so many messages were received until now. What nodes have counted is looked at only [at an edge](Tally::is_at_edge).
+    pub fn answered(&mut self, now: Time, messages: u64, since: Time, outcome: &HostOutcome, totals: Totals) {
         self.answered += 1;
-        let edge = Edge { at: now, messages: self.messages, totals };
+        let edge = Edge { at: now, messages, totals };
         let ends = self.ends(self.answered);
         if self.begins(self.answered) {
             self.start = Some(edge);
@@ -222,6 +231,7 @@ impl Tally {
             kept_up: !self.behind,
             failed: self.failed,
             events: self.events,
+            locks: None,
         }
     }
 }

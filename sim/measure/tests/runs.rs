@@ -1,6 +1,6 @@
 //! Whole runs: decided by their seed, and as the arithmetic of the layout says.
 
-use braid_measure::{Measured, Parameters, measure};
+use braid_measure::{Measured, Named, Parameters, measure};
 use braid_wire::Ordering;
 
 fn baseline(assignments: &[&str]) -> Parameters {

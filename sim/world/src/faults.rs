@@ -57,11 +57,13 @@ pub enum FaultKind {
     Migrate,
     /// No fault: an operator has the volume scrubbed and mended, or has healing go at another pace, or stand still for a while.
     Chore,
+    /// No fault: clients have commands done on the devices' objects, too. Not of a moment.
+    Objects,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 19] = [
+    pub const ALL: [FaultKind; 20] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -81,6 +83,7 @@ impl FaultKind {
         FaultKind::Replace,
         FaultKind::Migrate,
         FaultKind::Chore,
+        FaultKind::Objects,
     ];
 
     /// As it is called on the command line.
@@ -105,6 +108,7 @@ impl FaultKind {
             FaultKind::Replace => "replace",
             FaultKind::Migrate => "migrate",
             FaultKind::Chore => "chore",
+            FaultKind::Objects => "objects",
         }
     }
 
@@ -390,7 +394,7 @@ impl FaultOptions {
         let mut weight = |most: u64| if rng.chance(1, 2) { 0 } else { rng.between(1, most) };
         // Every kind throws its dice, allowed or not: so the rest of a seed is the same under any budget.
         // But for those that are no faults: they throw theirs last, or elsewhere.
-        let apart = [FaultKind::Migrate, FaultKind::Chore];
+        let apart = [FaultKind::Migrate, FaultKind::Chore, FaultKind::Objects];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();
         let network = NetworkOptions {

@@ -6,6 +6,7 @@
 use braid_cluster::Choices;
 use braid_cluster::attack::Attack;
 use braid_wire::{Atomicity, Ordering};
+use braid_world::FaultKind;
 use std::error::Error;
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 use std::str::FromStr;
 
-const USAGE: &str = "usage: planted [--runs N] [NAME…], or planted --attack [--runs N] [ORDERING or ATOMICITY]
+const USAGE: &str = "usage: planted [--runs N] [NAME…], or planted --attack [--runs N] [ORDERING or ATOMICITY or FAULT]
   --runs N   seeds in which each bug must be found (1000 unless told otherwise)
   NAME       plant only bugs/NAME.patch
   --attack   plant nothing: attack the tree that this was built from, with the seeds from 0 on";
@@ -57,10 +58,11 @@ fn usage(problem: &str) -> ExitCode {
 /// What runs in the copy.
 fn attack(runs: u64, only: Option<&String>) -> ExitCode {
     let (ordering, atomicity) = (parsed::<Ordering>(only), parsed::<Atomicity>(only));
-    if let Some(word) = only.filter(|_| ordering.is_none() && atomicity.is_none()) {
-        return usage(&format!("'{word}' is neither an ordering nor an atomicity"));
+    let also = parsed::<FaultKind>(only).into_iter().collect::<Vec<_>>();
+    if let Some(word) = only.filter(|_| ordering.is_none() && atomicity.is_none() && also.is_empty()) {
+        return usage(&format!("'{word}' is neither an ordering nor an atomicity, nor a kind of fault"));
     }
-    let choices = Choices { ordering, atomicity, ..Choices::default() };
+    let choices = Choices { ordering, atomicity, also, ..Choices::default() };
     let attack = Attack { seed: 0, runs: Some(runs), until: None, choices, threads: None, keep_going: false };
     let outcome = attack.run(|_, _| ());
     match outcome.failures.first() {
@@ -68,7 +70,10 @@ fn attack(runs: u64, only: Option<&String>) -> ExitCode {
             println!("{failure}");
             ExitCode::FAILURE
         }
-        None => ExitCode::SUCCESS,
+        None => {
+            println!("{}", outcome.sum);
+            ExitCode::SUCCESS
+        }
     }
 }
 
@@ -102,9 +107,11 @@ fn plant_all(runs: u64, names: &[String]) -> Result<bool, Box<dyn Error>> {
     Ok(all_found)
 }
 
-/// A bug in one ordering or atomicity has its name first: a few hundred seeds of that say as much as thousands of all.
+/// A bug in one ordering or atomicity, or in what only runs with one kind of fault do, has its name first: a few hundred seeds of that say
+/// as much as thousands of all.
 fn only_of(name: &str) -> Option<&'static str> {
     let names = Ordering::ALL.map(Ordering::name).into_iter().chain(Atomicity::ALL.map(Atomicity::name));
+    let names = names.chain([FaultKind::Objects.name()]);
     names.into_iter().find(|word| name.starts_with(word))
 }
 
@@ -153,7 +160,7 @@ impl Copy {
             command.args(arguments).current_dir(&self.0).env("CARGO_TARGET_DIR", self.0.join("target"));
             command.output()
         };
-        let package = ["--profile", "simulation", "--quiet", "-p", "braid-cluster", "--bin", "planted"];
+        let package = ["--profile", "checked", "--quiet", "-p", "braid-cluster", "--bin", "planted"];
         let built = in_copy(&[&["build"], &package[..]].concat())?;
         if !built.status.success() {
             return Err(format!("the tree does not build:\n{}", text(&built)).into());

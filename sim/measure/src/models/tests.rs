@@ -1,6 +1,7 @@
 //! Queues, against what is known of them.
 
 use super::*;
+use crate::named::Named;
 use crate::parameters::Parameters;
 use bytes::Bytes;
 

@@ -1,0 +1,498 @@
+//! Linearizability of requests for objects: is there an order of them, true to real time, in which each finds what it was answered?
+//!
+//! What a request does is worked out by [`braid_objects::evaluate`], as devices do. The search is Wing and Gong's with Lowe's memory of dead
+//! ends, for each part of the history that has to do with no other ([`mod@partition`](crate::partition)):
+//!
+//! * a request that only looks, by what it was answered, and finds that now, is taken at once: nobody could miss it later;
+//! * one of unknown outcome is taken when nothing else goes on, or never: first one after which something goes on, and of several that are
+//!   the same, the earliest;
+//! * those after which nothing goes on are tried in rounds: none of them first, then a few, then all;
+//! * the state's digest and that of the requests taken name a dead end.
+//!
+//! The search is bounded; where it is given up, that is a verdict of its own.
+
+use crate::object_history::{ObjectHistory, ObjectOperation, Objects, Outcome, ToldAnswer};
+use crate::partition::partition;
+use braid_base::Rng;
+use braid_objects::{Change, Key, evaluate};
+use braid_wire::{ObjectAnswer, ObjectRequest};
+use bytes::Bytes;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Requests worked out in the search of one part after which it is given up.
+const STEPS_MAX: u64 = 1_000_000;
+/// The same of the searches by which a contradiction is made small.
+const EXPLAIN_STEPS_MAX: u64 = 5_000_000;
+/// How many requests of unknown outcome are taken at most, round by round, after which nothing goes on that was answered.
+const ROUNDS: [u32; 5] = [0, 1, 2, 4, u32::MAX];
+/// The most operations that a contradiction names.
+const WITNESSES_MAX: usize = 24;
+/// The most answers that it gives for the one that can't be.
+const EXPECTED_MAX: usize = 4;
+
+/// What the search found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Linearizability {
+    /// There is such an order; found in so many steps.
+    Linearizable {
+        /// Requests worked out.
+        steps: u64,
+    },
+    /// There is none.
+    Not(Contradiction),
+    /// The search was given up: too many requests of unknown outcome at once.
+    GaveUp(GaveUp),
+}
+
+/// How far the search came that was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GaveUp {
+    /// Operations of the part.
+    pub operations: usize,
+    /// Of unknown outcome among them.
+    pub unknown: usize,
+}
+
+/// A part of a history that no order explains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contradiction {
+    /// The operation at whose answer the history became inexplicable.
+    pub culprit: ObjectOperation,
+    /// Operations that the contradiction needs, the culprit among them, in the order in which they were asked for.
+    pub witnesses: Vec<ObjectOperation>,
+    /// What the culprit might have been answered, some of it.
+    pub expected: Vec<ObjectAnswer>,
+}
+
+/// Decides whether a history of requests for objects is linearizable.
+pub fn check_objects(history: &ObjectHistory) -> Linearizability {
+    let mut all_steps = 0;
+    let mut given_up = None;
+    for part in partition(history) {
+        let operations: Vec<&ObjectOperation> = part.iter().map(|number| &history.operations()[*number]).collect();
+        let device = operations.first().expect("no part is empty").device;
+        let initial = history.initial(device);
+        match search(&operations, &initial) {
+            Answer::Yes { steps } => all_steps += steps,
+            Answer::No { .. } => return Linearizability::Not(explain(&operations, &initial)),
+            Answer::GivenUp => {
+                let unknown = operations.iter().filter(|op| op.answer().is_none()).count();
+                given_up = Some(GaveUp { operations: operations.len(), unknown });
+            }
+        }
+    }
+    given_up.map_or(Linearizability::Linearizable { steps: all_steps }, Linearizability::GaveUp)
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "no order of these requests explains what was answered:")?;
+        let hidden = self.witnesses.len().saturating_sub(WITNESSES_MAX);
+        if hidden > 0 {
+            writeln!(f, "  ({hidden} more before these)")?;
+        }
+        for operation in self.witnesses.iter().skip(hidden) {
+            let mark = if *operation == self.culprit { "  <- the first that can't be" } else { "" };
+            writeln!(f, "  {operation}{mark}")?;
+        }
+        self.expected.iter().try_for_each(|answer| writeln!(f, "  it could have been: {}", ToldAnswer(answer)))
+    }
+}
+
+impl fmt::Display for GaveUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the search for an order of {} requests, {} of unknown outcome, was given up",
+            self.operations, self.unknown
+        )
+    }
+}
+
+/// Finds the first answer that can't be, then leaves out what the contradiction does not need: requests that changed nothing.
+fn explain(all: &[&ObjectOperation], initial: &Objects) -> Contradiction {
+    let mut completions: Vec<u64> = all.iter().filter_map(|op| op.completed()).map(|at| at.number).collect();
+    completions.sort_unstable();
+    let spent = Cell::new(0);
+    let is_bad = |kept: &[ObjectOperation]| {
+        let kept: Vec<&ObjectOperation> = kept.iter().collect();
+        match search(&kept, initial) {
+            Answer::Yes { steps } => spent.set(spent.get() + steps),
+            Answer::No { steps, .. } => {
+                spent.set(spent.get() + steps);
+                return true;
+            }
+            Answer::GivenUp => spent.set(spent.get() + STEPS_MAX),
+        }
+        false
+    };
+    let at = completions.partition_point(|number| !is_bad(&until(all, *number)));
+    let first_bad = completions[at.min(completions.len() - 1)];
+    let mut witnesses = until(all, first_bad);
+    let culprit = witnesses.iter().find(|op| op.completed().is_some_and(|at| at.number == first_bad));
+    let culprit = culprit.expect("it was answered just then").clone();
+    let mut part = witnesses.len().div_ceil(2).max(1);
+    loop {
+        let mut start = 0;
+        while start < witnesses.len() && spent.get() < EXPLAIN_STEPS_MAX {
+            let end = witnesses.len().min(start + part);
+            let goes = |op: &ObjectOperation| op.changed_nothing() && *op != culprit;
+            let numbered = witnesses.iter().enumerate();
+            let without: Vec<ObjectOperation> = numbered
+                .filter(|(number, op)| !((start..end).contains(number) && goes(op)))
+                .map(|(_, op)| op.clone())
+                .collect();
+            if without.len() < witnesses.len() && is_bad(&without) {
+                witnesses = without;
+            } else {
+                start += part;
+            }
+        }
+        if part == 1 {
+            break;
+        }
+        part = part.div_ceil(2);
+    }
+    let kept: Vec<&ObjectOperation> = witnesses.iter().collect();
+    let expected = expected(&kept, initial, &culprit);
+    Contradiction { culprit, witnesses, expected }
+}
+
+/// The history as it stood when `last` happened: later requests are not there, and what was answered later is still open.
+fn until(all: &[&ObjectOperation], last: u64) -> Vec<ObjectOperation> {
+    let mut part: Vec<ObjectOperation> =
+        all.iter().filter(|op| op.invoked.number < last).map(|op| (*op).clone()).collect();
+    for operation in &mut part {
+        if operation.completed().is_some_and(|at| at.number > last) {
+            operation.outcome = Outcome::Unknown;
+        }
+    }
+    part
+}
+
+fn expected(kept: &[&ObjectOperation], initial: &Objects, culprit: &ObjectOperation) -> Vec<ObjectAnswer> {
+    let mut search = Search::new(kept, initial);
+    search.watched = kept.iter().position(|op| *op == culprit);
+    match search.run() {
+        Answer::No { expected, .. } => expected,
+        _ => Vec::new(),
+    }
+}
+
+fn search(operations: &[&ObjectOperation], initial: &Objects) -> Answer {
+    Search::new(operations, initial).run()
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Yes { steps: u64 },
+    No { steps: u64, expected: Vec<ObjectAnswer> },
+    GivenUp,
+}
+
+/// An operation as the search sees it. Moments are numbers.
+struct Op<'a> {
+    request: &'a ObjectRequest,
+    answer: Option<&'a ObjectAnswer>,
+    invoked: u64,
+    /// `u64::MAX`: never.
+    completed: u64,
+    /// It does not happen after this moment, nor after what was asked for later.
+    until: u64,
+    /// The same request of unknown outcome, asked for before.
+    twin: Option<usize>,
+    key: u128,
+}
+
+/// One that was taken, and what it found under the keys that it changed.
+struct Taken {
+    op: usize,
+    before: Vec<Change>,
+    /// The latest invocation of those taken before.
+    latest: u64,
+}
+
+/// A state in which it is not obvious what comes next.
+struct Choice {
+    taken: usize,
+    /// Of those taken, how many were taken in the hope that they are of use later.
+    hopes: u32,
+    /// What to try, the best last; and whether it is a hope.
+    others: Vec<(usize, bool)>,
+    /// Those of unknown outcome, whose turn is when the others have failed.
+    open: Option<Vec<usize>>,
+}
+
+struct Search<'a> {
+    ops: Vec<Op<'a>>,
+    is_taken: Vec<bool>,
+    /// All before this one are taken.
+    first: usize,
+    /// Answered, and not taken.
+    left: usize,
+    /// The latest invocation of those taken.
+    latest: u64,
+    state: Objects,
+    digest: u128,
+    taken: Vec<Taken>,
+    steps: u64,
+    /// One whose possible answers are of interest.
+    watched: Option<usize>,
+    expected: Vec<ObjectAnswer>,
+}
+
+impl<'a> Search<'a> {
+    fn new(operations: &[&'a ObjectOperation], initial: &Objects) -> Search<'a> {
+        let mut rng = Rng::new(0x11ea2);
+        let mut ops: Vec<Op<'a>> = Vec::with_capacity(operations.len());
+        for operation in operations {
+            let answer = operation.answer();
+            let until = match operation.outcome {
+                Outcome::UnknownUntil(at) => at.number,
+                _ => u64::MAX,
+            };
+            let is_twin = |op: &Op<'_>| op.answer.is_none() && answer.is_none() && *op.request == operation.request;
+            ops.push(Op {
+                request: &operation.request,
+                answer,
+                invoked: operation.invoked.number,
+                completed: operation.completed().map_or(u64::MAX, |at| at.number),
+                until,
+                // Of those that may happen at any time, the one that was asked for first may happen whenever the others may.
+                twin: ops.iter().rposition(|op| is_twin(op) && op.until >= until),
+                key: u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()),
+            });
+        }
+        assert!(ops.is_sorted_by_key(|op| op.invoked), "histories are in the order of invocations");
+        let mut search = Search {
+            is_taken: vec![false; ops.len()],
+            first: 0,
+            left: ops.iter().filter(|op| op.answer.is_some()).count(),
+            latest: 0,
+            ops,
+            state: initial.clone(),
+            digest: 0,
+            taken: Vec::new(),
+            steps: 0,
+            watched: None,
+            expected: Vec::new(),
+        };
+        search.digest = search.state.iter().fold(0, |digest, (key, value)| digest ^ fingerprint(*key, value));
+        search
+    }
+
+    fn run(mut self) -> Answer {
+        for hopes_max in ROUNDS {
+            match self.round(hopes_max) {
+                Some(true) => return Answer::Yes { steps: self.steps },
+                Some(false) => {}
+                None => return Answer::GivenUp,
+            }
+        }
+        Answer::No { steps: self.steps, expected: self.expected }
+    }
+
+    /// Whether there is an order with so many hopes; nothing if that takes too long.
+    fn round(&mut self, hopes_max: u32) -> Option<bool> {
+        // With the fewest hopes with which each was come to.
+        let mut dead_ends: BTreeMap<u128, u32> = BTreeMap::new();
+        let mut choices: Vec<Choice> = Vec::new();
+        let mut hopes = 0;
+        loop {
+            let (taken, others, open) = self.take_the_obvious();
+            if self.left == 0 {
+                return Some(true);
+            }
+            let known = dead_ends.entry(self.digest).or_insert(u32::MAX);
+            if hopes < *known || choices.is_empty() {
+                *known = hopes;
+                choices.push(Choice { taken, hopes, others, open: Some(open) });
+            }
+            loop {
+                if self.steps > STEPS_MAX {
+                    return None;
+                }
+                let Some(choice) = choices.last_mut() else {
+                    self.take_back(0);
+                    return Some(false);
+                };
+                self.take_back(choice.taken);
+                hopes = choice.hopes;
+                if choice.others.is_empty()
+                    && let Some(open) = choice.open.take()
+                {
+                    choice.others = self.helpful_last(open, hopes < hopes_max);
+                }
+                let Some((op, is_hope)) = choice.others.pop() else {
+                    choices.pop();
+                    continue;
+                };
+                if let Some(changes) = self.try_out(op) {
+                    hopes += u32::from(is_hope);
+                    self.take(op, &changes);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes everything that can be taken without loss; returns how many are taken then, those that might be taken next, and those of unknown
+    /// outcome.
+    fn take_the_obvious(&mut self) -> (usize, Vec<(usize, bool)>, Vec<usize>) {
+        loop {
+            let before = self.taken.len();
+            let (mut others, mut open) = (Vec::new(), Vec::new());
+            for op in self.candidates() {
+                match self.ops[op].answer {
+                    None => open.push(op),
+                    Some(_) => match self.try_out(op) {
+                        // Another time it would change nothing either. (To set what is set already is something else.)
+                        Some(changes) if changes.is_empty() => self.take(op, &[]),
+                        Some(_) => others.push((op, false)),
+                        None => {}
+                    },
+                }
+            }
+            if self.taken.len() == before {
+                // The one that was answered first is tried first.
+                others.sort_by_key(|(op, _)| std::cmp::Reverse(self.ops[*op].completed));
+                return (before, others, open);
+            }
+        }
+    }
+
+    /// Of those of unknown outcome, the ones that change something: last those after which something goes on that was answered, of these the
+    /// earliest last; the rest, which are hopes, only if that is wanted.
+    fn helpful_last(&mut self, open: Vec<usize>, may_hope: bool) -> Vec<(usize, bool)> {
+        let (mut helpful, mut hopes) = (Vec::new(), Vec::new());
+        for op in open.into_iter().rev() {
+            let Some(changes) = self.try_out(op).filter(|changes| self.changes_something(changes)) else { continue };
+            let taken = self.taken.len();
+            self.take(op, &changes);
+            let candidates = self.candidates();
+            let helps =
+                candidates.into_iter().any(|next| self.ops[next].answer.is_some() && self.try_out(next).is_some());
+            self.take_back(taken);
+            match helps {
+                true => helpful.push((op, false)),
+                false if may_hope => hopes.push((op, true)),
+                false => {}
+            }
+        }
+        hopes.append(&mut helpful);
+        hopes
+    }
+
+    /// Those that no other must precede which is not taken.
+    fn candidates(&mut self) -> Vec<usize> {
+        while self.is_taken.get(self.first) == Some(&true) {
+            self.first += 1;
+        }
+        let mut found = Vec::new();
+        let mut horizon = u64::MAX;
+        for number in self.first..self.ops.len() {
+            let op = &self.ops[number];
+            if op.invoked > horizon {
+                break;
+            }
+            if self.is_taken[number] {
+                continue;
+            }
+            horizon = horizon.min(op.completed);
+            let has_turn = op.twin.is_none_or(|twin| self.is_taken[twin]);
+            if has_turn && self.latest < op.until {
+                found.push(number);
+            }
+        }
+        found
+    }
+
+    /// What it changes, if it may be taken now: if it finds what it was answered.
+    fn try_out(&mut self, number: usize) -> Option<Vec<Change>> {
+        self.steps += 1;
+        let op = &self.ops[number];
+        let evaluation = evaluate(op.request, &mut self.state).expect("all of the map is in memory");
+        if op.answer.is_some_and(|answer| *answer != evaluation.answer) {
+            let is_new = self.watched == Some(number) && !self.expected.contains(&evaluation.answer);
+            if is_new && self.expected.len() < EXPECTED_MAX {
+                self.expected.push(evaluation.answer);
+            }
+            return None;
+        }
+        Some(evaluation.changes)
+    }
+
+    fn changes_something(&self, changes: &[Change]) -> bool {
+        changes.iter().any(|change| self.state.get(&change.key) != change.value.as_ref())
+    }
+
+    fn take(&mut self, number: usize, changes: &[Change]) {
+        let mut before = Vec::with_capacity(changes.len());
+        for change in changes {
+            before.push(Change { key: change.key, value: self.put(change) });
+        }
+        self.taken.push(Taken { op: number, before, latest: self.latest });
+        self.latest = self.latest.max(self.ops[number].invoked);
+        self.left -= usize::from(self.ops[number].answer.is_some());
+        self.is_taken[number] = true;
+        self.digest ^= self.ops[number].key;
+    }
+
+    fn take_back(&mut self, until: usize) {
+        while self.taken.len() > until {
+            let Taken { op, before, latest } = self.taken.pop().expect("there are more");
+            for change in before.iter().rev() {
+                self.put(change);
+            }
+            self.latest = latest;
+            self.left += usize::from(self.ops[op].answer.is_some());
+            self.is_taken[op] = false;
+            self.first = self.first.min(op);
+            self.digest ^= self.ops[op].key;
+        }
+    }
+
+    /// Makes a change; returns what was there.
+    fn put(&mut self, change: &Change) -> Option<Bytes> {
+        let before = match &change.value {
+            Some(value) => self.state.insert(change.key, value.clone()),
+            None => self.state.remove(&change.key),
+        };
+        for value in before.iter().chain(&change.value) {
+            self.digest ^= fingerprint(change.key, value);
+        }
+        before
+    }
+}
+
+/// What a key with its value adds to the digest of a state.
+fn fingerprint(key: Key, value: &Bytes) -> u128 {
+    const PRIME: u128 = (1 << 88) + 0x13b;
+    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    let mut add = |byte: u8| hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+    key.encode().into_iter().chain(value.iter().copied()).for_each(&mut add);
+    // So that what differs in the last bytes differs everywhere.
+    hash ^= hash >> 67;
+    hash.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
+}
+
+/// How many operations of a history there are in each state of knowledge: for those who want to see that something was checked.
+pub fn count_outcomes(history: &ObjectHistory) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for operation in history.operations() {
+        let name = match operation.outcome {
+            Outcome::Answered(_, Ok(_)) => "answered",
+            Outcome::Answered(_, Err(_)) => "refused",
+            Outcome::Never => "never happened",
+            Outcome::Unknown | Outcome::UnknownUntil(_) => "unknown",
+        };
+        *counts.entry(name).or_default() += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+#[path = "linearizable_tests.rs"]
+mod tests;

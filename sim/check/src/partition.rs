@@ -1,0 +1,123 @@
+//! Cuts a history of requests for objects into parts that have nothing to do with each other: an order of each is an order of all,
+//! so each is searched alone.
+//!
+//! Of an object that is there from the start and is never removed, each attribute is a world of its own, and so are its bytes with its length.
+//! All other objects of a device are one, for the numbers that the device gives them hang together. A request that reaches into two
+//! worlds makes them one.
+
+use crate::object_history::{ObjectHistory, ObjectOperation, Outcome};
+use braid_base::{DeviceId, ObjectId};
+use braid_objects::Key;
+use braid_wire::{Action, AttributeName, ObjectCommand};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a request may touch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Place {
+    /// One attribute of an object that stays.
+    Attribute(DeviceId, ObjectId, AttributeName),
+    /// All of them, where some are listed.
+    Attributes(DeviceId, ObjectId),
+    /// Its bytes.
+    Data(DeviceId, ObjectId),
+    /// All objects of the device that come and go.
+    Others(DeviceId),
+}
+
+/// The requests of a history that may have happened, as numbers, in parts; each part is of one device, and in the order of the history.
+pub fn partition(history: &ObjectHistory) -> Vec<Vec<usize>> {
+    let counted = |op: &&ObjectOperation| op.outcome != Outcome::Never;
+    let operations = || history.operations().iter().filter(counted);
+    let mut kinds = Kinds { staying: BTreeSet::new(), listed: BTreeSet::new() };
+    for device in operations().map(|op| op.device).collect::<BTreeSet<_>>() {
+        let there = history.initial(device);
+        let objects =
+            there.keys().map(|key| ObjectId(key.of)).filter(|object| there.contains_key(&Key::header(*object)));
+        kinds.staying.extend(objects.map(|object| (device, object)));
+    }
+    for operation in operations() {
+        for ObjectCommand { object, action, .. } in &operation.request.commands {
+            match action {
+                Action::Remove => drop(kinds.staying.remove(&(operation.device, *object))),
+                Action::ListAttributes { .. } => drop(kinds.listed.insert((operation.device, *object))),
+                _ => {}
+            }
+        }
+    }
+    let mut joined = Joined::default();
+    let mut alone = Vec::new();
+    let mut at = BTreeMap::new();
+    for (number, operation) in history.operations().iter().enumerate().filter(|(_, op)| counted(op)) {
+        let commands = operation.request.commands.iter();
+        let places: BTreeSet<Place> = commands.flat_map(|command| kinds.places(operation.device, command)).collect();
+        match places.first() {
+            Some(first) => {
+                places.iter().for_each(|place| joined.join(*first, *place));
+                at.insert(number, *first);
+            }
+            None => alone.push(vec![number]),
+        }
+    }
+    let mut parts: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
+    for (number, place) in at {
+        parts.entry(joined.root(place)).or_default().push(number);
+    }
+    parts.into_values().chain(alone).collect()
+}
+
+struct Kinds {
+    /// Objects that are there from the start, and are never removed.
+    staying: BTreeSet<(DeviceId, ObjectId)>,
+    /// Objects of which attributes are listed.
+    listed: BTreeSet<(DeviceId, ObjectId)>,
+}
+
+impl Kinds {
+    fn places(&self, device: DeviceId, command: &ObjectCommand) -> Vec<Place> {
+        let object = command.object;
+        if matches!(command.action, Action::Create | Action::List { .. }) || !self.staying.contains(&(device, object)) {
+            return vec![Place::Others(device)];
+        }
+        let attribute = |name: AttributeName| match name {
+            AttributeName::OBJECT_LENGTH => Some(Place::Data(device, object)),
+            _ if name.is_reserved() => None,
+            _ if self.listed.contains(&(device, object)) => Some(Place::Attributes(device, object)),
+            _ => Some(Place::Attribute(device, object, name)),
+        };
+        let names = command.sets.iter().map(|set| set.name).chain(command.gets.iter().copied());
+        let mut places: Vec<Place> = names.filter_map(attribute).collect();
+        places.extend(match &command.action {
+            Action::Read { .. }
+            | Action::Write { .. }
+            | Action::Append { .. }
+            | Action::Truncate { .. }
+            | Action::Stat => Some(Place::Data(device, object)),
+            Action::CompareAndSwap { name, .. } | Action::FetchAndAdd { name, .. } => attribute(*name),
+            Action::ListAttributes { .. } => Some(Place::Attributes(device, object)),
+            Action::Nothing | Action::Flush | Action::Create | Action::Remove | Action::List { .. } => None,
+        });
+        places
+    }
+}
+
+/// Which places are one.
+#[derive(Default)]
+struct Joined {
+    parents: BTreeMap<Place, Place>,
+}
+
+impl Joined {
+    fn root(&self, mut place: Place) -> Place {
+        while let Some(parent) = self.parents.get(&place) {
+            place = *parent;
+        }
+        place
+    }
+
+    fn join(&mut self, one: Place, other: Place) {
+        let (one, other) = (self.root(one), self.root(other));
+        if one != other {
+            self.parents.insert(other, one);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Hosts of a cluster: their generations, and clocks that are wrong within the options.
+
+use crate::{Cluster, Role};
+use braid_base::{Generation, NodeId, Time};
+use braid_host::{Host, HostConfig};
+use braid_world::LocalClock;
+
+impl Cluster {
+    pub(crate) fn new_host(&mut self, clock: LocalClock) -> NodeId {
+        let generation = self.fresh_generation();
+        let config = HostConfig {
+            generation,
+            membership: None,
+            devices: self.devices(),
+            lock_servers: self.lock_servers(),
+            acquisition: self.options.acquisition,
+            volumes: vec![self.volume.clone()],
+            settings: self.options.settings.clone(),
+            seed: self.rng.next_u64(),
+        };
+        let node = NodeId::Host(generation);
+        self.world.add(node, Role::Host(Box::new(Host::new(config))), None, clock);
+        node
+    }
+
+    /// A clock that drifts within the options, and was booted at any time.
+    pub(crate) fn clock(&mut self) -> LocalClock {
+        let most = self.options.faults.drift_ppm_max;
+        let drift = self.rng.below(2 * most + 1) as i64 - most as i64;
+        LocalClock::exact(Time(self.rng.below(1_000_000_000_000))).drifting(drift)
+    }
+
+    pub(crate) fn fresh_generation(&mut self) -> Generation {
+        self.next_generation += 1;
+        Generation(self.next_generation - 1)
+    }
+}

@@ -1,0 +1,231 @@
+//! Objects that hold bytes and attributes, in the words of scenarios: what clients have done on them is in a history of its own, which
+//! is checked at the end.
+
+use crate::cluster::{Asked, Cluster, Failed, HostSlot, Record};
+use crate::object_wishes::{ObjectAsks, ObjectWish, command, get};
+use braid_base::{DeviceId, NodeId, ObjectId, limits};
+use braid_check::{Client, Linearizability, ObjectOperation, Objects, check_counters, check_objects};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_objects::{evaluate, view::apply};
+use braid_wire::{
+    Action, ActionResult, AttributeName, Command, CommandResult, Message, ObjectAnswer, ObjectCommand, ObjectFailure,
+    ObjectRefusal, ObjectRequest, Reply,
+};
+use braid_world::Verdict;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+impl Cluster {
+    /// A device makes objects of these numbers, its first ones.
+    pub fn make_objects(&mut self, by: HostSlot, device: DeviceId, numbers: impl IntoIterator<Item = u64>) {
+        let commands = numbers.into_iter().map(|number| command(ObjectId(number), Action::Create)).collect();
+        let request = ObjectRequest { commands };
+        let patience = self.options.settings.request_timeout;
+        let asked = self.ask(by, HostRequest::Objects { device, request: request.clone(), patience });
+        let mut there = Objects::new();
+        let evaluation = evaluate(&request, &mut there).expect("all is in memory");
+        apply(&evaluation.changes, &mut there);
+        let results = evaluation.answer.expect("there are none yet");
+        assert_eq!(self.finish(asked), Ok(HostSuccess::Objects(results)), "a new device takes objects");
+        self.objects.begin_with(device, there);
+    }
+
+    /// Asks a host what a client wishes of objects.
+    pub fn wish_objects(&mut self, slot: HostSlot, client: usize, wish: ObjectWish) -> OpId {
+        let (now, node) = (self.world.now(), self.node(slot));
+        let NodeId::Host(generation) = node else { unreachable!("host slots hold hosts") };
+        let name = Client { host: generation.0, number: client };
+        let ObjectWish { device, asks, patience } = wish;
+        let (request, record) = match asks {
+            ObjectAsks::Request(request) => {
+                let id = self.objects.ask(name, now, device, request.clone());
+                (HostRequest::Objects { device, request, patience }, Record::Objects(id))
+            }
+            ObjectAsks::Change(object, attribute, seen) => {
+                // It is as if it had been looked at just when it had changed.
+                let look = ObjectRequest { commands: vec![get(object, attribute)] };
+                let id = self.objects.ask(name, now, device, look);
+                let request = HostRequest::Await { device, object, name: attribute, seen: seen.clone(), patience };
+                (request, Record::Change(id, seen))
+            }
+        };
+        self.begin(slot, client, request, record)
+    }
+
+    /// Has commands done, as a part of the history.
+    pub fn have_done(&mut self, slot: HostSlot, device: DeviceId, commands: Vec<ObjectCommand>) -> OpId {
+        let patience = self.options.settings.request_timeout;
+        let asks = ObjectAsks::Request(ObjectRequest { commands });
+        self.wish_objects(slot, 0, ObjectWish { device, asks, patience })
+    }
+
+    /// What was asked of objects, and how it ended.
+    pub(crate) fn object_operation(&self, asked: &Asked) -> Option<&ObjectOperation> {
+        match asked.record {
+            Record::Objects(id) | Record::Change(id, _) => Some(self.objects.operation(id)),
+            _ => None,
+        }
+    }
+
+    /// Puts an answer into the history.
+    pub(crate) fn on_object_reply(&mut self, record: &Record, outcome: &HostOutcome) -> Result<(), Failed> {
+        let now = self.world.now();
+        match (record, outcome) {
+            (Record::Objects(id), Ok(HostSuccess::Objects(results))) => {
+                self.objects.answered(*id, now, Ok(results.clone()));
+            }
+            (Record::Change(id, seen), Ok(HostSuccess::Value(value))) if seen != value => {
+                let result = CommandResult { action: ActionResult::Done, values: vec![value.clone()] };
+                self.objects.answered(*id, now, Ok(vec![result]));
+            }
+            // Nothing has changed, as far as anybody knows.
+            (Record::Change(id, _), Ok(HostSuccess::Value(_))) => self.objects.never(*id),
+            (Record::Objects(id) | Record::Change(id, _), Err(HostError::Objects(refusal)))
+                if !is_passing(refusal.failure) =>
+            {
+                self.objects.answered(*id, now, Err(*refusal));
+            }
+            // So it is said of refusals, and of a host that can't take any more.
+            (Record::Objects(id) | Record::Change(id, _), Err(error @ (HostError::Objects(_) | HostError::Busy)))
+                if self.options.excuses(error) =>
+            {
+                self.objects.never(*id);
+            }
+            (_, Err(error)) if self.options.excuses(error) => {}
+            (record, outcome) => {
+                let details = format!("{record:?}: {outcome:?}");
+                return Err(Failed { check: "unexpected-answer", details });
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on, whoever answers a request that changes something must answer it the same each time.
+    pub(crate) fn overhear(&mut self) {
+        let overheard = Rc::clone(&self.overheard);
+        self.world.network.set_rule(move |from, to, message| {
+            overheard.borrow_mut().hear(from, to, message);
+            Verdict::Pass
+        });
+    }
+
+    pub(crate) fn check_answers(&self) -> Result<(), Failed> {
+        match &self.overheard.borrow().contradiction {
+            Some(details) => Err(Failed { check: "answered-twice", details: details.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks at all that there is, and then at the whole history. Tells the steps of the search for an order.
+    pub(crate) fn check_objects(&mut self, reader: HostSlot) -> Result<u64, Failed> {
+        let touched: BTreeSet<DeviceId> = self.objects.operations().iter().map(|op| op.device).collect();
+        for device in touched {
+            self.look_at_all(reader, device)?;
+        }
+        check_counters(&self.objects)
+            .map_err(|miscounted| Failed { check: "counters", details: miscounted.to_string() })?;
+        match check_objects(&self.objects) {
+            Linearizability::Linearizable { steps } => Ok(steps),
+            Linearizability::Not(contradiction) => {
+                Err(Failed { check: "linearizable", details: contradiction.to_string() })
+            }
+            Linearizability::GaveUp(given_up) => {
+                Err(Failed { check: "linearizable-undecided", details: given_up.to_string() })
+            }
+        }
+    }
+
+    /// Each attribute alone, so that the look joins nothing in the history that is apart.
+    fn look_at_all(&mut self, reader: HostSlot, device: DeviceId) -> Result<(), Failed> {
+        let initial = self.objects.initial(device);
+        let staying: BTreeSet<ObjectId> =
+            initial.keys().filter(|key| key.kind == braid_objects::Kind::Header).map(|key| ObjectId(key.of)).collect();
+        let mut names: BTreeSet<(ObjectId, AttributeName)> = BTreeSet::new();
+        for operation in self.objects.operations().iter().filter(|op| op.device == device) {
+            for command in &operation.request.commands {
+                let action = match &command.action {
+                    Action::CompareAndSwap { name, .. } | Action::FetchAndAdd { name, .. } => Some(*name),
+                    _ => None,
+                };
+                let named = command.sets.iter().map(|set| set.name).chain(command.gets.iter().copied()).chain(action);
+                names.extend(named.map(|name| (command.object, name)));
+            }
+        }
+        let whole = Action::Read { offset: 0, length: limits::OBJECT_IO_BYTES_MAX as u32 };
+        let mut looks: Vec<ObjectCommand> = Vec::new();
+        looks.extend(
+            names.iter().filter(|(object, _)| staying.contains(object)).map(|(object, name)| get(*object, *name)),
+        );
+        looks.extend(staying.iter().map(|object| command(*object, whole.clone())));
+        for look in looks {
+            self.look(reader, device, look)?;
+        }
+        let list = Action::List { after: ObjectId(0), most: limits::OBJECT_LIST_MAX as u32 };
+        let found = match self.look(reader, device, command(ObjectId(0), list))? {
+            ActionResult::Objects { found, .. } => found,
+            other => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
+        };
+        for object in found.into_iter().filter(|object| !staying.contains(object)) {
+            self.look(reader, device, command(object, whole.clone()))?;
+            let all = Action::ListAttributes { after: None, page: None, most: limits::OBJECT_LIST_MAX as u32 };
+            if let ActionResult::Attributes { found, .. } = self.look(reader, device, command(object, all))? {
+                for (name, _) in found {
+                    self.look(reader, device, get(object, name))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, reader: HostSlot, device: DeviceId, look: ObjectCommand) -> Result<ActionResult, Failed> {
+        let op = self.have_done(reader, device, vec![look]);
+        match self.answer(op, "objects can't be looked at after healing")? {
+            HostSuccess::Objects(mut results) if results.len() == 1 => Ok(results.remove(0).action),
+            other => Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
+        }
+    }
+}
+
+/// Refusals that have nothing to do with what the objects hold.
+fn is_passing(failure: ObjectFailure) -> bool {
+    matches!(failure, ObjectFailure::Busy | ObjectFailure::NoSpace | ObjectFailure::Lost)
+}
+
+/// What hosts and devices were heard to say to each other.
+#[derive(Debug, Default)]
+pub(crate) struct Overheard {
+    /// Requests that change something.
+    requests: BTreeSet<(NodeId, NodeId, u64)>,
+    answers: BTreeMap<(NodeId, NodeId, u64), ObjectAnswer>,
+    contradiction: Option<String>,
+}
+
+impl Overheard {
+    fn hear(&mut self, from: NodeId, to: NodeId, message: &Message) {
+        match message {
+            Message::Request(heard) => {
+                if let Command::Objects { sequence, request } = &heard.command
+                    && !request.only_asks()
+                {
+                    self.requests.insert((from, to, *sequence));
+                }
+            }
+            Message::Answer(heard) => {
+                let Reply::Objects { sequence, answer } = &heard.reply else { return };
+                let name = (to, from, *sequence);
+                if matches!(answer, Err(ObjectRefusal { failure: ObjectFailure::Busy, .. }))
+                    || !self.requests.contains(&name)
+                {
+                    return;
+                }
+                let known = self.answers.entry(name).or_insert_with(|| answer.clone());
+                if known != answer {
+                    let details =
+                        format!("{from} answers request {sequence} of {to} first {known:?} and then {answer:?}");
+                    self.contradiction.get_or_insert(details);
+                }
+            }
+            _ => {}
+        }
+    }
+}

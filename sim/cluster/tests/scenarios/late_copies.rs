@@ -1,0 +1,266 @@
+//! Requests for objects are done once: whenever the device loses power, however late a copy comes, and whoever has died meanwhile.
+
+use crate::story::*;
+use braid_base::{DeviceId, Generation, NodeId, ObjectId, Time};
+use braid_cluster::object_wishes::{COUNTER, command, get, set};
+use braid_cluster::{Cluster, HostSlot, Options, Role};
+use braid_machine::{HostRequest, HostSuccess, OpId};
+use braid_wire::{Action, ActionResult, AttributeName, Command, Message, ObjectCommand, Ordering, Reply, Undefined};
+use braid_world::{Keeps, Verdict};
+use bytes::Bytes;
+use std::time::Duration;
+
+const HERE: DeviceId = DeviceId(0);
+const OBJECT: ObjectId = ObjectId(1);
+const WORD: AttributeName = AttributeName::new(1, 2);
+/// How late copies come that are late: long after the host has gone on, and before it would give up.
+const LATE: Duration = Duration::from_secs(20);
+
+/// An array with an object on its first device, a small journal, and two hosts.
+fn array_with_object() -> (Cluster, HostSlot, HostSlot) {
+    let options = Options::calm("raid5:4+1", 5, 1, 3);
+    let (mut array, a, b) =
+        array_of(Options { ordering: Ordering::Timestamp, journal_bytes: Some(1 << 20), ..options });
+    array.make_objects(a, HERE, [OBJECT.0]);
+    (array, a, b)
+}
+
+fn addition() -> ObjectCommand {
+    command(OBJECT, Action::FetchAndAdd { name: COUNTER, add: 1, original: true })
+}
+
+fn swap(compare: &'static str, swap: &'static str) -> ObjectCommand {
+    let undefined = Undefined::IsEmpty;
+    let action =
+        Action::CompareAndSwap { name: WORD, compare: compare.into(), swap: swap.into(), undefined, original: true };
+    command(OBJECT, action)
+}
+
+fn result(array: &mut Cluster, op: OpId) -> ActionResult {
+    match array.finish(op) {
+        Ok(HostSuccess::Objects(mut results)) => results.pop().expect("there was a command").action,
+        other => panic!("the request was not done: {other:?}"),
+    }
+}
+
+fn done(array: &mut Cluster, host: HostSlot, command: ObjectCommand) -> ActionResult {
+    let op = array.have_done(host, HERE, vec![command]);
+    result(array, op)
+}
+
+fn word(array: &mut Cluster, host: HostSlot) -> Bytes {
+    let op = array.have_done(host, HERE, vec![get(OBJECT, WORD)]);
+    match array.finish(op) {
+        Ok(HostSuccess::Objects(mut results)) => results.remove(0).values.remove(0),
+        other => panic!("it can't be looked at: {other:?}"),
+    }
+}
+
+fn is_request(message: &Message) -> bool {
+    matches!(message, Message::Request(request) if matches!(request.command, Command::Objects { .. }))
+}
+
+fn is_done(message: &Message) -> bool {
+    is_answer(message, |reply| matches!(reply, Reply::Objects { .. }))
+}
+
+/// The next request of a host comes twice: now, and late.
+fn next_request_comes_late_again(array: &mut Cluster, host: HostSlot) {
+    let (node, mut copies) = (array.node(host), 0);
+    array.world.network.set_rule(move |from, _, message| {
+        if from != node || !is_request(message) {
+            return Verdict::Pass;
+        }
+        copies += 1;
+        if copies == 1 { Verdict::Delay(LATE) } else { Verdict::Pass }
+    });
+}
+
+/// Until the late copy of what was asked for then has come: before its host has said anything else to a device that has just crashed, if
+/// that is to be.
+fn late_copy_comes(array: &mut Cluster, host: HostSlot, asked: Time, restarts: bool) {
+    let soon = Duration::from_millis(300);
+    array.run_for(asked.after(LATE - soon).since(array.world.now()));
+    if restarts {
+        restart(array, 0);
+    }
+    let node = array.node(host);
+    array.world.network.cut(node, device(0));
+    array.run_for(2 * soon);
+    array.world.network.heal();
+}
+
+/// What the device's store counts.
+fn count(array: &Cluster, what: &str) -> u64 {
+    match array.world.machine(NodeId::Device(HERE)) {
+        Some(Role::Device(device)) => {
+            device.store().counters().into_iter().find(|(name, _)| *name == what).expect("it is counted").1
+        }
+        _ => panic!("the device is up"),
+    }
+}
+
+/// Answers that a device keeps for hosts that may ask again.
+fn answers_kept(array: &Cluster) -> u64 {
+    count(array, "answers_kept")
+}
+
+/// So much is written that the journal begins anew, and only what is carried on is left of what was before.
+fn fill_journal(array: &mut Cluster, host: HostSlot) {
+    let before = count(array, "checkpoints");
+    for number in 0_u32.. {
+        if count(array, "checkpoints") > before {
+            return;
+        }
+        assert!(number < 1_000, "a small journal is soon full");
+        done(array, host, set(OBJECT, AttributeName::new(9, 9), vec![number as u8; 10_000].into()));
+    }
+}
+
+#[test]
+fn an_addition_is_done_once_whenever_its_device_loses_power() {
+    for keeps in [Keeps::Nothing, Keeps::Everything] {
+        let (mut array, a, b) = array_with_object();
+        for at in 1..=12 {
+            array.world.disk_mut(device(0)).expect("devices have disks").set_keeps(keeps);
+            array.world.crash_before(device(0), at);
+            let op = array.have_done(a, HERE, vec![addition()]);
+            wait_until(&mut array, "power has failed", |array| array.world.machine(device(0)).is_none());
+            array.restart_device(HERE);
+            let originals = (result(&mut array, op), done(&mut array, b, addition()));
+            let at = at as i64;
+            let added = |original| ActionResult::Added { original: Some(original) };
+            assert_eq!(originals, (added(2 * at - 2), added(2 * at - 1)), "{keeps:?}, input {at}");
+        }
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn an_addition_whose_answers_are_lost_is_done_once_though_the_device_crashes_and_its_journal_begins_anew() {
+    let (mut array, a, b) = array_with_object();
+    for round in 0..3 {
+        let node = array.node(a);
+        array.world.network.set_rule(
+            move |_, to, message| {
+                if to == node && is_done(message) { Verdict::Drop } else { Verdict::Pass }
+            },
+        );
+        let op = array.have_done(a, HERE, vec![addition()]);
+        array.run_for(Duration::from_millis(100));
+        fill_journal(&mut array, b);
+        restart(&mut array, 0);
+        array.run_for(Duration::from_secs(2));
+        array.world.network.heal();
+        assert_eq!(result(&mut array, op), ActionResult::Added { original: Some(round) });
+    }
+    all_is_well(array);
+}
+
+#[test]
+fn a_late_copy_of_an_addition_does_nothing_though_its_host_has_gone_on_and_its_device_has_crashed() {
+    for (restarts, fills) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (mut array, a, b) = array_with_object();
+        next_request_comes_late_again(&mut array, a);
+        let asked = array.world.now();
+        assert_eq!(done(&mut array, a, addition()), ActionResult::Added { original: Some(0) });
+        for round in 0..5 {
+            done(&mut array, a, addition());
+            array.run_for(Duration::from_secs(1 + round % 2));
+        }
+        if fills {
+            fill_journal(&mut array, b);
+        }
+        late_copy_comes(&mut array, a, asked, restarts);
+        assert_eq!(done(&mut array, b, addition()), ActionResult::Added { original: Some(6) }, "{restarts} {fills}");
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_swap_that_failed_fails_for_its_late_copy_too_though_that_finds_what_it_wants() {
+    for (restarts, fills) in [(false, false), (true, false), (true, true)] {
+        let (mut array, a, b) = array_with_object();
+        done(&mut array, b, set(OBJECT, WORD, "other".into()));
+        next_request_comes_late_again(&mut array, a);
+        let asked = array.world.now();
+        let failed = done(&mut array, a, swap("wanted", "mine"));
+        assert_eq!(failed, ActionResult::Compared { swapped: false, original: Some("other".into()) });
+        done(&mut array, b, set(OBJECT, WORD, "wanted".into()));
+        if fills {
+            fill_journal(&mut array, b);
+        }
+        late_copy_comes(&mut array, a, asked, restarts);
+        assert_eq!(word(&mut array, b), "wanted", "{restarts} {fills}");
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_late_swap_of_a_host_that_is_kept_out_does_nothing_whatever_its_device_went_through() {
+    for restarts in [false, true] {
+        let (mut array, a, b) = array_with_object();
+        let node = array.node(a);
+        // All copies come late; the host dies, and does not see it.
+        array.world.network.set_rule(move |from, _, message| {
+            if from == node && is_request(message) { Verdict::Delay(LATE) } else { Verdict::Pass }
+        });
+        array.have_done(a, HERE, vec![swap("", "mine")]);
+        array.run_for(Duration::from_millis(100));
+        array.crash(node);
+        keep_out(&mut array, b, node);
+        assert_eq!(word(&mut array, b), "");
+        if restarts {
+            restart(&mut array, 0);
+        }
+        array.run_for(LATE + A_WHILE);
+        assert_eq!(word(&mut array, b), "", "{restarts}");
+        all_is_well(array);
+    }
+}
+
+/// One host has another kept out, and what that has asked for will not happen any more.
+fn keep_out(array: &mut Cluster, by: HostSlot, node: NodeId) {
+    let NodeId::Host(out) = node else { panic!("hosts are kept out") };
+    let others = array.slots().map(|slot| array.node(slot)).filter(|other| *other != node);
+    let except = others.filter_map(|node| match node {
+        NodeId::Host(generation) => Some(generation),
+        _ => None,
+    });
+    let request = HostRequest::Fence { below: Generation(out.0 + 1), except: except.collect() };
+    let asked = array.ask(by, request);
+    assert_eq!(array.finish(asked), DONE);
+    let now = array.world.now();
+    array.objects.is_kept_out(out.0, HERE, now);
+}
+
+#[test]
+fn answers_for_a_host_that_died_are_kept_until_it_is_kept_out_and_those_for_others_until_they_know_them() {
+    let (mut array, a, b) = array_with_object();
+    let node = array.node(a);
+    array.world.network.set_rule(
+        move |_, to, message| {
+            if to == node && is_done(message) { Verdict::Drop } else { Verdict::Pass }
+        },
+    );
+    let lost: Vec<OpId> = (0..50).map(|_| array.have_done(a, HERE, vec![addition()])).collect();
+    array.run_for(Duration::from_millis(300));
+    assert!(answers_kept(&array) >= lost.len() as u64, "nobody has heard them");
+    array.crash(node);
+    array.world.network.heal();
+    for _ in 0..200 {
+        done(&mut array, b, addition());
+    }
+    array.run_for(Duration::from_secs(2));
+    assert_eq!(answers_kept(&array), lost.len() as u64, "those of one who lives are not kept for long");
+    restart(&mut array, 0);
+    array.run_for(Duration::from_secs(2));
+    assert!(answers_kept(&array) >= lost.len() as u64);
+    keep_out(&mut array, b, node);
+    assert_eq!(answers_kept(&array), 0, "nobody will ask for them");
+    restart(&mut array, 0);
+    array.run_for(Duration::from_secs(2));
+    assert_eq!(answers_kept(&array), 0);
+    assert_eq!(done(&mut array, b, addition()), ActionResult::Added { original: Some(250) });
+    all_is_well(array);
+}

@@ -1,0 +1,91 @@
+//! Objects that hold bytes and attributes: done once, and durable, whatever becomes of messages, devices and hosts.
+
+use crate::story::*;
+use braid_base::{DeviceId, ObjectId};
+use braid_cluster::{Cluster, HostSlot};
+use braid_machine::{HostError, HostRequest, HostSuccess};
+use braid_wire::{
+    Action, ActionResult, AttributeName, Message, ObjectCommand, ObjectRequest, Ordering, Reply, Undefined, When,
+};
+use braid_world::Verdict;
+use bytes::Bytes;
+use std::time::Duration;
+
+const COUNTER: AttributeName = AttributeName::new(1, 1);
+const LONG: Duration = Duration::from_secs(30);
+
+fn command(object: u64, action: Action) -> ObjectCommand {
+    let (when, sets_when) = (When::Always, When::Always);
+    ObjectCommand { object: ObjectId(object), when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
+}
+
+fn request(device: u16, object: u64, action: Action) -> HostRequest {
+    let request = ObjectRequest { commands: vec![command(object, action)] };
+    HostRequest::Objects { device: DeviceId(device), request, patience: LONG }
+}
+
+fn add(object: u64) -> HostRequest {
+    request(0, object, Action::FetchAndAdd { name: COUNTER, add: 1, original: true })
+}
+
+fn done(array: &mut Cluster, host: HostSlot, request: HostRequest) -> ActionResult {
+    let op = array.ask(host, request);
+    result(array.finish(op))
+}
+
+fn result(outcome: Result<HostSuccess, HostError>) -> ActionResult {
+    match outcome {
+        Ok(HostSuccess::Objects(mut results)) => results.pop().expect("there was one command").action,
+        other => panic!("the request was not done: {other:?}"),
+    }
+}
+
+fn is_answer(message: &Message) -> bool {
+    matches!(message, Message::Answer(answer) if matches!(answer.reply, Reply::Objects { .. }))
+}
+
+#[test]
+fn an_addition_whose_answer_was_lost_is_not_done_again_not_even_by_a_device_that_crashed() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    let made = done(&mut array, a, request(0, 7, Action::Create));
+    assert_eq!(made, ActionResult::Created { object: ObjectId(7) });
+    for round in 0..5 {
+        array.world.network.set_rule(|_, _, message| if is_answer(message) { Verdict::Drop } else { Verdict::Pass });
+        let op = array.ask(a, add(7));
+        array.run_for(Duration::from_millis(700));
+        if round % 2 == 0 {
+            array.crash(device(0));
+            array.run_for(Duration::from_millis(100));
+            array.restart_device(DeviceId(0));
+        }
+        array.world.network.heal();
+        assert_eq!(result(array.finish(op)), ActionResult::Added { original: Some(2 * round) });
+        assert_eq!(done(&mut array, b, add(7)), ActionResult::Added { original: Some(2 * round + 1) });
+    }
+}
+
+#[test]
+fn who_waits_for_an_attribute_hears_of_its_change() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    done(&mut array, a, request(0, 0, Action::Create));
+    let wait = |seen: Bytes, patience| HostRequest::Await {
+        device: DeviceId(0),
+        object: ObjectId(1),
+        name: COUNTER,
+        seen,
+        patience,
+    };
+    let op = array.ask(a, wait(Bytes::new(), LONG));
+    array.run_for(Duration::from_secs(3));
+    let swap = |compare: &'static [u8], swap: &'static [u8]| {
+        let (compare, swap) = (Bytes::from_static(compare), Bytes::from_static(swap));
+        let undefined = Undefined::IsEmpty;
+        request(0, 1, Action::CompareAndSwap { name: COUNTER, compare, swap, undefined, original: false })
+    };
+    done(&mut array, b, swap(b"other", b"x"));
+    done(&mut array, b, swap(b"", b"mine"));
+    assert_eq!(array.finish(op), Ok(HostSuccess::Value(Bytes::from_static(b"mine"))));
+    // Nothing happens: it is told so when its time is up.
+    let op = array.ask(a, wait(Bytes::from_static(b"mine"), Duration::from_secs(2)));
+    assert_eq!(array.finish(op), Ok(HostSuccess::Value(Bytes::from_static(b"mine"))));
+}

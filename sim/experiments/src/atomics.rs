@@ -1,0 +1,213 @@
+//! The experiments of the device-atomics paper: locks that devices keep against locks that a manager keeps, ways of waiting for a lock, and
+//! what the paper leaves open.
+
+use crate::assumptions::Assumption;
+use crate::catalogue::{THROUGHPUT, plot};
+use crate::experiment::{Axis, Base, Effort, Experiment, PlotKind, Point, Series};
+use braid_measure::Strategy;
+
+const OBJECTS: Axis = Axis { name: "objects", title: "objects that are locked" };
+const PROCESSES: Axis = Axis { name: "processes", title: "processes" };
+const EFFICIENCY: Axis = Axis { name: "efficiency", title: "efficiency (2 / requests per lock)" };
+
+const ONE_DEVICE: &str = "1 device";
+
+/// Figure 3.
+pub const FIGURE_3: Experiment = Experiment {
+    name: "device-atomics-fig3",
+    title: "Device atomics, figure 3: throughput of locks",
+    about: "Processes lock an object that they choose at random (compare-and-swap of an attribute, truncated binary exponential \
+            back-off), write 256 bytes to it and unlock it. The paper: throughput is low with one object, rises with more, and \
+            flattens; it grows almost linearly with devices; one lock manager that commits every change is above one device; \
+            an unlock that rides on the write brings one device about level with it. Its ten processes can't load ten devices, \
+            so that there is a second part, with ten processes for each device.",
+    base: Base::DeviceAtomics,
+    x: OBJECTS,
+    points: figure_3,
+    finds_peaks: false,
+    plots: &[PlotKind { logarithmic_x: true, ..plot("", THROUGHPUT) }],
+    metrics: &["throughput_ops", "throughput_ratio", "delayed_fraction", "disk_utilization", "lock_server_utilization"],
+};
+
+/// The benchmark of the same authors.
+pub const CONTENTION: Experiment = Experiment {
+    name: "device-atomics-contention",
+    title: "Device atomics: ways of waiting for a lock",
+    about: "Each process takes one and the same lock of a device 100 times, and does something under it: nothing, a sleep of 1 to \
+            600 us, or a request for an attribute. Efficiency is what is needed, a request to lock and one to unlock, to what is \
+            sent.",
+    base: Base::DeviceAtomics,
+    x: PROCESSES,
+    points: contention,
+    finds_peaks: false,
+    plots: &[plot("", EFFICIENCY), plot("-throughput", THROUGHPUT)],
+    metrics: &["efficiency", "throughput_ops", "latency_p99_ms"],
+};
+
+/// What section 8 leaves open.
+pub const ASSUMPTIONS: Experiment = Experiment {
+    name: "device-atomics-assumptions",
+    title: "Device atomics: what section 8 leaves open",
+    about: "One open assumption at a time is read in other ways, with 500 objects for each device; everything else stays as in figure 3, \
+            with ten processes for each device.",
+    base: Base::DeviceAtomics,
+    x: Axis { name: "reading", title: "reading" },
+    points: assumptions,
+    finds_peaks: false,
+    plots: &[],
+    metrics: &["throughput_ops", "throughput_ratio"],
+};
+
+/// A line of figure 3: its name, its devices, and what else it sets.
+type Line = (&'static str, u64, &'static str);
+
+const BY_DEVICES: [Line; 4] = [(ONE_DEVICE, 1, ""), ("2 devices", 2, ""), ("5 devices", 5, ""), ("10 devices", 10, "")];
+const MANAGER: Line = ("lock manager", 10, "system.locks=manager");
+const MANAGER_OF_ONE: Line = ("lock manager of 1 device", 1, "system.locks=manager");
+const WITH_WRITE: Line = ("1 device with one-trip unlock", 1, "workload.unlock=with-write");
+const ONE_REQUEST: Line = ("1 device with one request", 1, "workload.unlock=one-request");
+
+fn figure_3(effort: Effort) -> Vec<Point> {
+    let as_in_paper: &[u64] = match effort {
+        Effort::Full => &[1, 2, 3, 5, 7, 10, 20, 50, 100, 200, 500, 1000],
+        Effort::Quick => &[1, 5, 20, 500],
+    };
+    let for_each: &[u64] = match effort {
+        Effort::Full => &[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000],
+        Effort::Quick => &[1, 20, 500, 10_000],
+    };
+    let mut points = Vec::new();
+    let lines = BY_DEVICES.into_iter().chain([MANAGER, MANAGER_OF_ONE, WITH_WRITE, ONE_REQUEST]);
+    for line in lines {
+        points.extend(as_in_paper.iter().map(|objects| figure_3_point("10 processes", line, 10, *objects)));
+    }
+    for line in BY_DEVICES.into_iter().chain([MANAGER]) {
+        let processes = 10 * line.1;
+        points
+            .extend(for_each.iter().map(|objects| figure_3_point("10 processes a device", line, processes, *objects)));
+    }
+    points
+}
+
+fn figure_3_point(panel: &str, (name, devices, more): Line, processes: u64, objects: u64) -> Point {
+    let own = [
+        format!("system.devices={devices}"),
+        format!("system.processes={processes}"),
+        format!("workload.objects={objects}"),
+    ];
+    Point {
+        panel: panel.to_string(),
+        series: Series::of_locks(name, Some(ONE_DEVICE)),
+        x: objects as f64,
+        label: None,
+        assignments: own.into_iter().chain(more.split_whitespace().map(str::to_string)).collect(),
+    }
+}
+
+/// What is done under a lock, and what that sets.
+const WORKS: [(&str, &[&str]); 4] = [
+    ("no work", &["workload.work=none"]),
+    ("a sleep of 1 to 600 us", &["workload.work=sleep"]),
+    ("a request to the same device", &["workload.work=get"]),
+    ("a request to another device", &["system.devices=2", "workload.work=get-elsewhere"]),
+];
+
+fn contention(effort: Effort) -> Vec<Point> {
+    let processes: &[u64] = match effort {
+        Effort::Full => &[1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25],
+        Effort::Quick => &[1, 5, 25],
+    };
+    let mut points = Vec::new();
+    for (panel, work) in WORKS {
+        for strategy in Strategy::ALL {
+            for count in processes {
+                let own = [
+                    "run.locks_per_process=100".to_string(),
+                    "workload.objects=1".to_string(),
+                    format!("system.processes={count}"),
+                    format!("workload.strategy={}", strategy.name()),
+                ];
+                points.push(Point {
+                    panel: panel.to_string(),
+                    series: Series::of_locks(strategy.name(), None),
+                    x: *count as f64,
+                    label: None,
+                    assignments: own.into_iter().chain(work.iter().map(|text| text.to_string())).collect(),
+                });
+            }
+        }
+    }
+    points
+}
+
+/// What section 8 does not say, and other ways to read it; the first is the baseline.
+pub const OPEN: &[Assumption] = &[
+    Assumption {
+        name: "commits to a disk",
+        readings: &[
+            ("0.1 ms: into its cache", ""),
+            ("0.2 ms", "disk.positioning_ms=0.2 lock_server_disk.positioning_ms=0.2"),
+            ("4.2 ms: half a turn at 7200 a minute", "disk.positioning_ms=4.2 lock_server_disk.positioning_ms=4.2"),
+            ("nothing at devices (SQLite does not wait for the disk)", "disk.write_hit_ratio=1"),
+            ("two at devices (a journal, and then in place)", "disk.positioning_ms=0.2"),
+        ],
+    },
+    Assumption {
+        name: "processors of devices",
+        readings: &[
+            ("80 us a request", ""),
+            ("20 us", "processor.device_receive_us=10 processor.device_send_us=10"),
+            ("160 us", "processor.device_receive_us=120 processor.device_send_us=40"),
+            ("100 us, and the processor waits for the disk", "processor.device_receive_us=160 disk.positioning_ms=0"),
+        ],
+    },
+    Assumption {
+        name: "the lock manager's processor",
+        readings: &[
+            ("20 us a request", ""),
+            ("40 us", "processor.lock_server_receive_us=20 processor.lock_server_send_us=20"),
+            (
+                "20 us, and it waits for the disk",
+                "processor.lock_server_receive_us=110 lock_server_disk.positioning_ms=0",
+            ),
+        ],
+    },
+    Assumption {
+        name: "times of processors",
+        readings: &[("constant", ""), ("exponential", "processor.service=exponential")],
+    },
+    Assumption {
+        name: "network",
+        readings: &[
+            ("40 to 50 us", ""),
+            ("20 to 30 us", "network.overhead_min_ms=0.02 network.overhead_max_ms=0.03"),
+            ("80 to 100 us", "network.overhead_max_ms=0.1 network.overhead_min_ms=0.08"),
+        ],
+    },
+    Assumption {
+        name: "refused attempts",
+        readings: &[("answered from memory", ""), ("read the disk", "disk.read_hit_ratio=0")],
+    },
+];
+
+fn assumptions(effort: Effort) -> Vec<Point> {
+    let mut points = Vec::new();
+    for assumption in OPEN {
+        let readings = assumption.readings.iter().enumerate();
+        for (index, (label, assignments)) in readings.filter(|(index, _)| effort == Effort::Full || *index < 2) {
+            for line in [BY_DEVICES[0], BY_DEVICES[3], MANAGER, WITH_WRITE] {
+                let (_, devices, _) = line;
+                // A lock manager is loaded by as many processes as one device.
+                let processes = if line == MANAGER { 10 } else { 10 * devices };
+                let mut point = figure_3_point(assumption.name, line, processes, 500 * devices);
+                point.assignments.extend(assignments.split_whitespace().map(str::to_string));
+                (point.x, point.label) = (index as f64, Some(label.to_string()));
+                points.push(point);
+            }
+        }
+    }
+    points
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! The shapes of figure 3, and what is known of the contention benchmark.
+
+use super::*;
+use crate::run::{Replicated, Request, plan, run};
+use indicatif::ProgressBar;
+
+fn replicated(experiment: &Experiment, keep: impl Fn(&Point) -> bool, locks: u64) -> Vec<Replicated> {
+    let assignments = vec![format!("run.locks_per_process={locks}")];
+    let request = Request { seed: 1, replications: Some(2), assignments, effort: Effort::Full };
+    let plan = plan(experiment, &request).expect("the points are sound").only(keep);
+    run(plan, &request, &ProgressBar::hidden()).0
+}
+
+/// Mean throughput.
+fn throughput(runs: &[Replicated], panel: &str, series: &str, objects: u64) -> f64 {
+    let found = |run: &&Replicated| {
+        run.point.panel == panel && run.point.series.name == series && run.point.x == objects as f64
+    };
+    let runs = &runs.iter().find(found).unwrap_or_else(|| panic!("{series} at {objects}")).runs;
+    runs.iter().map(|run| run.throughput_ops).sum::<f64>() / runs.len() as f64
+}
+
+#[test]
+fn figure_3_has_the_papers_shapes() {
+    const PANEL: &str = "10 processes";
+    let few = [1, 5, 20, 100, 1000];
+    let runs = replicated(&FIGURE_3, |point| point.panel == PANEL && few.contains(&(point.x as u64)), 150);
+    let of = |series: &str, objects| throughput(&runs, PANEL, series, objects);
+    for line in BY_DEVICES.iter().chain([&MANAGER, &WITH_WRITE]) {
+        let seen = few.map(|objects| of(line.0, objects));
+        assert!(seen.windows(2).all(|pair| pair[1] > 0.97 * pair[0]), "{} rises: {seen:?}", line.0);
+        assert!(
+            seen[4] > 1.5 * seen[0] && seen[4] < 1.1 * seen[3],
+            "{} is low first, and flat at last: {seen:?}",
+            line.0
+        );
+    }
+    let by_devices = BY_DEVICES.map(|line| of(line.0, 1000));
+    assert!(by_devices.windows(2).all(|pair| pair[1] > 1.1 * pair[0]), "more devices do more: {by_devices:?}");
+    let (one, manager, with_write) = (of(ONE_DEVICE, 1000), of(MANAGER.0, 1000), of(WITH_WRITE.0, 1000));
+    assert!(manager > 1.2 * one, "a lock manager is above a device: {manager} {one}");
+    assert!((with_write / manager - 1.0).abs() < 0.1, "one trip less, and it is level: {with_write} {manager}");
+}
+
+#[test]
+fn ten_devices_that_have_enough_to_do_are_nine_times_one() {
+    const PANEL: &str = "10 processes a device";
+    let few = [ONE_DEVICE, "10 devices"];
+    let keep = |point: &Point| point.panel == PANEL && point.x == 5000.0 && few.contains(&point.series.name.as_str());
+    let runs = replicated(&FIGURE_3, keep, 500);
+    let of = |series: &str| throughput(&runs, PANEL, series, 5000);
+    let (one, ten) = (of(ONE_DEVICE), of("10 devices"));
+    assert!(ten >= 9.0 * one, "{ten} are {} times {one}", ten / one);
+}
+
+#[test]
+fn efficiency_is_one_without_contention_and_least_for_who_spins() {
+    let work = WORKS[0].0;
+    let runs = replicated(&CONTENTION, |point| point.panel == work && [1.0, 25.0].contains(&point.x), 20);
+    let efficiency = |strategy: Strategy, processes: f64| {
+        let found = |run: &&Replicated| run.point.series.name == strategy.name() && run.point.x == processes;
+        let runs = &runs.iter().find(found).expect("it was run").runs;
+        runs.iter().map(|run| run.locks.expect("locks are counted").efficiency()).sum::<f64>() / runs.len() as f64
+    };
+    for strategy in Strategy::ALL {
+        assert_eq!(efficiency(strategy, 1.0), 1.0, "{strategy:?} alone");
+        let crowded = efficiency(strategy, 25.0);
+        match strategy {
+            Strategy::Uncontended => assert_eq!(crowded, 1.0),
+            Strategy::BusyWait => assert!(crowded < 0.15, "{crowded}"),
+            _ => assert!(crowded > efficiency(Strategy::BusyWait, 25.0) && crowded < 1.0, "{strategy:?}: {crowded}"),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Every number that a run of the locking experiments depends on. The file with comments is
+//! `sim/experiments/parameters/device-atomics.toml`.
+
+use super::locker::{Habit, Keeper, Unlock, Work};
+use super::strategy::Strategy;
+use crate::named::{Limit, Named, ParameterError, limit};
+use crate::parameters::{Disk, Network, Processor};
+use serde::{Deserialize, Serialize};
+
+/// What a run is decided by, besides its seed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockParameters {
+    /// How many of what.
+    pub system: LockSystem,
+    /// What processes do.
+    pub workload: LockWorkload,
+    /// A device's disk.
+    pub disk: Disk,
+    /// The lock manager's.
+    pub lock_server_disk: Disk,
+    /// What a message costs on its way.
+    pub network: Network,
+    /// What messages cost where they are dealt with.
+    pub processor: Processor,
+    /// How long to measure.
+    pub run: LockRun,
+}
+
+/// How many of what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockSystem {
+    /// Storage devices.
+    pub devices: u64,
+    /// Processes, each on a machine of its own.
+    pub processes: u64,
+    /// Who keeps locks.
+    pub locks: Keeper,
+}
+
+/// What processes do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockWorkload {
+    /// Objects that locks are taken of: they are spread over the devices, and chosen at random.
+    pub objects: u64,
+    /// How to wait for a lock on a device.
+    pub strategy: Strategy,
+    /// What to do under it.
+    pub work: Work,
+    /// How to give it back.
+    pub unlock: Unlock,
+    /// How much a write brings.
+    pub write_bytes: u64,
+}
+
+/// How long to measure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockRun {
+    /// Locks that each process takes, one after the other.
+    pub locks_per_process: u64,
+    /// Independent runs of each point.
+    pub replications: u64,
+}
+
+const LIMITS: &[Limit] = &[
+    limit("system.devices", 1.0, 1000.0),
+    limit("system.processes", 1.0, 10_000.0),
+    limit("workload.objects", 1.0, 1e6),
+    limit("workload.write_bytes", 0.0, 65536.0),
+    limit("disk.arms", 1.0, 64.0),
+    limit("disk.positioning_ms", 0.0, 1000.0),
+    limit("disk.positioning_deviation_ms", 0.0, 1000.0),
+    limit("disk.transfer_us_per_byte", 0.0, 10.0),
+    limit("disk.read_hit_ratio", 0.0, 1.0),
+    limit("disk.write_hit_ratio", 0.0, 1.0),
+    limit("disk.update_hit_ratio", 0.0, 1.0),
+    limit("lock_server_disk.arms", 1.0, 64.0),
+    limit("lock_server_disk.positioning_ms", 0.0, 1000.0),
+    limit("lock_server_disk.positioning_deviation_ms", 0.0, 1000.0),
+    limit("lock_server_disk.transfer_us_per_byte", 0.0, 10.0),
+    limit("lock_server_disk.read_hit_ratio", 0.0, 1.0),
+    limit("lock_server_disk.write_hit_ratio", 0.0, 1.0),
+    limit("lock_server_disk.update_hit_ratio", 0.0, 1.0),
+    limit("network.bandwidth_mb_s", 0.1, 1e6),
+    limit("network.overhead_min_ms", 0.0, 1000.0),
+    limit("network.overhead_max_ms", 0.0, 1000.0),
+    limit("network.header_bytes", 0.0, 65536.0),
+    limit("processor.host_request_us", 0.0, 1e6),
+    limit("processor.host_send_us", 0.0, 1e6),
+    limit("processor.host_receive_us", 0.0, 1e6),
+    limit("processor.device_send_us", 0.0, 1e6),
+    limit("processor.device_receive_us", 0.0, 1e6),
+    limit("processor.lock_server_send_us", 0.0, 1e6),
+    limit("processor.lock_server_receive_us", 0.0, 1e6),
+    limit("run.locks_per_process", 1.0, 1e9),
+    limit("run.replications", 1.0, 1000.0),
+];
+
+impl LockParameters {
+    /// What each process does each time.
+    pub fn habit(&self) -> Habit {
+        Habit {
+            keeper: self.system.locks,
+            strategy: self.workload.strategy,
+            work: self.workload.work,
+            unlock: self.workload.unlock,
+            write_bytes: self.workload.write_bytes as usize,
+        }
+    }
+
+    /// The objects that there are: nobody meets anybody if each process has its own.
+    pub fn objects(&self) -> u64 {
+        match self.workload.strategy {
+            Strategy::Uncontended => self.system.processes,
+            _ => self.workload.objects,
+        }
+    }
+}
+
+impl Named for LockParameters {
+    const LIMITS: &'static [Limit] = LIMITS;
+
+    fn check_together(&self) -> Result<(), ParameterError> {
+        let wrong = |text: &str| Err(ParameterError::Together(text.to_string()));
+        if self.workload.unlock != Unlock::Apart {
+            if self.workload.work != Work::Write {
+                return wrong(
+                    "a lock is given back with a write only where there is one: set workload.work=write, or workload.unlock=apart",
+                );
+            }
+            if self.system.locks == Keeper::Manager {
+                return wrong(
+                    "a write to a device gives no lock back to a lock manager: set workload.unlock=apart, or system.locks=devices",
+                );
+            }
+        }
+        if self.workload.work == Work::GetElsewhere && self.system.devices < 2 {
+            return wrong("workload.work=get-elsewhere needs another device: make system.devices 2 at least");
+        }
+        if self.network.overhead_min_ms > self.network.overhead_max_ms {
+            return wrong("network.overhead_min_ms is above network.overhead_max_ms");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! How to wait for a lock that lies on a device: the eight strategies of the contention benchmark that belongs to the device-atomics
+//! paper.
+//!
+//! The paper names none but binary exponential back-off. The others are those of its authors' benchmark: their names, and what they
+//! do, are known from that program, and are told here in our words.
+//! `R` is how long the last request took from here to the device and back, `W` how long the work inside the lock takes on average: nothing;
+//! 300 us of a sleep between 1 and 600 us; `R` for a request. `n` is how many others wait.
+
+use braid_base::Rng;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How to wait for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// Each process has an object of its own, and never waits: what the others are compared with.
+    Uncontended,
+    /// Whoever does not get the lock asks again at once.
+    BusyWait,
+    /// After the k-th refusal in a row, a wait of `k R / 2`.
+    LinearBackOff,
+    /// Each refusal counts the process among those who wait, in a counter beside the lock (a fetch-and-add, which brings `n`); it then idles
+    /// for `(n - 1/2) R + W`, and asks at once if `n` is 0. Who gets the lock counts himself off once, however often he was
+    /// counted: so the counter runs ahead, as it does in the original, where this is called buggy.
+    SpeculativeIdle,
+    /// The same, but whoever gets the lock takes all his counts back; and with `n` of 0 he waits `R / 2`, unless the work is a request.
+    QueueBack,
+    /// A process counts itself once, and keeps the `n` that it found: it waits `(n - 1/2) R + W` between attempts, each time the same, and
+    /// spins if `n` was 0.
+    FixedSpin,
+    /// A wait of `R + W` between attempts. The original calls that exponential; there is nothing exponential in it.
+    ExponentialWait,
+    /// Truncated binary exponential back-off: after the k-th refusal in a row, a random number of slots below `2^min(k, 5)`. A slot is
+    /// `R / 2 + W`, but `R` if the work is a request.
+    BinaryExponential,
+}
+
+/// Refusals beyond which waits grow no more.
+const DOUBLINGS_MAX: u32 = 5;
+
+/// What the process does while it has the lock, as far as those who wait can guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Nothing.
+    Nothing,
+    /// Something that takes so long on average.
+    Span(Duration),
+    /// A request to a device.
+    Request,
+}
+
+impl Expected {
+    /// `W`.
+    fn mean(self, trip: Duration) -> Duration {
+        match self {
+            Expected::Nothing => Duration::ZERO,
+            Expected::Span(span) => span,
+            Expected::Request => trip,
+        }
+    }
+}
+
+impl Strategy {
+    /// All of them, as the benchmark has them.
+    pub const ALL: [Strategy; 8] = [
+        Strategy::Uncontended,
+        Strategy::BusyWait,
+        Strategy::LinearBackOff,
+        Strategy::SpeculativeIdle,
+        Strategy::QueueBack,
+        Strategy::FixedSpin,
+        Strategy::ExponentialWait,
+        Strategy::BinaryExponential,
+    ];
+
+    /// As parameters, tables and plots have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Strategy::Uncontended => "uncontended",
+            Strategy::BusyWait => "busy-wait",
+            Strategy::LinearBackOff => "linear-back-off",
+            Strategy::SpeculativeIdle => "speculative-idle",
+            Strategy::QueueBack => "queue-back",
+            Strategy::FixedSpin => "fixed-spin",
+            Strategy::ExponentialWait => "exponential-wait",
+            Strategy::BinaryExponential => "binary-exponential",
+        }
+    }
+
+    /// How a refused process counts itself among those who wait.
+    pub fn counting(self) -> Counting {
+        match self {
+            Strategy::SpeculativeIdle | Strategy::QueueBack => Counting::EachTime,
+            Strategy::FixedSpin => Counting::Once,
+            _ => Counting::Never,
+        }
+    }
+
+    /// How many of his counts he takes back who has got the lock.
+    pub fn takes_back(self, counted: u64) -> u64 {
+        match self {
+            Strategy::SpeculativeIdle => counted.min(1),
+            _ => counted,
+        }
+    }
+
+    /// How long to wait after a refusal, the `refusals`-th in a row; `waiting` have been found to wait before, if that is counted.
+    pub fn wait(self, refusals: u32, waiting: u64, trip: Duration, expected: Expected, dice: &mut Rng) -> Duration {
+        let work = expected.mean(trip);
+        let in_line = |waiting: u64| trip.mul_f64(waiting as f64 - 0.5) + work;
+        match (self, waiting) {
+            (Strategy::Uncontended | Strategy::BusyWait, _) => Duration::ZERO,
+            (Strategy::LinearBackOff, _) => trip * refusals / 2,
+            (Strategy::SpeculativeIdle | Strategy::FixedSpin, 0) => Duration::ZERO,
+            (Strategy::QueueBack, 0) if expected == Expected::Request => Duration::ZERO,
+            (Strategy::QueueBack, 0) => trip / 2,
+            (Strategy::SpeculativeIdle | Strategy::QueueBack | Strategy::FixedSpin, waiting) => in_line(waiting),
+            (Strategy::ExponentialWait, _) => trip + work,
+            (Strategy::BinaryExponential, _) => {
+                let slot = if expected == Expected::Request { trip } else { trip / 2 + work };
+                slot * dice.below(1 << refusals.min(DOUBLINGS_MAX)) as u32
+            }
+        }
+    }
+}
+
+/// How a process counts itself among those who wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// It does not.
+    Never,
+    /// At its first refusal.
+    Once,
+    /// At each refusal.
+    EachTime,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRIP: Duration = Duration::from_micros(200);
+    const SLEEP: Expected = Expected::Span(Duration::from_micros(300));
+
+    fn wait(strategy: Strategy, refusals: u32, waiting: u64, expected: Expected) -> u128 {
+        strategy.wait(refusals, waiting, TRIP, expected, &mut Rng::new(1)).as_micros()
+    }
+
+    #[test]
+    fn waits_are_those_of_the_original() {
+        use Strategy::*;
+        for (strategy, refusals, waiting, [nothing, sleep, request]) in [
+            (BusyWait, 3, 0, [0, 0, 0]),
+            (LinearBackOff, 3, 0, [300, 300, 300]),
+            (SpeculativeIdle, 1, 0, [0, 0, 0]),
+            (SpeculativeIdle, 1, 3, [500, 800, 700]),
+            (QueueBack, 1, 0, [100, 100, 0]),
+            (QueueBack, 1, 3, [500, 800, 700]),
+            (FixedSpin, 9, 1, [100, 400, 300]),
+            (ExponentialWait, 9, 0, [200, 500, 400]),
+        ] {
+            let seen =
+                [Expected::Nothing, SLEEP, Expected::Request].map(|work| wait(strategy, refusals, waiting, work));
+            assert_eq!(seen, [nothing, sleep, request], "{strategy:?}");
+        }
+    }
+
+    #[test]
+    fn binary_exponential_waits_double_five_times() {
+        let mut dice = Rng::new(3);
+        for (refusals, slots) in [(1, 2), (2, 4), (5, 32), (6, 32), (40, 32)] {
+            for (expected, slot) in [(Expected::Nothing, 100), (SLEEP, 400), (Expected::Request, 200)] {
+                let mut seen = std::collections::BTreeSet::new();
+                for _ in 0..2_000 {
+                    let wait = Strategy::BinaryExponential.wait(refusals, 0, TRIP, expected, &mut dice).as_micros();
+                    assert_eq!(wait % slot, 0);
+                    seen.insert(wait / slot);
+                }
+                assert_eq!(seen, (0..slots).collect(), "{refusals} {expected:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Processes that lock objects on modelled devices, each one lock after the other, until all have had as many as they should.
+
+use super::locker::{Heard, Keeper, Locker, Place, Step};
+use super::manager::LockManager;
+use super::parameters::LockParameters;
+use super::strategy::Strategy;
+use crate::engine::{Engine, Role, Told};
+use crate::models::{DiskModel, NetworkModel, ProcessorCosts};
+use crate::storage::ModelStorage;
+use crate::tally::{LockCounts, Measured};
+use braid_base::limits::{OBJECT_COMMANDS_MAX, Settings};
+use braid_base::{ArrayId, BlockRange, DeviceId, Generation, LockServerId, Membership, NodeId, ObjectId, Rng, Time};
+use braid_device::{Device, DeviceConfig};
+use braid_host::{Acquisition, Host, HostConfig};
+use braid_layout::Atomicity;
+use braid_machine::{HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_store::StoreConfig;
+use braid_wire::{
+    Action, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, ObjectCommand,
+    ObjectDescription, ObjectRequest, Ordering, When,
+};
+use braid_world::LocalClock;
+use hdrhistogram::Histogram;
+use std::time::Duration;
+
+const ARRAY: ArrayId = ArrayId(*b"locks of objects");
+/// Nothing is lost here and nobody dies: nothing is sent twice, whatever the load.
+const NEVER: Duration = Duration::from_secs(1_000_000);
+const MANAGER: LockServerId = LockServerId(0);
+
+/// Processes, devices, and a lock manager if that keeps the locks.
+pub struct LockingSystem {
+    parameters: LockParameters,
+    engine: Engine<Event>,
+    processes: Vec<Process>,
+    /// Processes that have not had all their locks.
+    running: usize,
+    /// Of what processes choose.
+    dice: Rng,
+    began: Time,
+    latencies: Histogram<u64>,
+    latency_sum: f64,
+    failed: u64,
+}
+
+struct Process {
+    locker: Locker,
+    left: u64,
+    since: Time,
+    /// What its processor is taking in.
+    request: Option<HostRequest>,
+    /// Names its claim at the lock manager.
+    claim: u64,
+}
+
+enum Event {
+    /// A process has waited.
+    Waited { process: usize },
+    /// A host's processor has taken its process's request in.
+    Taken { process: usize },
+}
+
+impl LockingSystem {
+    /// What the parameters describe, at rest, with all objects made. The seed decides all that happens.
+    pub fn new(parameters: &LockParameters, seed: u64) -> LockingSystem {
+        let mut seeds = Rng::new(seed);
+        let (processes, devices) = (parameters.system.processes, parameters.system.devices);
+        let hardware = crate::dice::Dice::new(seeds.next_u64());
+        let network = NetworkModel::new(&parameters.network);
+        let mut system = LockingSystem {
+            parameters: parameters.clone(),
+            engine: Engine::new(processes as usize, devices as usize, network, hardware),
+            processes: Vec::new(),
+            running: processes as usize,
+            dice: Rng::new(seeds.next_u64()),
+            began: Time(0),
+            latencies: Histogram::new(3).expect("three digits are possible"),
+            latency_sum: 0.0,
+            failed: 0,
+        };
+        let ids: Vec<DeviceId> = (0..devices as u16).map(DeviceId).collect();
+        let membership = Membership::first(ids.iter().copied());
+        for number in 0..processes {
+            let generation = Generation(number as u32 + 1);
+            let host = Host::new(HostConfig {
+                generation,
+                membership: Some(membership.clone()),
+                devices: ids.clone(),
+                lock_servers: Vec::new(),
+                acquisition: Acquisition::Ordered,
+                volumes: Vec::new(),
+                settings: settings(),
+                seed: seeds.next_u64(),
+            });
+            let costs = ProcessorCosts::host(&parameters.processor);
+            system.engine.add(NodeId::Host(generation), Role::Client(Box::new(host)), costs, None, clock());
+            let locker = Locker::new(number, parameters.habit());
+            let left = parameters.run.locks_per_process;
+            system.processes.push(Process { locker, left, since: Time(0), request: None, claim: 0 });
+        }
+        for device in ids {
+            let store = StoreConfig { array: ARRAY, device, size: u64::MAX };
+            let config = DeviceConfig { store, membership: Some(membership.clone()), settings: settings() };
+            let machine = Device::over(config, Box::new(ModelStorage::new(no_component())));
+            let costs = ProcessorCosts::device(&parameters.processor);
+            let disk = Some(DiskModel::new(&parameters.disk));
+            system.engine.add(NodeId::Device(device), Role::Device(Box::new(machine)), costs, disk, clock());
+        }
+        if parameters.system.locks == Keeper::Manager {
+            let costs = ProcessorCosts::lock_server(&parameters.processor);
+            let disk = Some(DiskModel::new(&parameters.lock_server_disk));
+            let manager = Role::LockManager(Box::new(LockManager::default()));
+            system.engine.add(NodeId::LockServer(MANAGER), manager, costs, disk, clock());
+        }
+        system.populate();
+        system
+    }
+
+    /// Runs until every process has had all of its locks; what that showed.
+    pub fn run(mut self) -> Measured {
+        let (busy, manager_busy) = (self.disks_busy(), self.manager_busy());
+        let (events, messages) = (self.engine.events(), self.engine.messages());
+        self.began = self.engine.now();
+        for process in 0..self.processes.len() {
+            self.next(process);
+        }
+        while self.running > 0 {
+            match self.engine.advance() {
+                Some(Event::Waited { process }) => self.resume(process, Heard::Nothing),
+                Some(Event::Taken { process }) => {
+                    let request = self.processes[process].request.take().expect("it was taken in");
+                    self.engine.ask(process, OpId(process as u64), request);
+                }
+                None => {}
+            }
+            while let Some(told) = self.engine.told() {
+                self.hear(told);
+            }
+        }
+        let locks = self.latencies.len() as f64;
+        let seconds = self.engine.now().since(self.began).as_secs_f64();
+        let (mut requests, mut refused, mut delayed) = (0, 0, 0);
+        for counts in self.processes.iter().map(|process| process.locker.counts()) {
+            (requests, refused, delayed) =
+                (requests + counts.requests, refused + counts.refused, delayed + counts.delayed);
+        }
+        let share = |end: Duration, start: Duration, arms: u64| (end - start).as_secs_f64() / seconds / arms as f64;
+        let manager = (self.parameters.system.locks == Keeper::Manager)
+            .then(|| share(self.manager_busy(), manager_busy, self.parameters.lock_server_disk.arms));
+        Measured {
+            latency_ms: self.latency_sum / locks / 1e6,
+            latency_p50_ms: self.latencies.value_at_quantile(0.5) as f64 / 1e3,
+            latency_p99_ms: self.latencies.value_at_quantile(0.99) as f64 / 1e3,
+            throughput_ops: locks / seconds,
+            messages_per_op: (self.engine.messages() - messages) as f64 / locks,
+            delayed_fraction: delayed as f64 / locks,
+            restarts_per_op: refused as f64 / locks,
+            disk_utilization: share(
+                self.disks_busy(),
+                busy,
+                self.parameters.system.devices * self.parameters.disk.arms,
+            ),
+            lock_server_utilization: manager.unwrap_or(0.0),
+            latency_growth: 1.0,
+            kept_up: true,
+            failed: self.failed,
+            events: self.engine.events() - events,
+            locks: Some(LockCounts { requests_per_lock: requests as f64 / locks }),
+        }
+    }
+
+    /// Makes all objects: the first process does, before the clock is started.
+    fn populate(&mut self) {
+        let devices = self.parameters.system.devices;
+        // On the neighbour, too, there must be something to get.
+        let count = self.parameters.objects().max(devices);
+        let mut batches: Vec<(DeviceId, ObjectRequest)> = Vec::new();
+        for device in 0..devices {
+            let places: Vec<Place> = (device..count).step_by(devices as usize).map(|index| self.place(index)).collect();
+            for batch in places.chunks(OBJECT_COMMANDS_MAX) {
+                let commands = batch.iter().map(|place| create(place.object)).collect();
+                batches.push((DeviceId(device as u16), ObjectRequest { commands }));
+            }
+        }
+        for (device, request) in batches {
+            self.engine.ask(0, OpId(0), HostRequest::Objects { device, request, patience: NEVER });
+            loop {
+                let event = self.engine.advance();
+                assert!(event.is_none(), "no process has begun");
+                if let Some(Told::Outcome { outcome, .. }) = self.engine.told() {
+                    outcome.expect("new objects can be made");
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Where the object of this index lies: they are dealt round the devices.
+    fn place(&self, index: u64) -> Place {
+        let devices = self.parameters.system.devices;
+        Place { device: DeviceId((index % devices) as u16), object: ObjectId(index / devices + 1) }
+    }
+
+    fn next(&mut self, process: usize) {
+        let index = match self.parameters.workload.strategy {
+            Strategy::Uncontended => process as u64,
+            _ => self.dice.below(self.parameters.workload.objects),
+        };
+        // Elsewhere is the first object of the next device.
+        let elsewhere = self.place((index + 1) % self.parameters.system.devices);
+        let (at, now) = (self.place(index), self.engine.now());
+        self.processes[process].since = now;
+        let step = self.processes[process].locker.begin(at, elsewhere, now);
+        self.perform(process, step);
+    }
+
+    fn resume(&mut self, process: usize, heard: Heard<'_>) {
+        let step = self.processes[process].locker.resume(self.engine.now(), &mut self.dice, heard);
+        self.perform(process, step);
+    }
+
+    fn perform(&mut self, process: usize, step: Step) {
+        match step {
+            Step::Ask { device, request } => {
+                let taken = self.engine.take_in(process);
+                let request = HostRequest::Objects { device, request, patience: NEVER };
+                if taken > self.engine.now() {
+                    self.processes[process].request = Some(request);
+                    self.engine.foresee(taken, Event::Taken { process });
+                } else {
+                    self.engine.ask(process, OpId(process as u64), request);
+                }
+            }
+            Step::Claim(place) => {
+                self.processes[process].claim += 1;
+                let claim = self.processes[process].claim;
+                let devices = self.parameters.system.devices;
+                // Objects of all devices have one table.
+                let object = ObjectId(place.object.0 * devices + u64::from(place.device.0));
+                let range = BlockRange { start: 0, count: 1 };
+                let extents = vec![LockExtent { position: place.device.0, range, mode: LockMode::Exclusive }];
+                let term = LockTerm::Transaction { impatient: false };
+                self.tell_manager(process, LockCommand::Lock { claim, object, extents, term });
+            }
+            Step::GiveBack(_) => {
+                let claim = self.processes[process].claim;
+                self.tell_manager(process, LockCommand::Unlock { claim });
+            }
+            Step::Wait(span) => {
+                self.engine.foresee(self.engine.now().after(span), Event::Waited { process });
+            }
+            Step::Done => self.on_done(process),
+        }
+    }
+
+    fn tell_manager(&mut self, process: usize, command: LockCommand) {
+        let host = Generation(process as u32 + 1);
+        let request = LockRequest { host, start: Generation(0), dropped: Vec::new(), command };
+        self.engine.send(process, NodeId::LockServer(MANAGER), Message::LockRequest(request));
+    }
+
+    fn hear(&mut self, told: Told) {
+        match told {
+            Told::Outcome { op, outcome } => self.on_outcome(op.0 as usize, outcome),
+            Told::Locking { node, reply: LockReply::Granted { waited, .. } } => {
+                self.resume(node, Heard::Managed { waited });
+            }
+            Told::Locking { node, reply: LockReply::Unlocked { .. } } => {
+                self.resume(node, Heard::Managed { waited: false });
+            }
+            Told::Locking { reply, .. } => unreachable!("the lock manager never says {reply:?}"),
+        }
+    }
+
+    fn on_outcome(&mut self, process: usize, outcome: HostOutcome) {
+        match outcome {
+            Ok(HostSuccess::Objects(results)) => self.resume(process, Heard::Results(&results)),
+            other => panic!("nothing fails in this model: {other:?}"),
+        }
+    }
+
+    fn on_done(&mut self, process: usize) {
+        let took = self.engine.now().since(self.processes[process].since).as_nanos() as u64;
+        self.latencies.record(took / 1000).expect("the histogram grows");
+        self.latency_sum += took as f64;
+        let left = &mut self.processes[process].left;
+        *left -= 1;
+        match *left {
+            0 => self.running -= 1,
+            _ => self.next(process),
+        }
+    }
+
+    fn disks_busy(&self) -> Duration {
+        let devices = self.engine.nodes().iter().filter(|node| matches!(node.role(), Role::Device(_)));
+        devices.filter_map(|node| node.disk()).map(|disk| disk.busy(self.engine.now())).sum()
+    }
+
+    fn manager_busy(&self) -> Duration {
+        let managers = self.engine.nodes().iter().filter(|node| matches!(node.role(), Role::LockManager(_)));
+        managers.filter_map(|node| node.disk()).map(|disk| disk.busy(self.engine.now())).sum()
+    }
+}
+
+fn create(object: ObjectId) -> ObjectCommand {
+    ObjectCommand {
+        object,
+        when: When::Always,
+        action: Action::Create,
+        sets: Vec::new(),
+        sets_when: When::Always,
+        gets: Vec::new(),
+    }
+}
+
+/// Devices hold nothing but objects of this kind.
+fn no_component() -> ObjectDescription {
+    ObjectDescription {
+        object: ObjectId(u64::MAX),
+        first: 0,
+        blocks: 0,
+        ordering: Ordering::None,
+        redundant: false,
+        atomicity: Atomicity::Consistent,
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        heartbeat: NEVER,
+        host_lease: NEVER,
+        resend_min: NEVER,
+        resend_max: NEVER,
+        request_timeout: NEVER,
+        ..Settings::default()
+    }
+}
+
+/// Locks have nothing to do with the time of day.
+fn clock() -> LocalClock {
+    LocalClock::exact(Time(0))
+}

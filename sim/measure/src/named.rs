@@ -1,0 +1,151 @@
+//! Parameters that are read from a file and set by name: KEY=VALUE, where KEY is SECTION.NAME.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+/// Parameters in sections. Every number has its limits.
+pub trait Named: Clone + Serialize + DeserializeOwned {
+    /// What each number may be.
+    const LIMITS: &'static [Limit];
+
+    /// Refuses what does not go together.
+    fn check_together(&self) -> Result<(), ParameterError>;
+
+    /// Reads a file's text. Every parameter must be there, and nothing else.
+    fn parse(text: &str) -> Result<Self, ParameterError> {
+        let table: Table = text.parse().map_err(|error| ParameterError::Unreadable(format!("{error}")))?;
+        checked(table)
+    }
+
+    /// The same parameters, with one of them set: `assignment` is KEY=VALUE.
+    fn set(&self, assignment: &str) -> Result<Self, ParameterError> {
+        let not = || ParameterError::NotAnAssignment { text: assignment.to_string() };
+        let (key, text) = assignment.split_once('=').ok_or_else(not)?;
+        let (key, text) = (key.trim(), text.trim());
+        let mut table = table_of(self);
+        let known = lookup(&mut table, key);
+        let Some(place) = known else {
+            let names = self.list().into_iter().map(|(name, _)| name).collect();
+            return Err(ParameterError::Unknown { key: key.to_string(), names });
+        };
+        let bounds = || bounds(Self::LIMITS, key);
+        let wrong = |allowed: String| ParameterError::Value { key: key.to_string(), value: text.to_string(), allowed };
+        *place = match place {
+            Value::Integer(_) => {
+                let number = text.parse().ok().filter(|number: &i64| *number >= 0);
+                Value::Integer(number.ok_or_else(|| wrong(format!("choose a whole number {}", bounds())))?)
+            }
+            Value::Float(_) => {
+                let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+                Value::Float(number.ok_or_else(|| wrong(format!("choose a number {}", bounds())))?)
+            }
+            _ => Value::String(text.to_string()),
+        };
+        // Choices are checked by their types, whose messages name them all.
+        let choice = matches!(place, Value::String(_));
+        checked(table).map_err(|error| match error {
+            ParameterError::Unreadable(message) if choice => {
+                wrong(message.split('\n').next().unwrap_or_default().to_string())
+            }
+            error => error,
+        })
+    }
+
+    /// Names and values, in the order of the files.
+    fn list(&self) -> Vec<(String, String)> {
+        let mut list = Vec::new();
+        for (section, values) in table_of(self) {
+            let Value::Table(values) = values else { unreachable!("all sections are tables") };
+            for (name, value) in values {
+                let text = if let Value::String(text) = value { text } else { value.to_string() };
+                list.push((format!("{section}.{name}"), text));
+            }
+        }
+        list
+    }
+}
+
+/// What a number may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// Its name.
+    pub key: &'static str,
+    /// At least.
+    pub least: f64,
+    /// At most.
+    pub most: f64,
+}
+
+/// A number's limits.
+pub const fn limit(key: &'static str, least: f64, most: f64) -> Limit {
+    Limit { key, least, most }
+}
+
+/// What is wrong with some parameters.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ParameterError {
+    /// No such name.
+    #[error("there is no parameter '{key}': choose one of {}", names.join(", "))]
+    Unknown {
+        /// As asked.
+        key: String,
+        /// Those that there are.
+        names: Vec<String>,
+    },
+    /// Not of the form KEY=VALUE.
+    #[error("'{text}' sets nothing: write KEY=VALUE, such as system.hosts=32")]
+    NotAnAssignment {
+        /// As written.
+        text: String,
+    },
+    /// Not a value for this name.
+    #[error("{key} can't be {value}: {allowed}")]
+    Value {
+        /// Which.
+        key: String,
+        /// As asked.
+        value: String,
+        /// What it may be.
+        allowed: String,
+    },
+    /// The file is not what it should be.
+    #[error("the parameters can't be read: {0}")]
+    Unreadable(String),
+    /// Two that don't go together.
+    #[error("{0}")]
+    Together(String),
+}
+
+fn checked<P: Named>(table: Table) -> Result<P, ParameterError> {
+    let text = |error: toml::de::Error| ParameterError::Unreadable(error.message().to_string());
+    let parameters: P = table.try_into().map_err(text)?;
+    let mut table = table_of(&parameters);
+    for limit in P::LIMITS {
+        let value = match lookup(&mut table, limit.key) {
+            Some(Value::Integer(value)) => *value as f64,
+            Some(Value::Float(value)) => *value,
+            other => panic!("a limit is set for {}, which is {other:?}", limit.key),
+        };
+        if !(limit.least..=limit.most).contains(&value) {
+            let (key, allowed) = (limit.key.to_string(), format!("choose a number {}", bounds(P::LIMITS, limit.key)));
+            return Err(ParameterError::Value { key, value: value.to_string(), allowed });
+        }
+    }
+    parameters.check_together()?;
+    Ok(parameters)
+}
+
+fn table_of(parameters: &impl Serialize) -> Table {
+    Table::try_from(parameters).expect("parameters are tables of numbers and words")
+}
+
+fn lookup<'t>(table: &'t mut Table, key: &str) -> Option<&'t mut Value> {
+    let (section, name) = key.split_once('.')?;
+    table.get_mut(section)?.as_table_mut()?.get_mut(name)
+}
+
+fn bounds(limits: &[Limit], key: &str) -> String {
+    let limit = limits.iter().find(|limit| limit.key == key).expect("every number has limits");
+    format!("from {} to {}", limit.least, limit.most)
+}
