@@ -1,5 +1,6 @@
 //! Chores around the repository, in the language of the repository.
 
+mod atomics;
 mod compare;
 mod healing;
 mod instructions;
@@ -15,6 +16,7 @@ Chores around the repository.
   cargo xtask test      install the clients that the tests use (Debian packages), then run all tests
   cargo xtask compare   measure Braid beside the raw disk and qemu-nbd; --help says how
   cargo xtask healing   measure how fast an array heals, and what users notice of that; --help says how
+  cargo xtask atomics   measure atomic operations on attributes beside etcd; --help says how
   cargo xtask planted [NAME…]
                         plant known bugs (bugs/NAME.patch; all, if none is named), one after the other, and see the simulator
                         catch each
@@ -38,6 +40,7 @@ fn chore() -> Result<()> {
     let task = arguments.first().map_or("", String::as_str);
     match task {
         "test" => test(),
+        "atomics" => atomics::run(std::env::args().skip(2)),
         "healing" => healing::run(std::env::args().skip(2)),
         "compare" => compare::run(std::env::args().skip(2)),
         "planted" => planted(&arguments[1..]),
@@ -54,18 +57,27 @@ fn chore() -> Result<()> {
 fn test() -> Result<()> {
     packages::install(&packages::CLIENTS, "the tests need")?;
     // The tests with real processes start this program.
-    build_braid()?;
+    run(cargo(&["build", "--profile", "checked", "--locked", "--package", "braid"]))?;
     run(cargo(&["test", "--workspace", "--locked"]))
 }
 
-/// Builds the command `braid` as it is meant to be used.
-fn build_braid() -> Result<()> {
-    run(cargo(&["build", "--release", "--locked", "--package", "braid"]))
+/// The command `braid` as it is meant to be used: the one that is `named`, or one that is built now.
+fn release_build(named: Option<&Path>) -> Result<PathBuf> {
+    let program = match named {
+        Some(program) => std::path::absolute(program)?,
+        None => {
+            run(cargo(&["build", "--release", "--locked", "--package", "braid"]))?;
+            release_folder().join("braid")
+        }
+    };
+    if !program.exists() {
+        bail!("{} is not there: give --braid the path of a release build", program.display());
+    }
+    Ok(program)
 }
 
 fn planted(names: &[String]) -> Result<()> {
-    let program =
-        ["run", "--profile", "simulation", "--locked", "--package", "braid-cluster", "--bin", "planted", "--"];
+    let program = ["run", "--profile", "checked", "--locked", "--package", "braid-cluster", "--bin", "planted", "--"];
     let mut command = cargo(&program);
     command.args(names);
     run(command)

@@ -20,8 +20,13 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes it in `dir`, if there is room enough.
+    /// Makes it in `dir`, if there is room for a raw file and an array.
     pub fn make(dir: &Path, settings: &Settings) -> Result<Folder> {
+        Folder::make_with(dir, settings.size + array::DEVICES * device_bytes(settings.size))
+    }
+
+    /// Makes it in `dir`, if there is room for so many bytes.
+    pub fn make_with(dir: &Path, bytes: u64) -> Result<Folder> {
         let dir = std::path::absolute(dir)?;
         let made = (!dir.exists()).then(|| dir.clone());
         std::fs::create_dir_all(&dir).with_context(|| format!("can't make the folder {}", dir.display()))?;
@@ -31,14 +36,13 @@ impl Folder {
             bail!("{} is in memory, not on a disk: take another --dir", dir.display());
         }
         let free = free_bytes(&dir)?;
-        let needed = settings.size + array::DEVICES * device_bytes(settings.size) + MARGIN;
+        let needed = bytes + MARGIN;
         if free < needed {
             bail!(
-                "{} has {} free, and {} are needed for a raw file and an array of {}: take another --dir, or a smaller --size",
+                "{} has {} free, and {} are needed: take another --dir, or a smaller --size if there is one",
                 dir.display(),
                 format_size(free),
                 format_size(needed),
-                format_size(settings.size),
             );
         }
         std::fs::create_dir(&folder.path).with_context(|| format!("can't make {}", folder.path.display()))?;

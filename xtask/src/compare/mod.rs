@@ -17,7 +17,7 @@ mod system;
 pub mod table;
 
 use crate::packages::{self, Package};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use array::{Array, Placement};
 use braid_base::units::{format_size, parse_size};
 use clap::Parser;
@@ -102,16 +102,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let arguments = Arguments::parse_from(std::iter::once("cargo xtask compare".to_string()).chain(arguments));
     let settings = Settings::of(&arguments);
     packages::install(&PACKAGES, "the comparison needs")?;
-    let program = match &arguments.braid {
-        Some(program) => std::path::absolute(program)?,
-        None => {
-            crate::build_braid()?;
-            crate::release_folder().join("braid")
-        }
-    };
-    if !program.exists() {
-        bail!("{} is not there: give --braid the path of a release build", program.display());
-    }
+    let program = crate::release_build(arguments.braid.as_deref())?;
 
     if let Some(file) = &arguments.json {
         // Better now than after half an hour.

@@ -12,7 +12,7 @@ use crate::compare::statistics::{interval, median};
 use crate::compare::table::table;
 use crate::compare::{Settings, size};
 use crate::packages::{self, Package};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use braid_base::units::format_size;
 use clap::Parser;
 use rounds::Rounds;
@@ -127,16 +127,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
         rest: Duration::ZERO,
     };
     packages::install(&PACKAGES, "the measurement needs")?;
-    let program = match &arguments.braid {
-        Some(program) => std::path::absolute(program)?,
-        None => {
-            crate::build_braid()?;
-            crate::release_folder().join("braid")
-        }
-    };
-    if !program.exists() {
-        bail!("{} is not there: give --braid the path of a release build", program.display());
-    }
+    let program = crate::release_build(arguments.braid.as_deref())?;
     let wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     let interrupt = Interrupt::catch()?;
     let folder = Folder::make(&arguments.dir, &settings)?;

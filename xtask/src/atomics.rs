@@ -1,0 +1,220 @@
+//! `cargo xtask atomics`: durable compare-and-swaps of one device beside those of an etcd server.
+
+use crate::compare::folder::Folder;
+use crate::compare::interrupt::{GLANCE, Interrupt};
+use crate::compare::process::Process;
+use crate::compare::progress::Progress;
+use crate::compare::statistics::{interval, median};
+use crate::compare::table::table;
+use crate::packages::{self, Package};
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use serde_json::{Value, json};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const PACKAGES: [Package; 2] = [("etcd-server", "/usr/bin/etcd"), ("protobuf-compiler", "/usr/bin/protoc")];
+
+/// Measure atomic operations beside etcd
+///
+/// Everything lies on one file system. Each round measures, in an order that turns from round to round: compare-and-swaps and fetch-and-adds
+/// on attributes of one device (`braid bench atomics`), and transactions of an etcd server that compare a key's value and put another
+/// (`peers/etcd`, built apart), once with a connection for each client and once with one for all; the faster of the two
+/// counts. All keys and attributes are distinct, every operation succeeds, and is durable when it is answered.
+///
+/// Prints the medians, the median of the ratios of each round, and the 95 % interval of that median.
+///
+/// Examples:
+///   cargo xtask atomics                   ten rounds in ./braid-atomics; some five minutes
+///   cargo xtask atomics --quick           does it work at all? its figures mean little
+#[derive(Parser)]
+#[command(name = "cargo xtask atomics", verbatim_doc_comment, max_term_width = 130)]
+struct Arguments {
+    /// A folder on the disk in question; made if it is not there
+    #[arg(long, default_value = "./braid-atomics")]
+    dir: PathBuf,
+    /// How often each subject runs; from 6 on there are 95 % intervals [default: 10; with --quick 2]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// How long each run takes [default: 5; with --quick 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
+    /// Clients, each with one request in flight
+    #[arg(long, default_value_t = 32)]
+    clients: u32,
+    /// A few short rounds, to see that it works
+    #[arg(long)]
+    quick: bool,
+    /// Also write every single run to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Take this program instead of a release build of this tree
+    #[arg(long, value_name = "PATH")]
+    braid: Option<PathBuf>,
+}
+
+/// How long a server may take to listen, and a run to end beyond its time.
+const START_WAIT: Duration = Duration::from_secs(30);
+const END_WAIT: Duration = Duration::from_secs(60);
+/// Room that all this needs.
+const ROOM: u64 = 4 << 30;
+
+/// One round: operations per second, and the 99th percentile of the latency in milliseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    swap: Figures,
+    add: Figures,
+    etcd: Figures,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    per_second: f64,
+    p99: f64,
+}
+
+/// Measures, and prints what was found.
+pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
+    let arguments = Arguments::parse_from(std::iter::once("cargo xtask atomics".to_string()).chain(arguments));
+    packages::install(&PACKAGES, "the comparison needs")?;
+    let braid = crate::release_build(arguments.braid.as_deref())?;
+    let peer = build_peer()?;
+    let interrupt = Interrupt::catch()?;
+    let folder = Folder::make_with(&arguments.dir, ROOM)?;
+    let mut rounds = Vec::new();
+    let outcome = measure(&arguments, &folder, (&braid, &peer), &interrupt, &mut rounds);
+    // What was measured until then is worth showing in any case.
+    if !rounds.is_empty() {
+        print!("{}", text_of(&rounds));
+        if let Some(file) = &arguments.json {
+            let text = format!("{:#}\n", json_of(&rounds));
+            std::fs::write(file, text).with_context(|| format!("can't write {}", file.display()))?;
+        }
+    }
+    let removed = folder.remove();
+    outcome.and(removed)
+}
+
+fn measure(
+    arguments: &Arguments,
+    folder: &Folder,
+    (braid, peer): (&Path, &Path),
+    interrupt: &Interrupt,
+    rounds: &mut Vec<Round>,
+) -> Result<()> {
+    let seconds = arguments.seconds.unwrap_or(if arguments.quick { 1 } else { 5 }).to_string();
+    let clients = arguments.clients.to_string();
+    let count = arguments.rounds.unwrap_or(if arguments.quick { 2 } else { 10 });
+    let progress = Progress::new()?;
+    let (_server, endpoint) = start_etcd(folder.path(), interrupt)?;
+    let told = |command: &mut Command| -> Result<Value> {
+        let said = folder.path().join("said.json");
+        let limit = Duration::from_secs(seconds.parse::<u64>()? * 4) + END_WAIT;
+        Process::start(command, &said)?.ended(limit, interrupt)?;
+        let text = std::fs::read_to_string(&said)?;
+        let object = text.lines().find(|line| line.starts_with('{')).context("a run prints no JSON object")?;
+        Ok(serde_json::from_str(object)?)
+    };
+    for number in 0..count {
+        progress.say(&format!("round {} of {count}", number + 1));
+        let mut round = Round::default();
+        for step in 0..2 {
+            if (step + number) % 2 == 0 {
+                let mut bench = Command::new(braid);
+                bench.args(["bench", "atomics", "swap", "add", "--json", "--seconds", &seconds, "--clients", &clients]);
+                bench.arg("--scratch").arg(folder.path()).env_remove("BRAID_ARRAY");
+                let told = told(&mut bench)?;
+                round.swap = of_braid(&told["runs"][0])?;
+                round.add = of_braid(&told["runs"][1])?;
+            } else {
+                for connections in [&clients, "1"] {
+                    let mut load = Command::new(peer);
+                    load.args(["--endpoint", &endpoint, "--seconds", &seconds, "--clients", &clients]);
+                    load.args(["--connections", connections]);
+                    let told = told(&mut load)?;
+                    let per_second = told["per_second"].as_f64().context("the load tells no rate")?;
+                    let p99 = told["p99_milliseconds"].as_f64().context("the load tells no latency")?;
+                    if per_second > round.etcd.per_second {
+                        round.etcd = Figures { per_second, p99 };
+                    }
+                }
+            }
+        }
+        rounds.push(round);
+    }
+    Ok(())
+}
+
+fn of_braid(run: &Value) -> Result<Figures> {
+    let per_second = run["per_second"].as_f64().context("the bench tells no rate")?;
+    let p99 = run["latency_p99_us"].as_f64().context("the bench tells no latency")? / 1000.0;
+    Ok(Figures { per_second, p99 })
+}
+
+/// Builds the load for etcd, apart from the workspace, into its own folder.
+fn build_peer() -> Result<PathBuf> {
+    let manifest = crate::root().join("peers/etcd/Cargo.toml");
+    let target = crate::release_folder().join("../peers");
+    let mut build = crate::cargo(&["build", "--release", "--locked", "--manifest-path"]);
+    build.arg(manifest).arg("--target-dir").arg(&target);
+    crate::run(build)?;
+    Ok(target.join("release/etcd-swaps"))
+}
+
+/// A server with an empty store in `folder`, and where it listens.
+fn start_etcd(folder: &Path, interrupt: &Interrupt) -> Result<(Process, String)> {
+    let (client, peer) = (free_address()?, free_address()?);
+    let (endpoint, peer) = (format!("http://{client}"), format!("http://{peer}"));
+    let mut command = Command::new(PACKAGES[0].1);
+    command.arg("--data-dir").arg(folder.join("etcd"));
+    command.args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint]);
+    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+    command.args(["--initial-cluster", &format!("default={peer}")]);
+    let mut server = Process::start(&mut command, &folder.join("etcd.log"))?;
+    let begun = Instant::now();
+    while TcpStream::connect(client).is_err() {
+        server.check()?;
+        if begun.elapsed() > START_WAIT {
+            bail!("etcd does not listen after {START_WAIT:?}:\n{}", server.said());
+        }
+        interrupt.pause(GLANCE)?;
+    }
+    Ok((server, endpoint))
+}
+
+/// An address of this machine that nobody listens at.
+fn free_address() -> Result<SocketAddrV4> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr()?.port()))
+}
+
+fn text_of(rounds: &[Round]) -> String {
+    let mut cells = vec![["", "per second", "p99 ms", "to etcd [95 %]", "wanted"].map(String::from).to_vec()];
+    let subject = |what: &str, of: fn(&Round) -> Figures, wanted: &str| {
+        let all = |value: &dyn Fn(&Round) -> f64| rounds.iter().map(value).collect::<Vec<f64>>();
+        let middle = |value: &dyn Fn(&Round) -> f64| median(&all(value)).unwrap_or_default();
+        let ratio = |round: &Round| of(round).per_second / round.etcd.per_second;
+        let spread = interval(&all(&ratio)).map_or(String::new(), |(low, high)| format!(" [{low:.2} to {high:.2}]"));
+        vec![
+            what.to_string(),
+            format!("{:.0}", middle(&|round| of(round).per_second)),
+            format!("{:.2}", middle(&|round| of(round).p99)),
+            format!("{:.2}{spread}", middle(&ratio)),
+            wanted.to_string(),
+        ]
+    };
+    cells.push(subject("compare-and-swap", |round| round.swap, "15,000/s, 4 times etcd"));
+    cells.push(subject("fetch-and-add", |round| round.add, "likewise"));
+    cells.push(subject("etcd, compare and put", |round| round.etcd, ""));
+    table(&cells)
+}
+
+fn json_of(rounds: &[Round]) -> Value {
+    let figures = |figures: Figures| json!({ "per_second": figures.per_second, "p99_milliseconds": figures.p99 });
+    let rounds = rounds
+        .iter()
+        .map(|round| json!({ "swap": figures(round.swap), "add": figures(round.add), "etcd": figures(round.etcd) }));
+    json!({ "schema": 1, "rounds": rounds.collect::<Vec<_>>() })
+}
