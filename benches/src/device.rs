@@ -11,7 +11,8 @@ use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{Effect, Effects, Input, Machine};
 use braid_store::StoreConfig;
 use braid_wire::{
-    Answer, Atomicity, Command, Content, Linkage, Message, Ordering, Piece, Reply, Request, Task, Want, WriteMode,
+    Action, Answer, Atomicity, AttributeName, Command, Content, Linkage, Message, ObjectCommand, ObjectRequest,
+    Ordering, Piece, Reply, Request, Task, Undefined, Want, When, WriteMode,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ const BLOCKS: u64 = 1024;
 const CHUNK_BLOCKS: u64 = 16;
 /// One that is not filled in the counted rounds.
 const JOURNAL: u64 = 16 << 20;
+/// Compare-and-swaps that come together, each on an attribute of its own.
+const SWAPS: usize = 32;
 /// Time between two transactions, in nanoseconds.
 const PAUSE: u64 = 100_000;
 
@@ -40,7 +43,15 @@ pub(crate) fn workloads() -> Vec<Workload> {
     let is_data = |reply: &Reply| matches!(reply, Reply::Data { .. });
     let is_written = |reply: &Reply| matches!(reply, Reply::Written { .. });
     let is_heartbeat = |reply: &Reply| matches!(reply, Reply::Heartbeat { .. });
+    let swaps = Workload::new("device/32-swaps", Bench::with_attributes, Bench::swapping, |bench, inputs| {
+        let told = bench.answers.len();
+        inputs.into_iter().for_each(|input| bench.step(input));
+        bench.end_disk();
+        let swapped = |answer: &Answer| matches!(&answer.reply, Reply::Objects { answer: Ok(_), .. });
+        assert!(bench.answers.len() - told == SWAPS && bench.answers[told..].iter().all(swapped));
+    });
     vec![
+        swaps,
         of("device/read-4KiB", Bench::reading, is_data).of_bytes(BLOCK_BYTES),
         of("device/prewrite-and-read-4KiB", Bench::prewriting, is_data).of_bytes(BLOCK_BYTES),
         of("device/write-4KiB", |bench| bench.writing(1), is_written).of_bytes(BLOCK_BYTES),
@@ -110,6 +121,37 @@ impl Bench {
         bench
     }
 
+    /// A device with an object that has attributes.
+    fn with_attributes() -> Bench {
+        let mut bench = Bench::new();
+        bench.end_open();
+        let create = bench.object_request(Action::Create);
+        bench.take(create);
+        assert!(matches!(bench.hear()[..], [Reply::Objects { answer: Ok(_), .. }]));
+        bench
+    }
+
+    /// So many compare-and-swaps, all of which swap.
+    fn swapping(&mut self) -> Vec<Input> {
+        self.hear();
+        self.pass();
+        let round = self.now.time.0;
+        let swap = |name| {
+            let value = |time: u64| Bytes::copy_from_slice(&time.to_be_bytes());
+            let (compare, swap, undefined) = (value(round - PAUSE), value(round), Undefined::Matches);
+            self.object_request(Action::CompareAndSwap { name, compare, swap, undefined, original: false })
+        };
+        (0..SWAPS as u32).map(|number| AttributeName::new(1, number)).map(swap).collect()
+    }
+
+    fn object_request(&mut self, action: Action) -> Input {
+        self.sequence += 1;
+        let (when, sets_when) = (When::Always, When::Always);
+        let command = ObjectCommand { object: OBJECT, when, action, sets: Vec::new(), sets_when, gets: Vec::new() };
+        let request = ObjectRequest { commands: vec![command] };
+        self.request(Vec::new(), Command::Objects { sequence: self.sequence, request })
+    }
+
     fn reading(&mut self) -> Input {
         let Transaction { id, stamp, range } = self.begin(1);
         self.open.remove(&id.sequence);
@@ -151,15 +193,8 @@ impl Bench {
 
     /// Ends what earlier rounds have begun, and begins the next transaction.
     fn begin(&mut self, blocks: u64) -> Transaction {
-        while !self.answers.is_empty() {
-            for reply in self.hear() {
-                self.go_on(reply);
-            }
-        }
-        self.now = Now { time: Time(self.now.time.0 + PAUSE), clock: Clock(self.now.clock.0 + PAUSE) };
-        if self.device.deadline().is_some_and(|deadline| deadline <= self.now.time) {
-            self.take(Input::Wake);
-        }
+        self.end_open();
+        self.pass();
         self.sequence += 1;
         let transaction = Transaction {
             id: TransactionId { host: HOST, sequence: self.sequence },
@@ -168,6 +203,23 @@ impl Bench {
         };
         self.open.insert(self.sequence, transaction);
         transaction
+    }
+
+    /// Ends what was begun.
+    fn end_open(&mut self) {
+        while !self.answers.is_empty() {
+            for reply in self.hear() {
+                self.go_on(reply);
+            }
+        }
+    }
+
+    /// Lets some time go by.
+    fn pass(&mut self) {
+        self.now = Now { time: Time(self.now.time.0 + PAUSE), clock: Clock(self.now.clock.0 + PAUSE) };
+        if self.device.deadline().is_some_and(|deadline| deadline <= self.now.time) {
+            self.take(Input::Wake);
+        }
     }
 
     /// Does what a host does next.
@@ -233,6 +285,10 @@ impl Bench {
     /// One step of the device, and the steps that the disk's answers bring.
     fn take(&mut self, input: Input) {
         self.step(input);
+        self.end_disk();
+    }
+
+    fn end_disk(&mut self) {
         while let Some((tag, result)) = self.disk.end_one() {
             self.step(Input::DiskDone { tag, result });
         }

@@ -22,17 +22,17 @@ const LIMIT_SECONDS: &str = "150";
 /// With which status `timeout` says that a command took longer.
 const TIMED_OUT: i32 = 124;
 
-/// The program under test: `$BRAID_BIN`, or the release build of this workspace.
+/// The program under test: `$BRAID_BIN`, or the build of this workspace that tests are for.
 pub fn braid_bin() -> PathBuf {
     let built = || {
         let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
         let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"));
-        target.join("release/braid")
+        target.join("checked/braid")
     };
     let path = std::env::var_os("BRAID_BIN").map_or_else(built, PathBuf::from);
     assert!(
         path.exists(),
-        "{} is not there: `cargo xtask test` builds it and runs the tests; or `cargo build --release -p braid`",
+        "{} is not there: `cargo xtask test` builds it and runs the tests; or `cargo build --profile checked -p braid`",
         path.display()
     );
     path

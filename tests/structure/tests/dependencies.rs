@@ -13,24 +13,42 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/layout", &["base", "wire"]),
     ("core/machine", &["base", "wire", "layout"]),
     ("core/record", &["base", "machine"]),
-    ("core/store", &["base", "wire", "machine"]),
+    ("core/objects", &["base", "wire"]),
+    ("core/catalogue", &["base", "objects"]),
+    ("core/recipes", &["base", "wire"]),
+    ("core/store", &["base", "wire", "machine", "objects", "catalogue"]),
     ("core/locks", &["base", "wire", "machine", "record"]),
     ("core/membership", &["base", "wire", "machine", "layout", "record"]),
     ("core/device", &["base", "wire", "machine", "locks", "store"]),
-    ("core/host", &["base", "wire", "machine", "locks", "layout"]),
+    ("core/host", &["base", "wire", "machine", "locks", "layout", "objects"]),
     // Simulated. The world knows no protocol; the checkers know no simulator.
-    ("sim/check", &["base", "wire", "layout"]),
+    ("sim/check", &["base", "wire", "layout", "objects"]),
     ("sim/world", &["base", "wire", "machine"]),
     (
         "sim/cluster",
-        &["base", "wire", "machine", "layout", "store", "locks", "membership", "device", "host", "world", "check"],
+        &[
+            "base",
+            "wire",
+            "machine",
+            "layout",
+            "store",
+            "locks",
+            "membership",
+            "device",
+            "host",
+            "objects",
+            "world",
+            "check",
+        ],
     ),
-    ("sim/measure", &["base", "wire", "machine", "layout", "store", "device", "host", "locks", "world"]),
+    ("sim/measure", &["base", "wire", "machine", "layout", "objects", "store", "device", "host", "locks", "world"]),
     ("sim/experiments", &["wire", "measure"]),
     // Real. The shell knows no protocol either.
     ("real/shell", &["base", "wire", "machine"]),
     ("real/control", &["base", "wire", "machine", "layout"]),
     ("real/nbd", &["base", "wire", "machine", "layout", "shell"]),
+    ("real/client", &["base", "wire", "machine", "layout", "recipes", "shell", "control", "session"]),
+    ("real/session", &["base", "wire", "machine", "layout", "host", "shell", "control"]),
     (
         "real/cli",
         &[
@@ -46,6 +64,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "shell",
             "control",
             "nbd",
+            "session",
+            "client",
             "measure",
             "experiments",
             "world",
@@ -97,6 +117,8 @@ fn pure_crates_do_not_reach_for_the_world() {
         let text = std::fs::read_to_string(&file).expect("a source file can be read");
         for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
             for (word, why) in banned {
+                // A bench may ask whether its test is failing, to say how to see that again.
+                let line = line.replace("std::thread::panicking()", "");
                 assert!(!line.contains(word), "{}: `{word}`: {why}\n  {line}", file.display());
             }
         }

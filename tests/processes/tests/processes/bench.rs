@@ -152,6 +152,46 @@ fn the_orderings_stand_beside_each_other_with_what_each_costs() {
 }
 
 #[test]
+fn locks_of_devices_stand_beside_those_of_a_lock_server() {
+    let (scratch, folder) = (Scratch::new(), Scratch::new());
+    let out = folder.text("plots");
+    let short = ["--locks", "10", "--rounds", "2", "--seed", "7", "--json", "--in-process"];
+    let line =
+        ["bench", "locks", "--scratch", &scratch.text(""), "--objects", "1,20", "--processes", "4", "--out", &out];
+    let said = braid(&[&line[..], &short[..]].concat()).done().json();
+    assert_empty(&scratch);
+    let rows = said["rows"].as_array().expect("rows are listed");
+    let figure = |series: &str, x: u64, metric: &str| {
+        let found = rows.iter().find(|row| row["series"] == series && row["x"] == x as f64 && row["metric"] == metric);
+        real(&found.unwrap_or_else(|| panic!("no {metric} of {series} at {x}: {said}"))["ours"])
+    };
+    for series in ["1 device", "2 devices", "1 device with one-trip unlock", "1 device with one request", "lock server"]
+    {
+        assert!(figure(series, 1, "throughput_ops") > 0.0 && figure(series, 20, "latency_p50_ms") > 0.0, "{said}");
+    }
+    // Two requests for each lock, and more where others are in the way; nobody is in the way of a single request.
+    assert!(figure("1 device", 1, "requests_per_lock") > 2.0, "{said}");
+    assert_eq!(figure("1 device with one request", 1, "requests_per_lock"), 1.0);
+    let drawn = std::fs::read_to_string(folder.path("plots/locks.svg")).expect("it was drawn");
+    assert!(drawn.contains("lock server") && folder.path("plots/locks.json").exists());
+
+    let line = ["bench", "locks", "--contention", "--scratch", &scratch.text(""), "--processes", "1,3"];
+    let said = braid(&[&line[..], &short[..]].concat()).done().json();
+    assert_empty(&scratch);
+    let efficiencies =
+        said["rows"].as_array().expect("rows are listed").iter().filter(|row| row["metric"] == "efficiency");
+    let (mut seen, mut panels) = (0, std::collections::BTreeSet::new());
+    for row in efficiencies {
+        let alone = row["x"] == 1.0 || row["series"] == "uncontended";
+        assert!(if alone { real(&row["ours"]) == 1.0 } else { real(&row["ours"]) < 1.0 }, "{row}");
+        panels.insert(text(&row["panel"]));
+        seen += 1;
+    }
+    assert_eq!((seen, panels.len()), (3 * 8 * 2, 3), "{said}");
+    braid(&["bench", "locks", "--scratch", &scratch.text(""), "--out", &out, "--json"]).refused(2, "exists");
+}
+
+#[test]
 fn on_an_array_that_is_there_only_a_volume_of_its_own_is_touched() {
     let array = Array::up(&ROOMY);
     let content = noise(seed(), 1 << 20);

@@ -13,6 +13,7 @@
 //! | `links` | a device whose link to the others is cut and healed |
 //! | `lifecycle` | up, status, volumes, down, signals |
 //! | `mistakes` | what people get wrong, and what they are told |
+//! | `objects` | objects and attributes, from the shell and from programs; devices that are killed meanwhile |
 //! | `rebuilding` | a rebuild under load, while its host, another device and everybody is killed |
 //! | `strangers` | garbage on ports, clients that vanish, devices that stand still |
 //! | `damage` | devices that are swapped, damaged, too new, or full |
@@ -30,6 +31,7 @@ mod lifecycle;
 mod links;
 mod migration;
 mod mistakes;
+mod objects;
 mod orderings;
 mod rebuilding;
 mod strangers;
