@@ -1,6 +1,6 @@
 //! Linearizability of requests for objects: is there an order of them, true to real time, in which each finds what it was answered?
 //!
-//! What a request does is worked out by [`braid_objects::evaluate`], as devices do. The search is Wing and Gong's with Lowe's memory of dead
+//! What a request does is worked out by [`braid_objects::evaluate()`], as devices do. The search is Wing and Gong's with Lowe's memory of dead
 //! ends, for each part of the history that has to do with no other ([`mod@partition`](crate::partition)):
 //!
 //! * a request that only looks, by what it was answered, and finds that now, is taken at once: nobody could miss it later;
