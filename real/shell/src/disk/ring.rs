@@ -132,16 +132,19 @@ impl Ring {
     }
 
     fn take(&mut self, done: &mut Vec<(DiskTag, DiskResult)>) -> io::Result<()> {
+        let mut asked = false;
         loop {
             let Some(completion) = self.ring.completion().next() else {
-                // One call finishes only so many.
-                let more = self.ring.submission().taskrun();
-                if !more {
+                // One call finishes only so many. The kernel says that there are more after it has put them where we find them, so that we
+                // may have taken them before: then it goes on saying so, until there are others. Whatever comes rings the event.
+                if asked || !self.ring.submission().taskrun() {
                     break;
                 }
                 self.enter(0)?;
+                asked = true;
                 continue;
             };
+            asked = false;
             let number = completion.user_data() as usize;
             let mut operation = self.operations[number].take().expect("the kernel completes what it was given, once");
             self.vacant.push(number);
