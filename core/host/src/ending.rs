@@ -112,14 +112,19 @@ impl Host {
         }
     }
 
-    /// Nobody has anything of a transaction, or ever will; if its operation waits for that, it tries again.
+    /// Nobody has anything of a transaction, or ever will; if its operation waits for that, it tries again, or fails.
     pub(crate) fn end_aborted(&mut self, now: Now, sequence: u64, out: &mut Effects) {
         let op = self.transactions.get_mut(&sequence).expect("it is being aborted").op.take();
         self.mend_if_torn(now, sequence, out);
         self.end(now, sequence, out);
-        if let Some(op) = op {
-            self.try_again(now, op);
-            self.await_mend(op, self.id(sequence));
+        let Some(op) = op else { return };
+        let operation = self.operations.get_mut(&op).expect("an attempt knows its operation");
+        match operation.failure.take() {
+            Some(error) => self.finish(op, Err(error), out),
+            None => {
+                self.try_again(now, op);
+                self.await_mend(op, self.id(sequence));
+            }
         }
     }
 
@@ -174,12 +179,7 @@ impl Host {
                 return self.lose(now, id.sequence, knows, out);
             }
             let limit = self.config.settings.stamp_ahead_max;
-            let op = self.transactions[&id.sequence].op;
-            self.abort(now, id.sequence, knows, out);
-            if let Some(op) = op {
-                self.finish(op, Err(HostError::ClockApart { device, limit }), out);
-            }
-            return;
+            return self.fail(now, id.sequence, knows, HostError::ClockApart { device, limit }, out);
         }
         self.lose(now, id.sequence, knows, out);
     }
@@ -229,10 +229,7 @@ impl Host {
             }
             return self.lose(now, id.sequence, None, out);
         }
-        self.abort(now, id.sequence, None, out);
-        if let Some(op) = op {
-            self.finish(op, Err(HostError::Device { device, failure }), out);
-        }
+        self.fail(now, id.sequence, None, HostError::Device { device, failure }, out);
     }
 
     /// A device has lost blocks that an operation asked for: true if it can be planned so that they are worked out from the rest of their
@@ -269,19 +266,28 @@ impl Host {
 
     /// This attempt is lost; the operation tries again as a new transaction.
     pub(crate) fn lose(&mut self, now: Now, sequence: u64, refused_by: Option<DeviceId>, out: &mut Effects) {
-        let transaction = &self.transactions[&sequence];
-        let op = transaction.op;
+        let transaction = self.transactions.get_mut(&sequence).expect("only what is under way is lost");
+        // Not before all know that this one is over (see `Phase::Aborting`).
         let waits = transaction.wrote && transaction.volume.ordering != Ordering::None;
-        self.abort(now, sequence, refused_by, out);
-        let Some(op) = op else { return };
-        match self.transactions.get_mut(&sequence) {
-            // Not before all know that this one is over (see `Phase::Aborting`).
-            Some(transaction) if waits => transaction.op = Some(op),
-            _ => {
-                self.try_again(now, op);
-                self.await_mend(op, self.id(sequence));
-            }
+        let op = if waits { None } else { transaction.op.take() };
+        self.wind_up(now, sequence, refused_by, out);
+        if let Some(op) = op {
+            self.try_again(now, op);
+            self.await_mend(op, self.id(sequence));
         }
+    }
+
+    /// This attempt has failed for good, and so has its operation. A write may be said to have failed and be found done, and is simply written
+    /// again; of a request to a mirror that is not said before it is known.
+    fn fail(&mut self, now: Now, sequence: u64, knows: Option<DeviceId>, error: HostError, out: &mut Effects) {
+        let transaction = &self.transactions[&sequence];
+        let Some(op) = transaction.op else { return self.abort(now, sequence, knows, out) };
+        if transaction.may_have_happened() {
+            self.operations.get_mut(&op).expect("an attempt knows its operation").failure = Some(error);
+            return self.wind_up(now, sequence, knows, out);
+        }
+        self.abort(now, sequence, knows, out);
+        self.finish(op, Err(error), out);
     }
 
     /// Has an operation tried again, in its time.
@@ -307,8 +313,13 @@ impl Host {
     /// have one. Participants are told until all know; the one that refused knows. If writes are out and nobody has promised, a late
     /// copy may yet be taken, and somebody else find the transaction committed: so that is asked first.
     pub(crate) fn abort(&mut self, now: Now, sequence: u64, knows: Option<DeviceId>, out: &mut Effects) {
-        let transaction = self.transactions.get_mut(&sequence).expect("only what is under way is aborted");
-        transaction.op = None;
+        self.transactions.get_mut(&sequence).expect("only what is under way is aborted").op = None;
+        self.wind_up(now, sequence, knows, out);
+    }
+
+    /// The same, if its operation waits for what comes of that.
+    fn wind_up(&mut self, now: Now, sequence: u64, knows: Option<DeviceId>, out: &mut Effects) {
+        let transaction = &self.transactions[&sequence];
         if transaction.wrote && knows.is_none() && transaction.mode() == WriteMode::Intent {
             self.counters.aborted += 1;
             return self.resolve_own(now, sequence, out);
@@ -329,8 +340,7 @@ impl Host {
         unconfirmed = counting;
         let transaction = self.transactions.get_mut(&sequence).expect("just seen");
         if unconfirmed.is_empty() {
-            self.mend_if_torn(now, sequence, out);
-            return self.end(now, sequence, out);
+            return self.end_aborted(now, sequence, out);
         }
         for device in transaction.asked.difference(&unconfirmed) {
             self.links.get_mut(device).expect("links stay").settle(sequence);

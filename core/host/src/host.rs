@@ -288,8 +288,9 @@ impl Host {
         };
         let view = self.place.view().unwrap_or(0);
         let (since, refusals) = (now.time, 0);
-        let (damaged, attempt, delayed) = (BTreeSet::new(), None, false);
-        let operation = Operation { op, volume, request, work, view, damaged, since, refusals, attempt, delayed };
+        let (damaged, attempt, delayed, failure) = (BTreeSet::new(), None, false, None);
+        let operation =
+            Operation { op, volume, request, work, view, damaged, since, refusals, attempt, delayed, failure };
         self.counters.operations += 1;
         let before = self.operations.insert(op, Box::new(operation));
         assert!(before.is_none(), "a front end numbers its requests");
@@ -400,7 +401,9 @@ impl Host {
             Rejection::WrongEpoch { .. } => {}
             Rejection::TooManyHosts => {
                 let waits = |operation: &Operation| {
-                    operation.attempt.is_some_and(|sequence| self.transactions[&sequence].awaits(device))
+                    operation.attempt.map(|sequence| &self.transactions[&sequence]).is_some_and(|transaction| {
+                        transaction.awaits(device) && !transaction.may_have_happened()
+                    })
                 };
                 let affected = self.operations.values().filter(|operation| waits(operation));
                 let affected: Vec<_> = affected.map(|operation| operation.op).collect();

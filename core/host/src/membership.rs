@@ -388,6 +388,7 @@ impl Host {
         needed.extend(self.transactions.values().flat_map(|transaction| transaction.volume.holders()));
         needed.extend(self.resolutions.values().flat_map(|resolution| resolution.participants()));
         needed.extend(self.tasks.values().map(|task| task.device()));
+        needed.extend(self.object_requests.values().map(|request| request.device()));
         let gone: Vec<_> = self.links.keys().copied().filter(|device| !members.contains(device)).collect();
         for device in gone {
             self.timers.cancel(Timer::Heartbeat(device));

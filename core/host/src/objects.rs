@@ -38,6 +38,19 @@ pub(crate) enum Asks {
     },
 }
 
+impl Asks {
+    fn check(&self) -> Result<(), ObjectRefusal> {
+        match self {
+            Asks::Commands(request) => request.check(),
+            Asks::Change { seen, .. } if seen.len() > limits::ATTRIBUTE_BYTES_MAX => {
+                let failure = ObjectFailure::ValueTooLong { length: seen.len() as u32 };
+                Err(ObjectRefusal { command: 0, failure })
+            }
+            Asks::Change { .. } => Ok(()),
+        }
+    }
+}
+
 impl PendingRequest {
     /// Which device is asked.
     pub fn device(&self) -> DeviceId {
@@ -59,9 +72,7 @@ impl Host {
             return self.reply(op, Err(HostError::Fenced), out);
         }
         // What no device takes may not even fit into a frame.
-        if let Asks::Commands(request) = &asks
-            && let Err(refusal) = request.check()
-        {
+        if let Err(refusal) = asks.check() {
             return self.reply(op, Err(HostError::Objects(refusal)), out);
         }
         if self.object_requests.len() >= limits::OPERATIONS_MAX {

@@ -35,6 +35,8 @@ pub struct Operation {
     pub attempt: Option<u64>,
     /// Whether somebody was in the way of any of its attempts.
     pub delayed: bool,
+    /// Why it fails, if its attempt turns out to have left nothing.
+    pub failure: Option<HostError>,
 }
 
 /// What is to be done, and by which plan.

@@ -88,6 +88,11 @@ impl Transaction {
         self.wrote && self.mode() == WriteMode::Immediate && self.volume.ordering != Ordering::None
     }
 
+    /// True if it may have done something that must not be done twice.
+    pub(crate) fn may_have_happened(&self) -> bool {
+        self.wrote && matches!(*self.work, Work::Mirror(_))
+    }
+
     /// True if its writes are sent until they are taken, though a device refuses one: locks of a lock server keep everybody else
     /// away, and some may have taken effect.
     pub(crate) fn holds_on(&self) -> bool {

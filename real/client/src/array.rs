@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::space::Space;
 use crate::volume::Volume;
-use braid_base::{Generation, VolumeId};
+use braid_base::Generation;
 use braid_control::ArrayFolder;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostRequest, HostSuccess};
@@ -106,13 +106,7 @@ impl Array {
     /// The objects on a mirror: a volume of its own that keeps attributes on several devices, and so outlives one. All its objects are
     /// there from the first, none is made or removed, and none holds bytes ([`Error::NotInMirror`]).
     pub async fn mirror(&self, name: &str) -> Result<Space, Error> {
-        let name = name.to_string();
-        let volume = self.inner.clone();
-        let found = self.on_thread(async move {
-            let description = volume.folder.describe().map_err(SessionError::from)?;
-            Ok(VolumeId(braid_session::find(&description, &name)?.id))
-        });
-        Ok(Space::on_mirror(self.clone(), found.await?))
+        Ok(Space::on_mirror(self.clone(), self.describe(name).await?.id))
     }
 
     /// A volume.

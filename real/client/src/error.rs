@@ -108,7 +108,7 @@ pub enum Error {
     /// Anything else that a host may say.
     #[error(transparent)]
     Host(HostError),
-    /// The device speaks, but not of what was asked: it is of another release, or wrong.
+    /// The device speaks, but not of what was asked: it is of another release, or wrong. It may have been done or not.
     #[error("the device answered something else than what was asked")]
     Nonsense,
 }
@@ -130,7 +130,10 @@ impl Error {
 
     /// True if what was asked may have been done or not.
     pub fn may_have_happened(&self) -> bool {
-        matches!(self, Error::TimedOut { .. } | Error::Fenced | Error::Closed | Error::Unavailable { .. })
+        matches!(
+            self,
+            Error::TimedOut { .. } | Error::Fenced | Error::Closed | Error::Unavailable { .. } | Error::Nonsense
+        )
     }
 }
 
