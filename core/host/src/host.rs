@@ -401,9 +401,10 @@ impl Host {
             Rejection::WrongEpoch { .. } => {}
             Rejection::TooManyHosts => {
                 let waits = |operation: &Operation| {
-                    operation.attempt.map(|sequence| &self.transactions[&sequence]).is_some_and(|transaction| {
-                        transaction.awaits(device) && !transaction.may_have_happened()
-                    })
+                    operation
+                        .attempt
+                        .map(|sequence| &self.transactions[&sequence])
+                        .is_some_and(|transaction| transaction.awaits(device) && !transaction.may_have_happened())
                 };
                 let affected = self.operations.values().filter(|operation| waits(operation));
                 let affected: Vec<_> = affected.map(|operation| operation.op).collect();

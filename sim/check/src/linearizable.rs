@@ -3,7 +3,8 @@
 //! What a request does is worked out by [`braid_objects::evaluate()`], as devices do. The search is Wing and Gong's with Lowe's memory of dead
 //! ends, for each part of the history that has to do with no other ([`mod@partition`](crate::partition)):
 //!
-//! * a request that only looks, by what it was answered, and finds that now, is taken at once: nobody could miss it later;
+//! * a request that only looks, by what it was answered, and finds that now, is taken at once: nobody could miss it later, unless one of unknown
+//!   outcome could not happen after it any more;
 //! * one of unknown outcome is taken when nothing else goes on, or never: first one after which something goes on, and of several that are
 //!   the same, the earliest;
 //! * those after which nothing goes on are tried in rounds: none of them first, then a few, then all;
@@ -349,7 +350,7 @@ impl<'a> Search<'a> {
                     None => open.push(op),
                     Some(_) => match self.try_out(op) {
                         // Another time it would change nothing either. (To set what is set already is something else.)
-                        Some(changes) if changes.is_empty() => self.take(op, &[]),
+                        Some(changes) if changes.is_empty() && !self.shuts_out(op) => self.take(op, &[]),
                         Some(_) => others.push((op, false)),
                         None => {}
                     },
@@ -361,6 +362,14 @@ impl<'a> Search<'a> {
                 return (before, others, open);
             }
         }
+    }
+
+    /// True if, once this one is taken, it is too late for one of unknown outcome.
+    fn shuts_out(&self, number: usize) -> bool {
+        let invoked = self.ops[number].invoked;
+        let is_left =
+            |op: usize| !self.is_taken[op] && self.ops[op].answer.is_none() && self.latest < self.ops[op].until;
+        (self.first..number).any(|op| self.ops[op].until <= invoked && is_left(op))
     }
 
     /// Of those of unknown outcome, the ones that change something: last those after which something goes on that was answered, of these the

@@ -341,6 +341,21 @@ fn attributes_and_bytes_of_an_object_that_stays_are_apart_until_somebody_joins_t
 }
 
 #[test]
+fn a_look_at_something_else_does_not_come_before_what_can_only_have_happened_earlier() {
+    let mut story = Story::begin();
+    let late = story.ask("u", set(1, "late"));
+    let both = ObjectCommand { gets: vec![COUNT, NAME], ..command(1, Action::Nothing) };
+    let long = story.ask("q", request(&[both]));
+    story.happens(late);
+    let now = story.now();
+    story.history.is_kept_out(u32::from(b'u'), HERE, now);
+    story.does("r", get(1, COUNT));
+    story.end(long);
+    assert_eq!(story.answer_to(long).expect("it is there")[0].values, [Bytes::new(), "late".into()]);
+    story.is_fine();
+}
+
+#[test]
 fn many_of_unknown_outcome_are_no_trouble_where_answers_tell_which_happened() {
     let mut story = Story::begin();
     let names: Vec<&'static str> = (0..30).map(|number| &*format!("late {number}").leak()).collect();

@@ -5,8 +5,9 @@ use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, LockServe
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_wire::locking::{LockCommand, LockReply};
 use braid_wire::{
-    Action, ActionResult, Atomicity, AttributeName, Command, CommandResult, Content, ObjectCommand, ObjectFailure,
-    ObjectRefusal, ObjectRequest, Ordering, Outcome, Piece, Refusal, Reply, SetAttribute, Step, Undefined, Vote, When,
+    Action, ActionResult, Atomicity, AttributeName, Command, CommandResult, Content, Failure, ObjectCommand,
+    ObjectFailure, ObjectRefusal, ObjectRequest, Ordering, Outcome, Piece, Refusal, Reply, SetAttribute, Step,
+    Undefined, Vote, When,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -365,6 +366,37 @@ fn one_of_which_nobody_is_left_to_tell_is_not_done_again() {
     assert_eq!(stage.outcome(op), Some(Err(HostError::Unavailable { devices })));
     stage.pass(Duration::from_millis(100));
     assert!(stage.commands().iter().all(|(_, command)| !matches!(command, Command::Prewrite { .. })));
+}
+
+#[test]
+fn one_that_a_device_has_no_room_for_is_said_to_have_failed_when_it_is_known_that_nobody_finds_it_done() {
+    let failed = |votes: [Vote; 2]| {
+        let (mut stage, mut devices) = (mirror(), Devices::default());
+        let op = ask(&mut stage, add());
+        let first = stage.commands();
+        devices.play(&mut stage, &first);
+        let second = stage.commands();
+        let (transaction, _) = subject(&second[0].1);
+        devices.play(&mut stage, &second[..1]);
+        let reply = Reply::Failed { transaction, step: Step::Write, failure: Failure::NoSpace };
+        stage.answer(second[1].0, reply);
+        assert_eq!(stage.outcome(op), None, "the other has its intent");
+        let asked = stage.commands();
+        assert_eq!(asked.len(), 2, "{asked:?}");
+        for ((device, command), vote) in asked.iter().zip(votes) {
+            assert!(matches!(command, Command::Resolve { .. }), "{command:?}");
+            stage.answer(*device, Reply::Vote { transaction, vote });
+        }
+        devices.play_on(&mut stage);
+        stage.pass(Duration::from_millis(100));
+        assert_eq!(stage.commands(), [], "it is not tried again");
+        stage.outcome(op).expect("it is answered")
+    };
+    let device = DeviceId(1);
+    let no_room = Err(HostError::Device { device, failure: Failure::NoSpace });
+    assert_eq!(failed([Vote::Prepared, Vote::NeverPrepared]), no_room);
+    // A late copy may have been taken after all.
+    assert_eq!(failed([Vote::Prepared, Vote::Prepared]), added(0));
 }
 
 #[test]
