@@ -7,7 +7,7 @@ use braid_base::Generation;
 use braid_control::ArrayFolder;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostRequest, HostSuccess};
-use braid_session::{Session, SessionError, Shelf};
+use braid_session::{Session, Shelf};
 use braid_shell::HostClient;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -65,6 +65,8 @@ pub enum Unlock {
 pub enum Keeper {
     /// The devices, in attributes of the objects.
     Devices,
+    /// One device, which keeps nothing else: a lock manager that commits every change, and sends away whom it must refuse.
+    OneDevice,
     /// A lock manager.
     Manager,
 }
@@ -74,7 +76,7 @@ pub enum Keeper {
 pub struct Habit {
     /// Who keeps locks.
     pub keeper: Keeper,
-    /// How it waits, if that is the devices.
+    /// How it waits, unless that is a lock manager.
     pub strategy: Strategy,
     /// What it does under the lock.
     pub work: Work,
@@ -149,6 +151,8 @@ pub struct Locker {
     mine: Bytes,
     data: Bytes,
     at: Place,
+    /// Where its lock is.
+    lock: Place,
     elsewhere: Place,
     state: State,
     /// When it last asked.
@@ -183,6 +187,7 @@ impl Locker {
             mine: Bytes::copy_from_slice(&(number + 1).to_be_bytes()),
             data: Bytes::from(vec![number as u8; habit.write_bytes]),
             at: nowhere,
+            lock: nowhere,
             elsewhere: nowhere,
             state: State::Idle,
             asked: Time(0),
@@ -199,13 +204,15 @@ impl Locker {
         self.counts
     }
 
-    /// Begins to use an object; `elsewhere` is another one, on another device, for [`Work::GetElsewhere`].
+    /// Begins to use an object; `elsewhere` is another one, on another device: there to be got from ([`Work::GetElsewhere`]), or the one that
+    /// has the lock ([`Keeper::OneDevice`]).
     pub fn begin(&mut self, at: Place, elsewhere: Place, now: Time) -> Step {
         assert_eq!(self.state, State::Idle, "one lock at a time");
         (self.at, self.elsewhere) = (at, elsewhere);
+        self.lock = if self.habit.keeper == Keeper::OneDevice { elsewhere } else { at };
         self.refusals = 0;
         match self.habit.keeper {
-            Keeper::Devices => self.attempt(now),
+            Keeper::Devices | Keeper::OneDevice => self.attempt(now),
             Keeper::Manager => {
                 self.counts.requests += 1;
                 self.state = State::Trying;
@@ -244,12 +251,12 @@ impl Locker {
             undefined: Undefined::Matches,
             original: false,
         };
-        let mut commands = vec![self.command(swap(Bytes::from_static(&FREE), self.mine.clone()))];
+        let mut commands = vec![self.of_lock(swap(Bytes::from_static(&FREE), self.mine.clone()))];
         if self.habit.unlock == Unlock::OneRequest {
             let write = ObjectCommand { when: When::IfSwapped, ..self.write_and_free() };
             commands.push(write);
         }
-        self.ask(now, self.at.device, commands)
+        self.ask(now, self.lock.device, commands)
     }
 
     fn on_attempt(&mut self, now: Time, dice: &mut Rng, results: &[CommandResult]) -> Step {
@@ -287,8 +294,8 @@ impl Locker {
 
     fn count(&mut self, now: Time, add: i64) -> Step {
         self.counts.requests += 1;
-        let command = self.command(Action::FetchAndAdd { name: WAITING, add, original: true });
-        self.ask(now, self.at.device, vec![command])
+        let command = self.of_lock(Action::FetchAndAdd { name: WAITING, add, original: true });
+        self.ask(now, self.lock.device, vec![command])
     }
 
     fn on_counted(&mut self, now: Time, dice: &mut Rng, heard: Heard<'_>) -> Step {
@@ -363,8 +370,8 @@ impl Locker {
             undefined: Undefined::Matches,
             original: false,
         };
-        let command = self.command(swap);
-        self.ask(now, self.at.device, vec![command])
+        let command = self.of_lock(swap);
+        self.ask(now, self.lock.device, vec![command])
     }
 
     fn on_given_back(&mut self, heard: Heard<'_>) -> Step {
@@ -389,6 +396,10 @@ impl Locker {
             sets_when: When::Always,
             gets: Vec::new(),
         }
+    }
+
+    fn of_lock(&self, action: Action) -> ObjectCommand {
+        ObjectCommand { object: self.lock.object, ..self.command(action) }
     }
 
     /// A write that sets the lock free: safe, for it is done by whoever has it.

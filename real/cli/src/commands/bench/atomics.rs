@@ -261,7 +261,10 @@ impl Driven {
                 self.ask(vec![get]).await.map(|_| 1)
             }
             Kind::Lock => {
-                self.ask(vec![self.swap(Bytes::new(), self.value(count + 1))]).await?;
+                let results = self.ask(vec![self.swap(Bytes::new(), self.value(count + 1))]).await?;
+                if !matches!(results[0].action, ActionResult::Compared { swapped: true, .. }) {
+                    return Err(unexpected(&results));
+                }
                 let unlocks = SetAttribute { name: self.name, value: Bytes::new() };
                 self.ask(vec![ObjectCommand { sets: vec![unlocks], ..command(self.object, write) }]).await?;
                 Ok(2)

@@ -6,7 +6,7 @@ use braid_base::limits::OBJECT_COMMANDS_MAX;
 use braid_base::{BLOCK_BYTES, DeviceId, ObjectId, Rng, VolumeId};
 use braid_machine::{HostRequest, HostSuccess};
 use braid_measure::locking::locker::WAITING;
-use braid_measure::locking::{Counts, Habit, Heard, Locker, Place, Step, Strategy};
+use braid_measure::locking::{Counts, Habit, Heard, Keeper, Locker, Place, Step, Strategy};
 use braid_shell::HostClient;
 use braid_wire::{Action, ActionResult, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, When};
 use bytes::Bytes;
@@ -54,6 +54,12 @@ impl Objects {
             }
         }
         Ok(())
+    }
+
+    /// Where the lock of this index lies, if the last device keeps them all.
+    fn lock(&self, index: u64) -> Place {
+        let last = self.by_device.len() - 1;
+        Place { device: DeviceId(last as u16), object: self.by_device[last][index as usize] }
     }
 
     /// Where the object of this index lies, if they are dealt round so many devices.
@@ -165,8 +171,11 @@ impl Process {
                 Strategy::Uncontended => self.number,
                 _ => self.dice.below(self.set),
             };
-            let (at, elsewhere) =
-                (objects.place(index, devices), objects.place((index + 1) % u64::from(devices), devices));
+            let at = objects.place(index, devices);
+            let elsewhere = match habit.keeper {
+                Keeper::OneDevice => objects.lock(index),
+                _ => objects.place((index + 1) % u64::from(devices), devices),
+            };
             let begun = Instant::now();
             let mut step = locker.begin(at, elsewhere, braid_shell::now().time);
             loop {

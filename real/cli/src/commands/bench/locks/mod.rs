@@ -35,10 +35,10 @@ use std::rc::Rc;
 /// Measure locks that devices keep, as attributes of objects, against locks of a lock server
 ///
 /// Processes pick an object at random, lock it (compare-and-swap, truncated binary exponential back-off), write 256 bytes to it, unlock it, and
-/// begin again; each is a host of its own, in this process. Measured against the number of objects, for several numbers of devices;
-/// with the unlock in the write, and with everything in one request; and beside that what a lock server does: hosts that write a block of 4 KiB
-/// to a volume of ordering server-lock, whose locks are kept in memory and called nobody's after a crash (the paper's manager commits
-/// each of them).
+/// begin again; each is a host of its own, all in this process. Measured against the number of objects, for several numbers of devices; with the
+/// unlock in the write, and with everything in one request. Beside that: a lock manager, which is one more device that keeps all locks and
+/// nothing else, and commits each change; and a lock server, by which hosts write blocks of 4 KiB to a volume of ordering server-lock: it keeps locks in
+/// memory, and commits nothing.
 ///
 /// With --contention it measures eight ways of waiting for one lock, with three kinds of work inside. What all that is: docs/device-atomics.md.
 ///
@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Run the devices of a scratch array in the process of `braid up`
     #[arg(long)]
     in_process: bool,
-    /// Devices that the objects are on, one series for each number [default: 1,2]
+    /// Devices that the objects are on, one series for each number [default: 1,2,5,10]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
     devices: Vec<u16>,
     /// Processes; with --contention one point for each number [default: 10; 1,2,5,10,25]
@@ -131,7 +131,9 @@ struct Spot {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let mut signals = Signals::catch()?;
     let spots = arguments.spots();
-    let devices = spots.iter().filter_map(|spot| spot.devices).map(|(_, devices)| devices).max().unwrap_or(1);
+    let used: Vec<(Habit, u16)> = spots.iter().filter_map(|spot| spot.devices).collect();
+    let lock_manager = used.iter().any(|(habit, _)| habit.keeper == Keeper::OneDevice);
+    let devices = used.iter().map(|(_, devices)| *devices).max().unwrap_or(1) + u16::from(lock_manager);
     let (place, array, ..) =
         place(common, &arguments.scratch, (!common.array_named).then_some(devices), arguments.in_process)?;
     if array.devices < devices {
@@ -166,10 +168,10 @@ impl Arguments {
     }
 
     fn by_objects(&self) -> Vec<Spot> {
-        let devices = if self.devices.is_empty() { &[1, 2][..] } else { &self.devices };
+        let devices = if self.devices.is_empty() { &[1, 2, 5, 10][..] } else { &self.devices };
         let objects = if self.objects.is_empty() { &[1, 2, 5, 10, 20, 50, 100, 200, 500][..] } else { &self.objects };
-        let habit = |unlock| Habit {
-            keeper: Keeper::Devices,
+        let habit = |keeper, unlock| Habit {
+            keeper,
             strategy: Strategy::BinaryExponential,
             work: Work::Write,
             unlock,
@@ -179,12 +181,15 @@ impl Arguments {
             1 => format!("1 device{more}"),
             count => format!("{count} devices{more}"),
         };
-        let mut lines: Vec<(String, Option<(Habit, u16)>)> =
-            devices.iter().map(|count| (named(*count, ""), Some((habit(Unlock::Apart), *count)))).collect();
+        let mut lines: Vec<(String, Option<(Habit, u16)>)> = devices
+            .iter()
+            .map(|count| (named(*count, ""), Some((habit(Keeper::Devices, Unlock::Apart), *count))))
+            .collect();
         let few = devices[0];
-        lines.push((named(few, " with one-trip unlock"), Some((habit(Unlock::WithWrite), few))));
-        lines.push((named(few, " with one request"), Some((habit(Unlock::OneRequest), few))));
-        lines.push(("lock server".to_string(), None));
+        lines.push((named(few, " with one-trip unlock"), Some((habit(Keeper::Devices, Unlock::WithWrite), few))));
+        lines.push((named(few, " with one request"), Some((habit(Keeper::Devices, Unlock::OneRequest), few))));
+        lines.push((named(few, " and a lock manager"), Some((habit(Keeper::OneDevice, Unlock::Apart), few))));
+        lines.push(("lock server in memory".to_string(), None));
         let processes = self.processes.first().copied().unwrap_or(10);
         let line = |(series, devices): (String, Option<(Habit, u16)>)| {
             objects.iter().map(move |objects| Spot {
