@@ -22,12 +22,13 @@ const PACKAGES: [Package; 2] = [("etcd-server", "/usr/bin/etcd"), ("protobuf-com
 /// Everything lies on one file system. Each round measures, in an order that turns from round to round: compare-and-swaps and fetch-and-adds
 /// on attributes of one device (`braid bench atomics`), and transactions of an etcd server that compare a key's value and put another
 /// (`peers/etcd`, built apart), once with a connection for each client and once with one for all; the faster of the two
-/// counts. All keys and attributes are distinct, every operation succeeds, and is durable when it is answered.
+/// counts. All keys and attributes are distinct, every operation succeeds, and is durable when it is answered. Then, of Braid alone and with 8
+/// clients: lock, write 256 bytes and unlock, in two round trips; and insertions into a directory of 1,000 names and of a million.
 ///
 /// Prints the medians, the median of the ratios of each round, and the 95 % interval of that median.
 ///
 /// Examples:
-///   cargo xtask atomics                   ten rounds in ./braid-atomics; some five minutes
+///   cargo xtask atomics                   ten rounds in ./braid-atomics; some eight minutes
 ///   cargo xtask atomics --quick           does it work at all? its figures mean little
 #[derive(Parser)]
 #[command(name = "cargo xtask atomics", verbatim_doc_comment, max_term_width = 130)]
@@ -60,6 +61,10 @@ const START_WAIT: Duration = Duration::from_secs(30);
 const END_WAIT: Duration = Duration::from_secs(60);
 /// Room that all this needs.
 const ROOM: u64 = 4 << 30;
+/// Clients of locks and directories, and the names in these.
+const FEW_CLIENTS: &str = "8";
+const FEW_NAMES: &str = "1000";
+const MANY_NAMES: &str = "1000000";
 
 /// One round: operations per second, and the 99th percentile of the latency in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,6 +72,10 @@ struct Round {
     swap: Figures,
     add: Figures,
     etcd: Figures,
+    lock: Figures,
+    /// Insertions into a small directory, and into a large one.
+    few: Figures,
+    many: Figures,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,17 +126,20 @@ fn measure(
         let object = text.lines().find(|line| line.starts_with('{')).context("a run prints no JSON object")?;
         Ok(serde_json::from_str(object)?)
     };
+    let bench = |kinds: &[&str], clients: &str, names: &str| -> Result<Vec<Figures>> {
+        let mut bench = Command::new(braid);
+        bench.args(["bench", "atomics", "--json", "--seconds", &seconds, "--clients", clients, "--fill", names]);
+        bench.args(kinds).arg("--scratch").arg(folder.path()).env_remove("BRAID_ARRAY");
+        let told = told(&mut bench)?;
+        (0..kinds.len()).map(|number| of_braid(&told["runs"][number])).collect()
+    };
     for number in 0..count {
         progress.say(&format!("round {} of {count}", number + 1));
         let mut round = Round::default();
         for step in 0..2 {
             if (step + number) % 2 == 0 {
-                let mut bench = Command::new(braid);
-                bench.args(["bench", "atomics", "swap", "add", "--json", "--seconds", &seconds, "--clients", &clients]);
-                bench.arg("--scratch").arg(folder.path()).env_remove("BRAID_ARRAY");
-                let told = told(&mut bench)?;
-                round.swap = of_braid(&told["runs"][0])?;
-                round.add = of_braid(&told["runs"][1])?;
+                let figures = bench(&["swap", "add"], &clients, "0")?;
+                (round.swap, round.add) = (figures[0], figures[1]);
             } else {
                 for connections in [&clients, "1"] {
                     let mut load = Command::new(peer);
@@ -140,6 +152,14 @@ fn measure(
                         round.etcd = Figures { per_second, p99 };
                     }
                 }
+            }
+        }
+        for step in 0..2 {
+            if (step + number) % 2 == 0 {
+                let figures = bench(&["lock", "insert"], FEW_CLIENTS, FEW_NAMES)?;
+                (round.lock, round.few) = (figures[0], figures[1]);
+            } else {
+                round.many = bench(&["insert"], FEW_CLIENTS, MANY_NAMES)?[0];
             }
         }
         rounds.push(round);
@@ -191,30 +211,39 @@ fn free_address() -> Result<SocketAddrV4> {
 }
 
 fn text_of(rounds: &[Round]) -> String {
-    let mut cells = vec![["", "per second", "p99 ms", "to etcd [95 %]", "wanted"].map(String::from).to_vec()];
-    let subject = |what: &str, of: fn(&Round) -> Figures, wanted: &str| {
+    let mut cells = vec![["", "per second", "p99 ms", "ratio [95 %]", "wanted"].map(String::from).to_vec()];
+    let mut subject = |what: &str, of: fn(&Round) -> Figures, to: Option<fn(&Round) -> Figures>, wanted: &str| {
         let all = |value: &dyn Fn(&Round) -> f64| rounds.iter().map(value).collect::<Vec<f64>>();
         let middle = |value: &dyn Fn(&Round) -> f64| median(&all(value)).unwrap_or_default();
-        let ratio = |round: &Round| of(round).per_second / round.etcd.per_second;
-        let spread = interval(&all(&ratio)).map_or(String::new(), |(low, high)| format!(" [{low:.2} to {high:.2}]"));
-        vec![
+        let compared = to.map(|to| {
+            let ratio = |round: &Round| of(round).per_second / to(round).per_second;
+            let spread =
+                interval(&all(&ratio)).map_or(String::new(), |(low, high)| format!(" [{low:.2} to {high:.2}]"));
+            format!("{:.2}{spread}", middle(&ratio))
+        });
+        cells.push(vec![
             what.to_string(),
             format!("{:.0}", middle(&|round| of(round).per_second)),
             format!("{:.2}", middle(&|round| of(round).p99)),
-            format!("{:.2}{spread}", middle(&ratio)),
+            compared.unwrap_or_default(),
             wanted.to_string(),
-        ]
+        ]);
     };
-    cells.push(subject("compare-and-swap", |round| round.swap, "15,000/s, 4 times etcd"));
-    cells.push(subject("fetch-and-add", |round| round.add, "likewise"));
-    cells.push(subject("etcd, compare and put", |round| round.etcd, ""));
+    let etcd = |round: &Round| round.etcd;
+    subject("compare-and-swap", |round| round.swap, Some(etcd), "15,000/s, 4 times etcd");
+    subject("fetch-and-add", |round| round.add, Some(etcd), "likewise");
+    subject("etcd, compare and put", etcd, None, "");
+    subject("lock, write and unlock", |round| round.lock, None, "two round trips");
+    subject("insert into 1,000 names", |round| round.few, None, "8,000/s");
+    subject("insert into 1,000,000", |round| round.many, Some(|round| round.few), "0.8 of that");
     table(&cells)
 }
 
 fn json_of(rounds: &[Round]) -> Value {
     let figures = |figures: Figures| json!({ "per_second": figures.per_second, "p99_milliseconds": figures.p99 });
-    let rounds = rounds
-        .iter()
-        .map(|round| json!({ "swap": figures(round.swap), "add": figures(round.add), "etcd": figures(round.etcd) }));
-    json!({ "schema": 1, "rounds": rounds.collect::<Vec<_>>() })
+    let of_round = |round: &Round| {
+        json!({"swap": figures(round.swap), "add": figures(round.add), "etcd": figures(round.etcd),
+            "lock": figures(round.lock), "insert_few": figures(round.few), "insert_many": figures(round.many)})
+    };
+    json!({ "schema": 1, "rounds": rounds.iter().map(of_round).collect::<Vec<_>>() })
 }
