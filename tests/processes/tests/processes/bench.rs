@@ -156,16 +156,16 @@ fn locks_of_devices_stand_beside_those_of_a_lock_server() {
     let (scratch, folder) = (Scratch::new(), Scratch::new());
     let out = folder.text("plots");
     let short = ["--locks", "10", "--rounds", "2", "--seed", "7", "--json", "--in-process"];
-    let line =
-        ["bench", "locks", "--scratch", &scratch.text(""), "--objects", "1,20", "--processes", "4", "--out", &out];
-    let said = braid(&[&line[..], &short[..]].concat()).done().json();
+    let line = ["bench", "locks", "--scratch", &scratch.text(""), "--processes", "4", "--out", &out];
+    let said = braid(&[&line[..], &["--devices", "1,2", "--objects", "1,20"], &short[..]].concat()).done().json();
     assert_empty(&scratch);
     let rows = said["rows"].as_array().expect("rows are listed");
     let figure = |series: &str, x: u64, metric: &str| {
         let found = rows.iter().find(|row| row["series"] == series && row["x"] == x as f64 && row["metric"] == metric);
         real(&found.unwrap_or_else(|| panic!("no {metric} of {series} at {x}: {said}"))["ours"])
     };
-    for series in ["1 device", "2 devices", "1 device with one-trip unlock", "1 device with one request", "lock server"]
+    let ways = ["with one-trip unlock", "with one request", "and a lock manager"].map(|way| format!("1 device {way}"));
+    for series in ["1 device", "2 devices", "lock server in memory"].into_iter().chain(ways.iter().map(String::as_str))
     {
         assert!(figure(series, 1, "throughput_ops") > 0.0 && figure(series, 20, "latency_p50_ms") > 0.0, "{said}");
     }
@@ -173,7 +173,7 @@ fn locks_of_devices_stand_beside_those_of_a_lock_server() {
     assert!(figure("1 device", 1, "requests_per_lock") > 2.0, "{said}");
     assert_eq!(figure("1 device with one request", 1, "requests_per_lock"), 1.0);
     let drawn = std::fs::read_to_string(folder.path("plots/locks.svg")).expect("it was drawn");
-    assert!(drawn.contains("lock server") && folder.path("plots/locks.json").exists());
+    assert!(drawn.contains("lock server in memory") && folder.path("plots/locks.json").exists());
 
     let line = ["bench", "locks", "--contention", "--scratch", &scratch.text(""), "--processes", "1,3"];
     let said = braid(&[&line[..], &short[..]].concat()).done().json();
