@@ -200,7 +200,8 @@ impl From<ClientError> for Failure {
                 Failure::usage("not-in-mirror", message).hint("docs/mirrors.md says what a mirror can do")
             }
             ClientError::NotAMirror => Failure::failed("not-a-mirror", message)
-                .hint("a mirror is a volume of its own, of which nothing was ever written otherwise"),
+                .hint("`braid volume create NAME --mirror --size 64MiB --layout raid1:2 --unit 128KiB` makes one"),
+            ClientError::IsAMirror => Failure::usage("is-a-mirror", message),
             ClientError::NoSpace => Failure::failed("device-full", message).hint("remove objects, or delete a volume"),
             ClientError::Lost => Failure::data_lost("object-lost", message),
             ClientError::Busy => Failure::failed("busy", message),

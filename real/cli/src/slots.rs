@@ -532,6 +532,7 @@ mod tests {
                 layout: "raid1:2".into(),
                 unit: 65_536,
                 devices: vec![0, 1],
+                mirror: false,
                 first_block: 0,
                 moving: None,
                 ordering: "timestamp".into(),

@@ -52,6 +52,8 @@ pub struct Plan {
     pub ordering: Ordering,
     /// What a failure may leave of a write.
     pub atomicity: Atomicity,
+    /// Whether it is to keep attributes, instead of blocks.
+    pub mirror: bool,
 }
 
 /// Refuses what every one of these devices has to do, if one is not in.
@@ -104,7 +106,8 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     let plan = |name: &str, bytes: u64| {
         let (name, unit) = (name.to_string(), creation.unit);
         let (scheme, ordering) = (creation.layout.parse()?, Ordering::Timestamp);
-        Ok::<_, Failure>(Plan { name, bytes, scheme, unit, ordering, atomicity: Atomicity::Implied })
+        let (atomicity, mirror) = (Atomicity::Implied, false);
+        Ok::<_, Failure>(Plan { name, bytes, scheme, unit, ordering, atomicity, mirror })
     };
     let mut plans = Vec::new();
     for (name, bytes) in &creation.volumes {
@@ -197,7 +200,7 @@ impl Exports {
         let description = self.folder.describe()?;
         self.shelf.follow(&description).await?;
         let mut volumes = Vec::new();
-        for entry in description.volumes.into_iter().filter(is_usable) {
+        for entry in description.volumes.into_iter().filter(|entry| is_usable(entry) && !entry.mirror) {
             if self.only.is_empty() || self.only.contains(&entry.name) {
                 let volume = describe(&entry)?;
                 let description = format!("{} on {} devices", entry.layout, entry.devices.len());
@@ -263,6 +266,7 @@ fn enter(description: &mut ArrayDescription, plan: &Plan) -> Result<VolumeEntry,
         devices,
         ordering: plan.ordering.name().to_string(),
         atomicity: plan.atomicity.to_string(),
+        mirror: plan.mirror,
         first_block: 0,
         moving: None,
         state: VolumeState::Creating,

@@ -7,7 +7,7 @@ use braid_base::Generation;
 use braid_control::ArrayFolder;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostRequest, HostSuccess};
-use braid_session::{Session, Shelf};
+use braid_session::{Session, SessionError, Shelf};
 use braid_shell::HostClient;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -106,12 +106,12 @@ impl Array {
     /// The objects on a mirror: a volume of its own that keeps attributes on several devices, and so outlives one. All its objects are
     /// there from the first, none is made or removed, and none holds bytes ([`Error::NotInMirror`]).
     pub async fn mirror(&self, name: &str) -> Result<Space, Error> {
-        Ok(Space::on_mirror(self.clone(), self.describe(name).await?.id))
+        Ok(Space::on_mirror(self.clone(), self.describe(name, true).await?.id))
     }
 
     /// A volume.
     pub async fn volume(&self, name: &str) -> Result<Volume, Error> {
-        Ok(Volume::new(self.clone(), self.describe(name).await?))
+        Ok(Volume::new(self.clone(), self.describe(name, false).await?))
     }
 
     /// The same array, where calls may take so long.
@@ -156,10 +156,18 @@ impl Array {
         .await
     }
 
-    /// A volume as it is now, which the host knows from then on.
-    pub(crate) async fn describe(&self, name: &str) -> Result<VolumeDescription, Error> {
+    /// A volume as it is now, which the host knows from then on. What is in a mirror, blocks would overwrite; and what is not one, attributes.
+    pub(crate) async fn describe(&self, name: &str, mirror: bool) -> Result<VolumeDescription, Error> {
         let (inner, name) = (self.inner.clone(), name.to_string());
-        self.on_thread(async move { Ok(inner.shelf.take_in(&inner.folder, &name).await?) }).await
+        self.on_thread(async move {
+            let description = inner.folder.describe().map_err(SessionError::from)?;
+            match braid_session::find(&description, &name)?.mirror {
+                found if found == mirror => Ok(inner.shelf.take_in(&inner.folder, &name).await?),
+                true => Err(Error::IsAMirror),
+                false => Err(Error::NotAMirror),
+            }
+        })
+        .await
     }
 
     /// Waits for a while, whatever executor runs the caller.

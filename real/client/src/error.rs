@@ -70,6 +70,9 @@ pub enum Error {
     /// Of a request to a volume.
     #[error("{}", ObjectFailure::NotAMirror)]
     NotAMirror,
+    /// Of a volume.
+    #[error("the volume is a mirror: it keeps attributes of objects, and no blocks")]
+    IsAMirror,
     /// It may have been done or not. Of a request to objects on a device: once the next request of this host is answered there, it has been
     /// done by then, or never will be. A write to a volume or mirror may yet take effect as long as its devices are silent.
     #[error("no answer within {waited:?}: what was asked may have been done or not")]

@@ -108,6 +108,9 @@ pub struct VolumeEntry {
     /// What a failure may leave of a write: `implied` or `consistent`.
     #[serde(default = "implied")]
     pub atomicity: String,
+    /// It is a mirror: it keeps attributes of objects, and nobody's blocks.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub mirror: bool,
     /// Where its components begin in their objects, in blocks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub first_block: u64,
@@ -272,6 +275,10 @@ pub struct Creation {
 
 fn implied() -> String {
     "implied".to_string()
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -278,6 +278,7 @@ pub(crate) mod tests {
             devices: vec![0, 1],
             ordering: "timestamp".into(),
             atomicity: "implied".into(),
+            mirror: false,
             first_block: 0,
             moving: None,
             state: VolumeState::Ready,

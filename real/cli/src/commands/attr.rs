@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Get, set and change attributes of objects atomically, and wait for them to change
 ///
 /// The object is one on a device, such as 2:17 (`braid object create`), or one on a mirror, such as locks:17: a mirror is a volume of its own that
-/// keeps attributes on several devices (`braid volume create locks --size 64MiB --layout raid1:2 --unit 128KiB`), and all its objects are there.
+/// keeps attributes on several devices (`braid volume create locks --mirror --size 64MiB --layout raid1:2 --unit 128KiB`), and all its objects are there.
 ///
 /// An attribute is named PAGE.NUMBER, such as 1.1 or 0x10.7, and has a value of up to 64 KiB. One that has none is undefined. Pages from
 /// 0xf0000000 on belong to the device: 0xf0000001.1 is the object's length, 0xf0000001.2 its number among all that the device ever had.

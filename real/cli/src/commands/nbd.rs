@@ -41,7 +41,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let folder = common.folder();
     let description = folder.describe()?;
     for name in &arguments.volumes {
-        volumes::find(&description, name)?;
+        if volumes::find(&description, name)?.mirror {
+            let message = format!("{name} is a mirror: it keeps attributes of objects, and no blocks to be served");
+            return Err(Failure::usage("is-a-mirror", message));
+        }
     }
     require_up(&folder)?;
     let server = front::bind(&arguments.listen).await?;
@@ -50,6 +53,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let address = front.address().clone();
     let served = description.volumes.iter().filter(|volume| {
         volume.state == braid_control::VolumeState::Ready
+            && !volume.mirror
             && (arguments.volumes.is_empty() || arguments.volumes.contains(&volume.name))
     });
     let served: Vec<_> = served.map(|volume| (volume, uri(&address, &volume.name))).collect();

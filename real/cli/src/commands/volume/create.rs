@@ -17,8 +17,11 @@ use std::process::ExitCode;
 /// Its space is set aside on the devices, but not written: it reads as zeros. Servers that run already (`braid up`, `braid nbd`)
 /// serve it at once. An array that was made without --volume has no room for it: its first volume, vol0, fills it.
 ///
-/// Example: `braid up --volume db:4GiB`, and later `braid volume create scratch --size 2GiB --layout raid1:2`
+/// Examples: `braid up --volume db:4GiB`, and later
+///   braid volume create scratch --size 2GiB --layout raid1:2
+///   braid volume create locks --mirror --size 64MiB --layout raid1:2 --unit 128KiB
 #[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
 pub struct Arguments {
     /// What to call it
     name: String,
@@ -37,6 +40,9 @@ pub struct Arguments {
     /// What a failure may leave of a write: all of it or nothing, or anything of it, with parity put right later
     #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND")]
     atomicity: Atomicity,
+    /// It keeps attributes of objects (`braid attr`), each on several devices, and no blocks: docs/mirrors.md
+    #[arg(long)]
+    mirror: bool,
 }
 
 /// Makes it.
@@ -55,7 +61,13 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         unit: arguments.unit.unwrap_or(description.creation.unit),
         ordering: arguments.ordering,
         atomicity: arguments.atomicity,
+        mirror: arguments.mirror,
     };
+    if plan.mirror && (plan.ordering == Ordering::None || plan.atomicity != Atomicity::Implied) {
+        let message =
+            "a mirror's requests are done once, whole or not at all: that needs an ordering, and atomicity implied";
+        return Err(Failure::usage("not-a-mirror", message));
+    }
     creation::layout(plan.scheme, description.ready_devices().count(), plan.unit)?;
     require_up(&folder)?;
     let devices: Vec<DeviceId> = description.ready_devices().map(|device| DeviceId(device.id)).collect();
@@ -76,14 +88,20 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     session.end().await;
     let volume = outcome?;
     let nbd = folder.running()?.and_then(|running| running.nbd).and_then(|nbd| nbd.0.parse().ok());
-    let uri = nbd.map(|address| braid_nbd::uri(&address, &volume.name));
+    let uri = nbd.filter(|_| !volume.mirror).map(|address| braid_nbd::uri(&address, &volume.name));
     output::print(
         common.json,
         || json!({"schema": 1, "volume": super::json(&volume), "nbd": uri}),
         || {
             let size = format_size(volume.bytes);
+            let (name, layout) = (&volume.name, &volume.layout);
+            if volume.mirror {
+                return format!(
+                    "mirror {name}: {size}, {layout}\n`braid attr set {name}:1 1.1 hello` keeps something there\n"
+                );
+            }
             let place = uri.as_deref().unwrap_or("`braid nbd` serves it");
-            format!("volume {}: {size}, {}\n{place}\n", volume.name, volume.layout)
+            format!("volume {name}: {size}, {layout}\n{place}\n")
         },
     );
     Ok(ExitCode::SUCCESS)

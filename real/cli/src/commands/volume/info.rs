@@ -43,6 +43,10 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 line("stripes", volume.stripes().to_string()),
                 line("ordering", entry.ordering.clone()),
                 line("atomicity", entry.atomicity.clone()),
+                line(
+                    "keeps",
+                    if entry.mirror { "attributes of objects: it is a mirror" } else { "blocks" }.to_string(),
+                ),
                 line("devices", devices.join(" ")),
                 line("on each device", format_size(component)),
             ];
