@@ -65,7 +65,7 @@ impl<'a> Overlay<'a> {
     fn first_length(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, usize)>, Trouble> {
         let (mut from, last) = keys.into_inner();
         loop {
-            let there = self.view.first_length(from..=last)?;
+            let there = self.view.first(from..=last)?.map(|(key, value)| (key, value.len()));
             let changed = self.changed.range((Bound::Included(from), Bound::Included(last))).next();
             match (there, changed) {
                 (there, None) => return Ok(there),

@@ -195,6 +195,11 @@ impl Serving {
         if growth.is_none() || self.has_slots(needs, kept) {
             return Ok(Slots::Enough(needs));
         }
+        if self.sweeping.from.is_some() {
+            // What removed objects left goes first.
+            self.sweeping.wanted = true;
+            return Err(Wait::Room);
+        }
         if self.state.catalogue.may_need_less() {
             // Merging shows how few slots that takes.
             self.checkpoint.merging_wanted = true;
