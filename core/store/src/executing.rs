@@ -21,6 +21,7 @@ use braid_machine::Effects;
 use braid_objects::{Change, Evaluation, Kind, NotHere, Swept, evaluate, sweep};
 use braid_wire::{ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest, decode_answer, encode_answer};
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// The most requests that wait for room.
@@ -47,11 +48,55 @@ pub(crate) enum Asker {
     Device { ticket: u64 },
 }
 
+/// Requests that wait for room, first come, first served.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    queue: VecDeque<Requested>,
+    /// What they hold.
+    bytes: usize,
+}
+
+impl Requests {
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn has_room(&self, requested: &Requested) -> bool {
+        self.queue.len() < WAITING_MAX && self.bytes + requested.bytes <= limits::WAITING_BYTES_MAX
+    }
+
+    fn push_back(&mut self, requested: Requested) {
+        self.bytes += requested.bytes;
+        self.queue.push_back(requested);
+    }
+
+    fn push_front(&mut self, requested: Requested) {
+        self.bytes += requested.bytes;
+        self.queue.push_front(requested);
+    }
+
+    fn pop_front(&mut self) -> Option<Requested> {
+        let requested = self.queue.pop_front()?;
+        self.bytes -= requested.bytes;
+        Some(requested)
+    }
+
+    fn retain(&mut self, mut stays: impl FnMut(&Requested) -> bool) {
+        self.queue.retain(|requested| {
+            let stays = stays(requested);
+            self.bytes -= if stays { 0 } else { requested.bytes };
+            stays
+        });
+    }
+}
+
 /// A request that waits for room.
 #[derive(Debug)]
 pub(crate) struct Requested {
     asker: Asker,
     request: ObjectRequest,
+    /// What it holds.
+    bytes: usize,
     since: Time,
     /// The leaves that it needs are being read, or were.
     looked: bool,
@@ -114,10 +159,12 @@ impl Serving {
     }
 
     fn enqueue(&mut self, asker: Asker, request: ObjectRequest) {
-        if self.requests.len() >= WAITING_MAX {
+        let bytes = request.memory_bytes();
+        let requested = Requested { asker, request, bytes, since: self.now.time, looked: false };
+        if !self.requests.has_room(&requested) {
             return self.events.push_back(refusal(asker, ObjectFailure::Busy));
         }
-        self.requests.push_back(Requested { asker, request, since: self.now.time, looked: false });
+        self.requests.push_back(requested);
     }
 
     /// Does as many requests as there is room for.
@@ -151,7 +198,7 @@ impl Serving {
 
     /// Has leaves read that requests will need.
     fn look_ahead(&mut self, out: &mut Effects) {
-        for requested in self.requests.iter_mut().take(AHEAD).filter(|requested| !requested.looked) {
+        for requested in self.requests.queue.iter_mut().take(AHEAD).filter(|requested| !requested.looked) {
             requested.looked = true;
             let _ = evaluate(&requested.request, &mut self.state.catalogue);
         }
@@ -279,7 +326,7 @@ impl Serving {
 
     /// When the first request has waited long enough.
     pub fn requests_patience_ends(&self) -> Option<Time> {
-        self.requests.front().map(|requested| requested.since.after(PATIENCE))
+        self.requests.queue.front().map(|requested| requested.since.after(PATIENCE))
     }
 }
 

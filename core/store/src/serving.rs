@@ -3,7 +3,7 @@
 use crate::block::{CHUNK_BLOCKS, STRIDE, chunks, places_of};
 use crate::checkpoint::Checkpoint;
 use crate::counters::Counters;
-use crate::executing::{Requested, Sweeping, Unwritten};
+use crate::executing::{Requests, Sweeping, Unwritten};
 use crate::journal::{Flight, Journal};
 use crate::leaves::Leaves;
 use crate::merging::Merging;
@@ -79,7 +79,7 @@ pub(crate) struct Serving {
     pub reads: BTreeMap<u64, ReadOperation>,
     pub queue: VecDeque<Waiting>,
     /// Requests for objects that wait for room.
-    pub requests: VecDeque<Requested>,
+    pub requests: Requests,
     pub unwritten: Unwritten,
     pub sweeping: Sweeping,
     pub leaves: Leaves,
@@ -113,7 +113,7 @@ impl Serving {
             checkpoint: Checkpoint::default(),
             reads: BTreeMap::new(),
             queue: VecDeque::new(),
-            requests: VecDeque::new(),
+            requests: Requests::default(),
             unwritten: Unwritten::default(),
             sweeping: Sweeping::default(),
             leaves: Leaves::default(),
