@@ -220,7 +220,8 @@ impl Serving {
         }
         let used = u64::from(self.state.map.mapped()) + self.state.catalogue.used_slots();
         let on_their_way = u64::from(self.slots.frontier() - free) - used;
-        if on_their_way > 0 && left == 0 { Err(Wait::Room) } else { Ok(Slots::TooFew) }
+        // Overwrites give back as many as they hold: enough for what is removed.
+        if on_their_way > 0 && (left == 0 || kept == 0) { Err(Wait::Room) } else { Ok(Slots::TooFew) }
     }
 
     fn has_slots(&self, needs: Needs, kept: u64) -> bool {
