@@ -36,6 +36,10 @@ const _: () = assert!(leaves_in(73_728) >= 2048);
 
 /// Changes that were merged are forgotten so many at a time.
 const FORGOTTEN_AT_ONCE: usize = 64;
+/// The most leaves that are wanted ahead of a search.
+const AHEAD: usize = 16;
+/// The most leaves that are looked at for that.
+const LOOKED_AT: usize = 256;
 
 /// What a catalogue counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -353,6 +357,22 @@ impl View for Catalogue {
 
     fn first(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, Bytes)>, Obstacle> {
         self.find_first(keys, &mut Damage::Ends)
+    }
+
+    fn will_need(&mut self, keys: RangeInclusive<Key>, most: usize) {
+        let (from, last) = keys.into_inner();
+        let mut position = Some(self.index.find(from));
+        let (mut looked, mut missing) = (0, 0);
+        // A leaf that is here may hold as many as are asked for, one that is not is taken to hold one.
+        while let Some(at) = position
+            && self.index.at(at).first <= last
+            && looked < LOOKED_AT
+            && missing < AHEAD.min(most)
+        {
+            missing += usize::from(matches!(self.leaf(self.index.at(at)), Err(Obstacle::NotHere)));
+            looked += 1;
+            position = self.index.next(at);
+        }
     }
 
     fn first_known(&mut self, keys: RangeInclusive<Key>) -> Result<Known, Obstacle> {

@@ -11,6 +11,8 @@ pub trait View {
     fn get(&mut self, key: Key) -> Result<Option<Bytes>, Obstacle>;
     /// The first key of a range that has a value, and that value.
     fn first(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, Bytes)>, Obstacle>;
+    /// The keys of a range are going to be looked at, from the first on, so many of them at most: a view may fetch what is not here in one go.
+    fn will_need(&mut self, _keys: RangeInclusive<Key>, _most: usize) {}
     /// The first key of a range that is known to have a value, and whether what was passed over before it, or to the end, is damaged: for those
     /// who take away what nobody will ask for any more. What is damaged stays.
     fn first_known(&mut self, keys: RangeInclusive<Key>) -> Result<Known, Obstacle> {

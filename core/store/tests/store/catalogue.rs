@@ -411,3 +411,29 @@ fn who_finds_no_room_waits_for_that_of_removed_objects() {
     let ok = |event: &StoreEvent| matches!(event, StoreEvent::Executed { answer: Ok(_), .. });
     assert!(answers.len() == 2 && answers.iter().all(ok), "{answers:?}");
 }
+
+#[test]
+fn a_list_has_the_leaves_ahead_of_it_read_together() {
+    let mut bench = with_object();
+    for index in 1..80 {
+        set(&mut bench, 10 + index, index, value(index, 60_000)).expect("there is room");
+        bench.settle();
+    }
+    checkpoint(&mut bench, 1000);
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    let list = |most| command(ObjectId(1), Action::ListAttributes { after: None, page: None, most }, vec![], vec![]);
+    let name = TransactionId { host: Generation(5), sequence: 7000 };
+    // The one with the header was read at the start.
+    let before = bench.counter("leaves_read");
+    bench.disk.hold_reads = true;
+    bench.store.execute(bench.now, name, 0, ObjectRequest { commands: vec![list(1000)] }, &mut bench.out);
+    bench.run();
+    assert_eq!(bench.counter("leaves_read") - before, 16);
+    bench.disk.hold_reads = false;
+    bench.run();
+    assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Executed { answer: Ok(_), .. })));
+    // Who wants one has one read.
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    assert!(ask(&mut bench, 7001, list(1)).is_ok());
+    assert!(bench.counter("leaves_read") <= 3, "{}", bench.counter("leaves_read"));
+}
