@@ -402,7 +402,7 @@ fn empty_nodes_that_the_durable_roots_name_are_not_written_over_when_the_last_va
     let firsts: Vec<u64> = (1..nodes).map(|node| run.catalogue.index.node(node).first.index).collect();
     let parts = || firsts.iter().zip(firsts.iter().skip(1).chain([&60])).map(|(from, to)| *from..*to);
     // All around the second node goes, then what is in there.
-    for part in [0..firsts[0]].into_iter().chain(parts().skip(1)).chain(parts().take(1)) {
+    for part in std::iter::once(0..firsts[0]).chain(parts().skip(1)).chain(parts().take(1)) {
         run.make(part.map(|index| change(index, None)).collect());
         run.finish();
     }
