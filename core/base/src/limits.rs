@@ -42,13 +42,17 @@ pub const OBJECT_ANSWERS_MAX: usize = 65_536;
 pub const OBJECT_ANSWER_BYTES_MAX: usize = 1 << 20;
 /// The most that wait on a device for attributes to change.
 pub const WATCHERS_MAX: usize = 4096;
+/// The most of one host among them.
+pub const WATCHERS_PER_HOST_MAX: usize = 1024;
+/// The most bytes of the values that they know.
+pub const WATCHED_BYTES_MAX: usize = 16 << 20;
 /// The most hosts that a device keeps in mind at once.
 pub const HOSTS_MAX: usize = 1024;
 /// The most transactions that a device keeps in mind at once, over all hosts.
 pub const DEVICE_TRANSACTIONS_MAX: usize = 65_536;
 /// The most requests that wait in a device for other transactions, and the most bytes that they hold.
 pub const WAITING_MAX: usize = 4096;
-/// See [`WAITING_MAX`].
+/// See [`WAITING_MAX`]. As many, again, may be held by what waits for room in its store, and by requests for objects that wait there.
 pub const WAITING_BYTES_MAX: usize = 64 << 20;
 /// The most user requests in flight in one host.
 pub const OPERATIONS_MAX: usize = 4096;

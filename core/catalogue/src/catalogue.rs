@@ -8,7 +8,7 @@ use crate::node::{Place, Root, leaves_in};
 use crate::room::ROUND_SLOTS_MIN;
 use crate::table::Table;
 use crate::voids::Voids;
-use braid_objects::{Change, Key, Kind, Obstacle, View};
+use braid_objects::{Change, Key, Kind, Known, Obstacle, View};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds, RangeInclusive};
@@ -36,6 +36,10 @@ const _: () = assert!(leaves_in(73_728) >= 2048);
 
 /// Changes that were merged are forgotten so many at a time.
 const FORGOTTEN_AT_ONCE: usize = 64;
+/// The most leaves that are wanted ahead of a search.
+const AHEAD: usize = 16;
+/// The most leaves that are looked at for that.
+const LOOKED_AT: usize = 256;
 
 /// What a catalogue counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -238,19 +242,26 @@ impl Catalogue {
     }
 
     /// The first key at or behind `at` of which a leaf says anything, and what. What lies between is known to have no value.
-    fn first_on_disk(&mut self, mut at: Key, until: Bound<Key>) -> Result<Option<(Key, Option<Bytes>)>, Obstacle> {
+    fn first_on_disk(
+        &mut self,
+        mut at: Key,
+        until: Bound<Key>,
+        damage: &mut Damage,
+    ) -> Result<Option<(Key, Option<Bytes>)>, Obstacle> {
         let is_asked = |key: &Key| (Bound::Unbounded, until).contains(key);
         loop {
             let position = self.index.find(at);
             let entry = self.index.at(position);
-            match self.leaf(entry)? {
-                None if entry.lost => return Err(Obstacle::Lost),
-                None => {}
-                Some(leaf) => {
+            match self.leaf(entry) {
+                Err(Obstacle::NotHere) => return Err(Obstacle::NotHere),
+                Err(Obstacle::Lost) => damage.meet()?,
+                Ok(None) if entry.lost => damage.meet()?,
+                Ok(None) => {}
+                Ok(Some(leaf)) => {
                     let which = leaf.from(at);
                     let found = (which < leaf.len()).then(|| leaf.key(which)).filter(is_asked);
                     if leaf.is_lost() && found != Some(at) {
-                        return Err(Obstacle::Lost);
+                        damage.meet()?;
                     }
                     if let Some(key) = found {
                         return Ok(Some((key, leaf.value(which))));
@@ -262,6 +273,53 @@ impl Catalogue {
                 None => return Ok(None),
             }
         }
+    }
+
+    /// The first key of a range that has a value, and that value.
+    fn find_first(&mut self, keys: RangeInclusive<Key>, damage: &mut Damage) -> Result<Option<(Key, Bytes)>, Obstacle> {
+        let (from, last) = keys.into_inner();
+        let mut at = self.voids.skip(from);
+        let mut walked = 0;
+        let found = loop {
+            if at > last {
+                break None;
+            }
+            // The newest that says anything of a key counts.
+            let mut newest = None;
+            for table in [&self.active, &self.frozen] {
+                if let Some((key, value)) = table.first(at..=last)
+                    && newest.as_ref().is_none_or(|(first, _)| key < *first)
+                {
+                    newest = Some((key, value.clone()));
+                }
+            }
+            let until = newest.as_ref().map_or(Bound::Included(last), |(first, _)| Bound::Excluded(*first));
+            if newest.as_ref().is_none_or(|(first, _)| *first != at)
+                && let Some((key, value)) = self.first_on_disk(at, until, damage)?
+            {
+                newest = Some((key, value));
+            }
+            match newest {
+                None => break None,
+                Some((key, Some(value))) => break Some((key, value)),
+                Some((key, None)) => {
+                    walked += 1;
+                    match after(key) {
+                        Some(next) => at = self.voids.skip(next),
+                        None => break None,
+                    }
+                }
+            }
+        };
+        if *damage == (Damage::IsPassed { any: true }) {
+            // What was passed may hold something.
+            return Ok(found);
+        }
+        let behind = found.as_ref().map(|(key, _)| *key).or_else(|| after(last));
+        if let Some(behind) = behind {
+            self.voids.learn(from, behind, walked);
+        }
+        Ok(found)
     }
 
     /// A leaf, from memory; none if nothing is on the disk of it.
@@ -298,45 +356,50 @@ impl View for Catalogue {
     }
 
     fn first(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, Bytes)>, Obstacle> {
+        self.find_first(keys, &mut Damage::Ends)
+    }
+
+    fn will_need(&mut self, keys: RangeInclusive<Key>, most: usize) {
         let (from, last) = keys.into_inner();
-        let mut at = self.voids.skip(from);
-        let mut walked = 0;
-        let found = loop {
-            if at > last {
-                break None;
-            }
-            // The newest that says anything of a key counts.
-            let mut newest = None;
-            for table in [&self.active, &self.frozen] {
-                if let Some((key, value)) = table.first(at..=last)
-                    && newest.as_ref().is_none_or(|(first, _)| key < *first)
-                {
-                    newest = Some((key, value.clone()));
-                }
-            }
-            let until = newest.as_ref().map_or(Bound::Included(last), |(first, _)| Bound::Excluded(*first));
-            if newest.as_ref().is_none_or(|(first, _)| *first != at)
-                && let Some((key, value)) = self.first_on_disk(at, until)?
-            {
-                newest = Some((key, value));
-            }
-            match newest {
-                None => break None,
-                Some((key, Some(value))) => break Some((key, value)),
-                Some((key, None)) => {
-                    walked += 1;
-                    match after(key) {
-                        Some(next) => at = self.voids.skip(next),
-                        None => break None,
-                    }
-                }
-            }
-        };
-        let behind = found.as_ref().map(|(key, _)| *key).or_else(|| after(last));
-        if let Some(behind) = behind {
-            self.voids.learn(from, behind, walked);
+        let mut position = Some(self.index.find(from));
+        let (mut looked, mut missing) = (0, 0);
+        // A leaf that is here may hold as many as are asked for, one that is not is taken to hold one.
+        while let Some(at) = position
+            && self.index.at(at).first <= last
+            && looked < LOOKED_AT
+            && missing < AHEAD.min(most)
+        {
+            missing += usize::from(matches!(self.leaf(self.index.at(at)), Err(Obstacle::NotHere)));
+            looked += 1;
+            position = self.index.next(at);
         }
-        Ok(found)
+    }
+
+    fn first_known(&mut self, keys: RangeInclusive<Key>) -> Result<Known, Obstacle> {
+        let mut damage = Damage::IsPassed { any: false };
+        let key = self.find_first(keys, &mut damage)?.map(|(key, _)| key);
+        Ok(Known { key, passed_damage: damage == Damage::IsPassed { any: true } })
+    }
+}
+
+/// What damage is to a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Damage {
+    /// Its end.
+    Ends,
+    /// None of its business, but it notes whether there was any.
+    IsPassed { any: bool },
+}
+
+impl Damage {
+    fn meet(&mut self) -> Result<(), Obstacle> {
+        match self {
+            Damage::Ends => Err(Obstacle::Lost),
+            Damage::IsPassed { any } => {
+                *any = true;
+                Ok(())
+            }
+        }
     }
 }
 

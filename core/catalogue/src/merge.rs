@@ -498,9 +498,11 @@ impl Catalogue {
             self.cache.remove(*slot);
             self.damaged.remove(slot);
         }
-        // What is empty needs no nodes, though some were written.
-        let mut unused: Vec<u32> = round.spare.into();
-        unused.extend(self.index.replace(nodes.runs));
-        Installed { released: round.released, unused }
+        // What is empty needs no nodes, though some were written. Those that were there before are named by the roots that are durable now.
+        let (mut unused, mut released) = (Vec::from(round.spare), round.released);
+        for slot in self.index.replace(nodes.runs) {
+            if round.made.contains(&slot) { unused.push(slot) } else { released.push(slot) }
+        }
+        Installed { released, unused }
     }
 }

@@ -96,7 +96,15 @@ impl Run {
             23..=36 => (0..self.rng.between(1, 20)).for_each(|_| self.merge()),
             37 if self.rots && self.rng.chance(1, 12) => self.rot(),
             38 if self.rng.chance(1, 12) => self.crash(),
+            39 if self.rng.chance(1, 12) => self.clear(),
             _ => self.answer(),
+        }
+    }
+
+    /// All goes.
+    fn clear(&mut self) {
+        for of in 1..=LIVES {
+            self.make((0..NAMES).map(|index| Change { key: key(of, index), value: None }).collect());
         }
     }
 
@@ -254,11 +262,18 @@ impl Run {
             Step::Waits => assert!(!self.merge_reads.is_empty(), "it waits for something"),
             Step::Ended => {
                 let installed = self.catalogue.install();
+                // Others may write there at once.
+                self.scribble(&installed.unused);
                 self.free.extend(installed.unused);
                 self.released.extend(installed.released);
                 self.audit();
+                self.open();
             }
         }
+    }
+
+    fn scribble(&mut self, slots: &[u32]) {
+        self.disk.extend(slots.iter().map(|slot| (*slot, Bytes::from_static(&[0x5a; 1024]))));
     }
 
     /// Every slot has one owner.
@@ -312,24 +327,27 @@ impl Run {
             // The last roots just made it.
             self.roots = self.catalogue.roots();
         }
-        let mut opening = Opening::new(settings(), self.roots.clone());
-        let places: Vec<Place> = opening.places().collect();
-        for (which, place) in places.iter().enumerate() {
-            opening.take(which, &self.disk[&place.slot]).expect("it is whole");
-        }
-        self.catalogue = opening.finish(SLOTS).expect("the nodes fit together");
+        self.catalogue = self.open();
         let journal = self.journal.clone();
         self.catalogue.apply(&journal);
         self.note(&journal);
         let used: BTreeSet<u32> = self.catalogue.slots().collect();
         self.free = (0..SLOTS).filter(|slot| !used.contains(slot)).collect();
-        for slot in &self.free {
-            self.disk.insert(*slot, Bytes::from_static(&[0x5a; 1024]));
-        }
+        self.scribble(&self.free.iter().copied().collect::<Vec<_>>());
         self.frozen = 0;
         (self.reads, self.merge_reads, self.released) = Default::default();
         self.before = (0, 0);
         self.audit();
+    }
+
+    /// What a start would find.
+    fn open(&self) -> Catalogue {
+        let mut opening = Opening::new(settings(), self.roots.clone());
+        let places: Vec<Place> = opening.places().collect();
+        for (which, place) in places.iter().enumerate() {
+            opening.take(which, &self.disk[&place.slot]).expect("it is whole");
+        }
+        opening.finish(SLOTS).expect("the nodes fit together")
     }
 
     fn finish(&mut self) {
@@ -369,4 +387,24 @@ proptest! {
         prop_assert!(run.answered > 300 && run.merges > 0, "it is put to work");
         prop_assert!(rots || run.lost == 0);
     }
+}
+
+/// A node that says that there is nothing stands alone where its neighbour has no room for it. It goes with the last of the others, and the
+/// roots that are durable by then still name it.
+#[test]
+fn empty_nodes_that_the_durable_roots_name_are_not_written_over_when_the_last_value_goes() {
+    let mut run = Run::new(1);
+    let change = |index: u64, value| Change { key: key(1, index), value };
+    run.make((0..60).map(|index| change(index, Some(vec![7; 600].into()))).collect());
+    run.finish();
+    let nodes = run.catalogue.index.len();
+    assert!(nodes > 2);
+    let firsts: Vec<u64> = (1..nodes).map(|node| run.catalogue.index.node(node).first.index).collect();
+    let parts = || firsts.iter().zip(firsts.iter().skip(1).chain([&60])).map(|(from, to)| *from..*to);
+    // All around the second node goes, then what is in there.
+    for part in std::iter::once(0..firsts[0]).chain(parts().skip(1)).chain(parts().take(1)) {
+        run.make(part.map(|index| change(index, None)).collect());
+        run.finish();
+    }
+    assert!(run.catalogue.roots().is_empty());
 }

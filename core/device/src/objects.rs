@@ -8,7 +8,8 @@ use crate::device::{Device, Ticket};
 use braid_base::{Generation, Now, ObjectId, Time, Timers, TransactionId, limits};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{
-    Action, AttributeName, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest, Reply, When,
+    Action, ActionResult, AttributeName, CommandResult, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal,
+    ObjectRequest, Reply, When,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,12 +18,42 @@ use std::time::Duration;
 /// Requests under way, and who waits.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    /// What the store is at, and which objects that may change.
-    executing: BTreeMap<TransactionId, BTreeSet<ObjectId>>,
+    /// What the store is at, and what each command of that may change.
+    executing: BTreeMap<TransactionId, Vec<MayChange>>,
     watchers: BTreeMap<(Generation, u64), Watcher>,
     /// The same by object.
     watched: BTreeSet<(ObjectId, Generation, u64)>,
+    /// The values that they know.
+    watched_bytes: usize,
     patience: Timers<(Generation, u64)>,
+}
+
+/// What a command may change.
+#[derive(Clone, Copy, Debug)]
+enum MayChange {
+    Nothing,
+    /// Unless its swap does not match.
+    BySwap(ObjectId),
+    Surely(ObjectId),
+}
+
+impl MayChange {
+    fn of(command: &ObjectCommand) -> MayChange {
+        match command.action {
+            _ if command.only_asks() => MayChange::Nothing,
+            Action::CompareAndSwap { .. } if command.sets.is_empty() => MayChange::BySwap(command.object),
+            _ => MayChange::Surely(command.object),
+        }
+    }
+
+    /// The object that it has changed, by what it brought.
+    fn changed(self, result: &CommandResult) -> Option<ObjectId> {
+        match (self, &result.action) {
+            (MayChange::Nothing, _) | (_, ActionResult::Skipped) => None,
+            (MayChange::BySwap(_), ActionResult::Compared { swapped: false, .. }) => None,
+            (MayChange::BySwap(object) | MayChange::Surely(object), _) => Some(object),
+        }
+    }
 }
 
 /// Who waits for an attribute to change.
@@ -62,8 +93,24 @@ impl Requests {
     fn remove(&mut self, key: (Generation, u64)) -> Option<Watcher> {
         let watcher = self.watchers.remove(&key)?;
         self.watched.remove(&(watcher.object, key.0, key.1));
+        self.watched_bytes -= watcher.seen.len();
         self.patience.cancel(key);
         Some(watcher)
+    }
+
+    fn insert(&mut self, key: (Generation, u64), watcher: Watcher) {
+        self.watched.insert((watcher.object, key.0, key.1));
+        self.watched_bytes += watcher.seen.len();
+        self.patience.set(key, watcher.until);
+        self.watchers.insert(key, watcher);
+    }
+
+    /// True if the host may wait for one thing more, of which it knows so many bytes.
+    fn may_watch(&self, host: Generation, seen: usize) -> bool {
+        let of_host = self.watchers.range((host, 0)..=(host, u64::MAX)).take(limits::WATCHERS_PER_HOST_MAX).count();
+        of_host < limits::WATCHERS_PER_HOST_MAX
+            && self.watchers.len() < limits::WATCHERS_MAX
+            && self.watched_bytes + seen <= limits::WATCHED_BYTES_MAX
     }
 }
 
@@ -80,19 +127,25 @@ impl Device {
         if self.requests.executing.contains_key(&name) {
             return self.ignore(Ignored::InProgress, out);
         }
-        let objects = request.commands.iter().map(|command| command.object).collect();
+        // Whatever it holds, it would wait with that.
+        if let Err(refusal) = request.check() {
+            return self.answer(host, Reply::Objects { sequence, answer: Err(refusal) }, out);
+        }
+        let may_change = request.commands.iter().map(MayChange::of).collect();
         let settled = self.hosts.get(host).map_or(0, |session| session.settled);
         if !self.store.execute(now, name, settled, request, out) {
             return self.ignore(Ignored::Settled, out);
         }
-        self.requests.executing.insert(name, objects);
+        self.requests.executing.insert(name, may_change);
     }
 
     /// The store has done a request, or refused it.
     pub(crate) fn on_executed(&mut self, now: Now, name: TransactionId, answer: ObjectAnswer, out: &mut Effects) {
-        let touched = self.requests.executing.remove(&name);
+        let may_change = self.requests.executing.remove(&name).unwrap_or_default();
+        let done = may_change.into_iter().zip(answer.iter().flatten());
+        let changed: BTreeSet<ObjectId> = done.filter_map(|(command, result)| command.changed(result)).collect();
         self.answer(name.host, Reply::Objects { sequence: name.sequence, answer }, out);
-        for object in touched.into_iter().flatten() {
+        for object in changed {
             let range = (object, Generation(0), 0)..=(object, Generation(u32::MAX), u64::MAX);
             let watching: Vec<_> =
                 self.requests.watched.range(range).map(|(_, host, ticket)| (*host, *ticket)).collect();
@@ -107,18 +160,20 @@ impl Device {
         let key = (host, ticket);
         let before = self.requests.remove(key);
         let refusal = match seen.len() {
-            0..=limits::ATTRIBUTE_BYTES_MAX if self.requests.watchers.len() < limits::WATCHERS_MAX => None,
-            0..=limits::ATTRIBUTE_BYTES_MAX => Some(ObjectFailure::Busy),
-            length => Some(ObjectFailure::ValueTooLong { length: length as u32 }),
+            length if length > limits::ATTRIBUTE_BYTES_MAX => {
+                Some(ObjectFailure::ValueTooLong { length: length as u32 })
+            }
+            length if self.requests.may_watch(host, length) => None,
+            _ => Some(ObjectFailure::Busy),
         };
         if let Some(failure) = refusal {
             return self.answer(host, Reply::Changed { ticket, value: Err(failure) }, out);
         }
         let looking = before.is_some_and(|before| before.looking);
         let until = now.time.after(patience);
-        self.requests.watchers.insert(key, Watcher { object, name, seen, until, looking, stale: looking });
-        self.requests.watched.insert((object, host, ticket));
-        self.requests.patience.set(key, until);
+        // A copy: it stays long, and the frame that it came with must not stay along.
+        let seen = Bytes::copy_from_slice(&seen);
+        self.requests.insert(key, Watcher { object, name, seen, until, looking, stale: looking });
         if !looking {
             self.look(now, key, out);
         }

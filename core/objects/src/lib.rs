@@ -30,5 +30,5 @@ pub mod view;
 pub use bucket::BucketPlace;
 pub use evaluate::{Evaluation, NotHere, evaluate};
 pub use key::{Key, Kind};
-pub use sweep::sweep;
-pub use view::{Change, Obstacle, View};
+pub use sweep::{Swept, sweep};
+pub use view::{Change, Known, Obstacle, View};

@@ -50,8 +50,13 @@ impl<'a> Overlay<'a> {
         let mut next = from;
         while let Some(from) = next
             && from <= last
-            && let Some((key, length)) = self.first_length(from..=last)?
         {
+            let first = self.first_length(from..=last);
+            if matches!(first, Err(Trouble::NotHere)) {
+                // Those asked for, and one that tells whether there are more: but who wants only the first gets no more than that fetched.
+                self.view.will_need(from..=last, most - found.len());
+            }
+            let Some((key, length)) = first? else { break };
             if found.len() == most {
                 return Ok((found, true));
             }
@@ -65,7 +70,7 @@ impl<'a> Overlay<'a> {
     fn first_length(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, usize)>, Trouble> {
         let (mut from, last) = keys.into_inner();
         loop {
-            let there = self.view.first_length(from..=last)?;
+            let there = self.view.first(from..=last)?.map(|(key, value)| (key, value.len()));
             let changed = self.changed.range((Bound::Included(from), Bound::Included(last))).next();
             match (there, changed) {
                 (there, None) => return Ok(there),

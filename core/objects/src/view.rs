@@ -11,11 +11,22 @@ pub trait View {
     fn get(&mut self, key: Key) -> Result<Option<Bytes>, Obstacle>;
     /// The first key of a range that has a value, and that value.
     fn first(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, Bytes)>, Obstacle>;
-    /// The same, but only how long the value is: for those who take it away or list it. A view that can tell need not fetch the value, and
-    /// what is damaged can be removed.
-    fn first_length(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, usize)>, Obstacle> {
-        Ok(self.first(keys)?.map(|(key, value)| (key, value.len())))
+    /// The keys of a range are going to be looked at, from the first on, so many of them at most: a view may fetch what is not here in one go.
+    fn will_need(&mut self, _keys: RangeInclusive<Key>, _most: usize) {}
+    /// The first key of a range that is known to have a value, and whether what was passed over before it, or to the end, is damaged: for those
+    /// who take away what nobody will ask for any more. What is damaged stays.
+    fn first_known(&mut self, keys: RangeInclusive<Key>) -> Result<Known, Obstacle> {
+        Ok(Known { key: self.first(keys)?.map(|(key, _)| key), passed_damage: false })
     }
+}
+
+/// See [`View::first_known`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// None: no other is known to have a value.
+    pub key: Option<Key>,
+    /// There may be others that had one.
+    pub passed_damage: bool,
 }
 
 /// Why a view can't tell.

@@ -18,9 +18,10 @@ use crate::serving::Serving;
 use braid_base::{Time, TransactionId, limits};
 use braid_catalogue::Growth;
 use braid_machine::Effects;
-use braid_objects::{Change, Evaluation, Kind, NotHere, Obstacle, evaluate, sweep};
+use braid_objects::{Change, Evaluation, Kind, NotHere, Swept, evaluate, sweep};
 use braid_wire::{ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest, decode_answer, encode_answer};
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// The most requests that wait for room.
@@ -35,6 +36,8 @@ const AHEAD: usize = 64;
 const SWEPT_AT_ONCE: usize = 256;
 /// For that, this part of the journal must be free besides.
 const SWEEPING_LEAVES: u64 = 8;
+/// Where there is always something else to do, some go with every so many batches.
+const BATCHES_PER_SWEEP: u64 = 8;
 
 /// Who asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +48,55 @@ pub(crate) enum Asker {
     Device { ticket: u64 },
 }
 
+/// Requests that wait for room, first come, first served.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    queue: VecDeque<Requested>,
+    /// What they hold.
+    bytes: usize,
+}
+
+impl Requests {
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn has_room(&self, requested: &Requested) -> bool {
+        self.queue.len() < WAITING_MAX && self.bytes + requested.bytes <= limits::WAITING_BYTES_MAX
+    }
+
+    fn push_back(&mut self, requested: Requested) {
+        self.bytes += requested.bytes;
+        self.queue.push_back(requested);
+    }
+
+    fn push_front(&mut self, requested: Requested) {
+        self.bytes += requested.bytes;
+        self.queue.push_front(requested);
+    }
+
+    fn pop_front(&mut self) -> Option<Requested> {
+        let requested = self.queue.pop_front()?;
+        self.bytes -= requested.bytes;
+        Some(requested)
+    }
+
+    fn retain(&mut self, mut stays: impl FnMut(&Requested) -> bool) {
+        self.queue.retain(|requested| {
+            let stays = stays(requested);
+            self.bytes -= if stays { 0 } else { requested.bytes };
+            stays
+        });
+    }
+}
+
 /// A request that waits for room.
 #[derive(Debug)]
 pub(crate) struct Requested {
     asker: Asker,
     request: ObjectRequest,
+    /// What it holds.
+    bytes: usize,
     since: Time,
     /// The leaves that it needs are being read, or were.
     looked: bool,
@@ -62,6 +109,23 @@ pub(crate) enum Wait {
     Leaves,
     /// In the journal, or slots.
     Room,
+}
+
+/// What removed objects left, and how far it is gone.
+#[derive(Debug)]
+pub(crate) struct Sweeping {
+    /// There may be something left of lives from this one on.
+    pub from: Option<u64>,
+    /// Somebody waits for the room.
+    pub wanted: bool,
+    /// Batches when some went last.
+    batches: u64,
+}
+
+impl Default for Sweeping {
+    fn default() -> Self {
+        Sweeping { from: Some(0), wanted: false, batches: 0 }
+    }
 }
 
 /// Whether answers must wait for the journal.
@@ -95,10 +159,12 @@ impl Serving {
     }
 
     fn enqueue(&mut self, asker: Asker, request: ObjectRequest) {
-        if self.requests.len() >= WAITING_MAX {
+        let bytes = request.memory_bytes();
+        let requested = Requested { asker, request, bytes, since: self.now.time, looked: false };
+        if !self.requests.has_room(&requested) {
             return self.events.push_back(refusal(asker, ObjectFailure::Busy));
         }
-        self.requests.push_back(Requested { asker, request, since: self.now.time, looked: false });
+        self.requests.push_back(requested);
     }
 
     /// Does as many requests as there is room for.
@@ -132,7 +198,7 @@ impl Serving {
 
     /// Has leaves read that requests will need.
     fn look_ahead(&mut self, out: &mut Effects) {
-        for requested in self.requests.iter_mut().take(AHEAD).filter(|requested| !requested.looked) {
+        for requested in self.requests.queue.iter_mut().take(AHEAD).filter(|requested| !requested.looked) {
             requested.looked = true;
             let _ = evaluate(&requested.request, &mut self.state.catalogue);
         }
@@ -167,8 +233,7 @@ impl Serving {
         let encoded = Bytes::from(encode_answer(&answer));
         let executed = Executed { name, settled, answer: encoded, changes };
         let length = executed.journal_len();
-        let crowded = self.journal.noted() > 0 && self.journal.noted() + length > self.journal.batch_max() / NOTES_PART;
-        if crowded || !self.state.answers.has_room(executed.answer.len()) {
+        if self.is_crowded(length) || !self.state.answers.has_room(executed.answer.len()) {
             self.journal.urgent = true;
             return Err(Wait::Room);
         }
@@ -180,7 +245,8 @@ impl Serving {
             self.checkpoint.wanted |= self.journal.has_grown();
             return Err(Wait::Room);
         }
-        self.sweeping |= executed.changes.iter().any(ends_a_life);
+        let ended = executed.changes.iter().filter(|change| ends_a_life(change)).map(|change| change.key.of);
+        self.sweeping.from = ended.chain(self.sweeping.from).min();
         let record = Record::Objects(executed);
         self.journal.note(&record);
         let Record::Objects(executed) = record else { unreachable!("just made") };
@@ -221,37 +287,46 @@ impl Serving {
         });
     }
 
-    /// Has some of what removed objects left go, when nothing else is to be done.
+    /// Has some of what removed objects left go: when nothing else is to be done, when somebody waits for the room, and now and then.
     pub fn sweep(&mut self, out: &mut Effects) {
-        let is_idle = self.requests.is_empty() && self.journal.noted() == 0 && self.leaves.by_sweep.is_empty();
-        if !self.sweeping || !is_idle {
-            return;
-        }
+        let is_idle = self.requests.is_empty() && self.journal.noted() == 0;
+        let is_due =
+            is_idle || self.sweeping.wanted || self.counters.batches - self.sweeping.batches >= BATCHES_PER_SWEEP;
+        let Some(from) = self.sweeping.from.filter(|_| is_due && self.leaves.by_sweep.is_empty()) else { return };
         let undecided = self.state.intents.len() + self.preparing.len();
         let length = (SWEPT_AT_ONCE * 32) as u64;
+        if self.is_crowded(length) {
+            self.journal.urgent = true;
+            return;
+        }
         let kept = self.kept_room(self.state.catalogue.needs(SWEPT_AT_ONCE, Growth::default()))
             + self.geometry().journal_length / SWEEPING_LEAVES;
         if !self.journal.has_room(length, false, undecided, kept) {
+            self.checkpoint.wanted |= self.sweeping.wanted && self.journal.has_grown();
             return;
         }
-        match sweep(&mut self.state.catalogue, SWEPT_AT_ONCE) {
-            Err(Obstacle::NotHere) => self.leaves.by_sweep = self.read_wanted(out),
-            // What is damaged can't be told from what is there. It goes with the device.
-            Err(Obstacle::Lost) => self.sweeping = false,
-            Ok(changes) if changes.is_empty() => self.sweeping = false,
-            Ok(changes) => {
-                assert!(changes_len(&changes) <= length, "as much as there is room for");
-                self.state.catalogue.apply(&changes);
-                self.counters.keys_swept += changes.len() as u64;
-                self.journal.note(&Record::Swept(changes));
-                self.journal.urgent = true;
-            }
+        let Ok(Swept { changes, next }) = sweep(&mut self.state.catalogue, from, SWEPT_AT_ONCE) else {
+            self.leaves.by_sweep = self.read_wanted(out);
+            return;
+        };
+        self.sweeping = Sweeping { from: next, wanted: false, batches: self.counters.batches };
+        if !changes.is_empty() {
+            assert!(changes_len(&changes) <= length, "as much as there is room for");
+            self.state.catalogue.apply(&changes);
+            self.counters.keys_swept += changes.len() as u64;
+            self.journal.note(&Record::Swept(changes));
+            self.journal.urgent = true;
         }
+    }
+
+    /// True if a note of this length is to wait until those that are there have gone.
+    fn is_crowded(&self, length: u64) -> bool {
+        self.journal.noted() > 0 && self.journal.noted() + length > self.journal.batch_max() / NOTES_PART
     }
 
     /// When the first request has waited long enough.
     pub fn requests_patience_ends(&self) -> Option<Time> {
-        self.requests.front().map(|requested| requested.since.after(PATIENCE))
+        self.requests.queue.front().map(|requested| requested.since.after(PATIENCE))
     }
 }
 

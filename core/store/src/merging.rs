@@ -195,6 +195,11 @@ impl Serving {
         if growth.is_none() || self.has_slots(needs, kept) {
             return Ok(Slots::Enough(needs));
         }
+        if self.sweeping.from.is_some() {
+            // What removed objects left goes first.
+            self.sweeping.wanted = true;
+            return Err(Wait::Room);
+        }
         if self.state.catalogue.may_need_less() {
             // Merging shows how few slots that takes.
             self.checkpoint.merging_wanted = true;
@@ -215,7 +220,8 @@ impl Serving {
         }
         let used = u64::from(self.state.map.mapped()) + self.state.catalogue.used_slots();
         let on_their_way = u64::from(self.slots.frontier() - free) - used;
-        if on_their_way > 0 && left == 0 { Err(Wait::Room) } else { Ok(Slots::TooFew) }
+        // Overwrites give back as many as they hold: enough for what is removed.
+        if on_their_way > 0 && (left == 0 || kept == 0) { Err(Wait::Room) } else { Ok(Slots::TooFew) }
     }
 
     fn has_slots(&self, needs: Needs, kept: u64) -> bool {

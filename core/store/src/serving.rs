@@ -3,7 +3,7 @@
 use crate::block::{CHUNK_BLOCKS, STRIDE, chunks, places_of};
 use crate::checkpoint::Checkpoint;
 use crate::counters::Counters;
-use crate::executing::{Requested, Unwritten};
+use crate::executing::{Requests, Sweeping, Unwritten};
 use crate::journal::{Flight, Journal};
 use crate::leaves::Leaves;
 use crate::merging::Merging;
@@ -79,10 +79,9 @@ pub(crate) struct Serving {
     pub reads: BTreeMap<u64, ReadOperation>,
     pub queue: VecDeque<Waiting>,
     /// Requests for objects that wait for room.
-    pub requests: VecDeque<Requested>,
+    pub requests: Requests,
     pub unwritten: Unwritten,
-    /// There may be something left of removed objects.
-    pub sweeping: bool,
+    pub sweeping: Sweeping,
     pub leaves: Leaves,
     pub merging: Merging,
     /// The records of those, in bytes.
@@ -114,9 +113,9 @@ impl Serving {
             checkpoint: Checkpoint::default(),
             reads: BTreeMap::new(),
             queue: VecDeque::new(),
-            requests: VecDeque::new(),
+            requests: Requests::default(),
             unwritten: Unwritten::default(),
-            sweeping: true,
+            sweeping: Sweeping::default(),
             leaves: Leaves::default(),
             merging: Merging::default(),
             queued_bytes: 0,
@@ -152,6 +151,8 @@ impl Serving {
             return;
         }
         self.admit(out);
+        // Before the others, who may leave no room, and after, when they have left nothing else to do.
+        self.sweep(out);
         self.execute_waiting(out);
         self.sweep(out);
         self.begin_checkpoint_if_due();

@@ -213,6 +213,11 @@ impl Serving {
         }
         let missing = (new + over).saturating_sub(self.free_slots());
         let left = self.slots.total() - self.slots.frontier();
+        if (left == 0 || self.refused) && self.state.catalogue.may_need_less() {
+            // Merging shows how few slots the catalogue takes: after a start that is not known of any change.
+            self.checkpoint.merging_wanted = true;
+            return Admission::Waits;
+        }
         if left > 0 && self.refusals < 2 {
             // Where a generous step is refused, the bare need may still do.
             let step = if self.refusals == 0 { missing.max(RESERVE_STEP) } else { missing };

@@ -32,6 +32,15 @@ impl ObjectRequest {
         Ok(())
     }
 
+    /// Bytes of memory that it takes, about.
+    pub fn memory_bytes(&self) -> usize {
+        let lists = |command: &ObjectCommand| {
+            command.sets.len() * size_of::<SetAttribute>() + command.gets.len() * size_of::<AttributeName>()
+        };
+        let command = |command: &ObjectCommand| size_of::<ObjectCommand>() + lists(command) + command.bytes();
+        self.commands.iter().map(command).sum()
+    }
+
     /// True if it changes nothing, whatever it finds.
     pub fn only_asks(&self) -> bool {
         self.commands.iter().all(ObjectCommand::only_asks)
@@ -85,7 +94,8 @@ impl ObjectCommand {
         self.sets.iter().try_for_each(|set| check_set(set.name, &set.value))
     }
 
-    fn only_asks(&self) -> bool {
+    /// True if it changes nothing, whatever it finds.
+    pub fn only_asks(&self) -> bool {
         let asks = matches!(
             self.action,
             Action::Nothing

@@ -2,7 +2,7 @@
 
 use crate::words::{LOCK, NOTE, OBJECT, Objects, Words, command, read, set, swap, write};
 use braid_base::ObjectId;
-use braid_objects::{Key, Obstacle, View, evaluate, sweep};
+use braid_objects::{Key, Kind, Known, Obstacle, Swept, View, evaluate, sweep, view};
 use braid_wire::*;
 use bytes::Bytes;
 use proptest::collection::vec;
@@ -49,7 +49,7 @@ impl View for Forgetful<'_> {
     }
 }
 
-/// One in which some values are damaged, though their keys are known.
+/// One in which some are damaged, keys and values.
 struct Damaged<'a> {
     map: &'a mut BTreeMap<Key, Bytes>,
     damaged: fn(Key) -> bool,
@@ -67,8 +67,15 @@ impl View for Damaged<'_> {
         }
     }
 
-    fn first_length(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, usize)>, Obstacle> {
-        View::first_length(self.map, keys)
+    fn first_known(&mut self, keys: RangeInclusive<Key>) -> Result<Known, Obstacle> {
+        let mut passed_damage = false;
+        for (key, _) in self.map.range(keys) {
+            if !(self.damaged)(*key) {
+                return Ok(Known { key: Some(*key), passed_damage });
+            }
+            passed_damage = true;
+        }
+        Ok(Known { key: None, passed_damage })
     }
 }
 
@@ -106,9 +113,10 @@ fn what_is_damaged_is_lost_until_it_is_written_as_a_whole() {
         (true, Action::Truncate { length: 1 }),
         (false, read(9000, 1)),
         (false, write(0, &[2; 4096])),
-        (false, Action::Truncate { length: 0 }),
+        // What was cut off must never come back, and might, if it could be read another time.
+        (true, Action::Truncate { length: 0 }),
+        (true, Action::ListAttributes { after: None, page: None, most: 1 }),
         (false, Action::Stat),
-        (false, Action::ListAttributes { after: None, page: None, most: 1 }),
         (false, Action::Remove),
     ] {
         let evaluation = evaluate(&one(command(action.clone())), &mut view).expect("all of it is here");
@@ -121,12 +129,25 @@ fn what_is_damaged_is_lost_until_it_is_written_as_a_whole() {
 }
 
 #[test]
-fn what_is_damaged_is_swept() {
+fn what_is_damaged_does_not_keep_the_rest_from_being_swept() {
     let mut objects = Objects::with_one();
     objects.does([command(write(0, &[1; 8192])).set(LOCK, b"mine")]);
-    objects.acts(Action::Remove);
-    let mut view = Damaged { map: &mut objects.map, damaged: |_| true };
-    assert_eq!(sweep(&mut view, 9).map(|changes| changes.len()), Ok(4));
+    objects.does([command(Action::Create).of(2), command(write(0, &[1; 5000])).of(2)]);
+    objects.does([command(Action::Remove), command(Action::Remove).of(2)]);
+    let sweep_from = |objects: &mut Objects, from, damaged| {
+        let mut view = Damaged { map: &mut objects.map, damaged };
+        let Swept { changes, next } = sweep(&mut view, from, 9).expect("all of it is here");
+        view::apply(&changes, &mut objects.map);
+        (changes.len(), next)
+    };
+    let first_piece = |key: Key| key == Key::piece(1, 0);
+    assert_eq!(sweep_from(&mut objects, 0, first_piece), (2, Some(2)));
+    assert_eq!(sweep_from(&mut objects, 2, first_piece), (3, Some(3)));
+    assert_eq!(sweep_from(&mut objects, 3, first_piece), (0, None));
+    assert_eq!(objects.map.len(), 3, "the last number, the piece that is damaged, and that its life is over");
+    assert_eq!(sweep_from(&mut objects, 0, |key| key.kind == Kind::Ended), (0, None));
+    // After a start it can be read, perhaps.
+    assert_eq!(sweep_from(&mut objects, 0, |_| false), (2, Some(2)));
 }
 
 /// As in a mirror.
@@ -204,7 +225,7 @@ proptest! {
             ] {
                 evaluate(&one(command(action).of(number)), &mut map).expect("all of it is here").answer.ok();
             }
-            sweep(&mut map, 5).expect("all of it is here");
+            sweep(&mut map, 0, 5).expect("all of it is here");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use braid_base::ObjectId;
 use braid_objects::view::apply;
-use braid_objects::{Evaluation, Key, evaluate, sweep};
+use braid_objects::{Evaluation, Key, Swept, evaluate, sweep};
 use braid_wire::*;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -69,9 +69,10 @@ impl Objects {
     /// Sweeps until nothing is left to sweep; says how often that was.
     pub fn sweep(&mut self, most: usize) -> usize {
         for times in 0.. {
-            let changes = sweep(&mut self.map, most).expect("all of it is here");
+            let Swept { changes, next } = sweep(&mut self.map, 0, most).expect("all of it is here");
             assert!(changes.len() <= most);
             if changes.is_empty() {
+                assert_eq!(next, None);
                 return times;
             }
             apply(&changes, &mut self.map);

@@ -317,3 +317,123 @@ fn starting_reads_the_index_and_no_leaf() {
     assert_eq!(many.1, few.1, "leaves and reads: {few:?} {many:?}");
     let _ = Store::new(config());
 }
+
+/// Two objects of 200 attributes each, in leaves of which none is in memory.
+fn two_at_rest() -> Bench {
+    let mut bench = with_object();
+    let make = command(ObjectId(2), Action::Create, Vec::new(), Vec::new());
+    assert!(ask(&mut bench, 2, make).is_ok());
+    for index in 1..400u64 {
+        let set = SetAttribute { name: AttributeName::new(1, index as u32), value: value(index, 1000).into() };
+        let set = command(ObjectId(1 + index / 200), Action::Nothing, vec![set], Vec::new());
+        assert!(ask(&mut bench, 10 + index, set).is_ok());
+    }
+    checkpoint(&mut bench, 1000);
+    bench.restart().expect("nothing is wrong").0
+}
+
+fn remove(bench: &mut Bench, sequence: u64, object: u64) {
+    let removed = command(ObjectId(object), Action::Remove, Vec::new(), Vec::new());
+    assert!(ask(bench, sequence, removed).is_ok());
+}
+
+#[test]
+fn a_rotten_leaf_of_a_removed_object_keeps_nothing_else_from_going() {
+    let mut bench = two_at_rest();
+    // Not the one with the objects' headers, but another one of the first object's.
+    let victim = bench.disk.find(b"BrLf").into_iter().find(|at| {
+        let first = bench.disk.get(*at, 512)[24..41].to_vec();
+        first[0] == 5 && first[8] == 1
+    });
+    bench.disk.rot(victim.expect("there are several") + 1024);
+    for object in [1, 2] {
+        remove(&mut bench, 2000 + object, object);
+        bench.settle();
+    }
+    assert_eq!(bench.counter("leaves_damaged"), 1);
+    let swept = bench.counter("keys_swept");
+    assert!((300..400).contains(&swept), "all but those of one leaf: {swept}");
+    // It tries again after a start, and that does not stop it either.
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    let make = command(ObjectId(3), Action::Create, Vec::new(), Vec::new());
+    assert!(ask(&mut bench, 3000, make).is_ok());
+    let sets = (0..50).map(|index| SetAttribute { name: AttributeName::new(1, index), value: value(1, 50).into() });
+    assert!(ask(&mut bench, 3001, command(ObjectId(3), Action::Nothing, sets.collect(), Vec::new())).is_ok());
+    let before = bench.counter("keys_swept");
+    remove(&mut bench, 3002, 3);
+    bench.settle();
+    assert_eq!(bench.counter("keys_swept") - before, 51);
+}
+
+#[test]
+fn what_a_removed_object_left_goes_though_there_is_always_something_else_to_do() {
+    let mut bench = two_at_rest();
+    assert_eq!(get(&mut bench, 1999, 1), Ok(value(1, 1000).into()));
+    for sequence in 2000.. {
+        if bench.counter("keys_swept") >= 200 {
+            return;
+        }
+        assert!(sequence < 3000, "nothing goes: {}", bench.counter("keys_swept"));
+        let set = SetAttribute { name: AttributeName::new(1, 1), value: value(sequence, 10).into() };
+        let command = match sequence {
+            2000 => command(ObjectId(2), Action::Remove, Vec::new(), Vec::new()),
+            _ => command(ObjectId(1), Action::Nothing, vec![set], Vec::new()),
+        };
+        let name = TransactionId { host: Generation(5), sequence };
+        let request = ObjectRequest { commands: vec![command] };
+        bench.store.execute(bench.now, name, sequence - 3, request, &mut bench.out);
+        bench.perform();
+        // While one is being written, the next is there already.
+        if sequence > 2000 {
+            bench.end_one();
+        }
+    }
+}
+
+#[test]
+fn who_finds_no_room_waits_for_that_of_removed_objects() {
+    let mut bench = with_object();
+    let make = command(ObjectId(2), Action::Create, Vec::new(), Vec::new());
+    assert!(ask(&mut bench, 2, make).is_ok());
+    let count = fill(&mut bench);
+    // One goes, and the next comes, without a moment in between.
+    let set = |index: u64| SetAttribute { name: AttributeName::new(1, index as u32), value: value(1, 30_000).into() };
+    let requests = [
+        vec![command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())],
+        vec![command(ObjectId(2), Action::Nothing, vec![set(count), set(count + 1)], Vec::new())],
+    ];
+    for (request, sequence) in requests.into_iter().zip(200_000..) {
+        let name = TransactionId { host: Generation(5), sequence };
+        bench.store.execute(bench.now, name, 0, ObjectRequest { commands: request }, &mut bench.out);
+    }
+    bench.settle();
+    let answers: Vec<_> = bench.events.drain(..).collect();
+    let ok = |event: &StoreEvent| matches!(event, StoreEvent::Executed { answer: Ok(_), .. });
+    assert!(answers.len() == 2 && answers.iter().all(ok), "{answers:?}");
+}
+
+#[test]
+fn a_list_has_the_leaves_ahead_of_it_read_together() {
+    let mut bench = with_object();
+    for index in 1..80 {
+        set(&mut bench, 10 + index, index, value(index, 60_000)).expect("there is room");
+        bench.settle();
+    }
+    checkpoint(&mut bench, 1000);
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    let list = |most| command(ObjectId(1), Action::ListAttributes { after: None, page: None, most }, vec![], vec![]);
+    let name = TransactionId { host: Generation(5), sequence: 7000 };
+    // The one with the header was read at the start.
+    let before = bench.counter("leaves_read");
+    bench.disk.hold_reads = true;
+    bench.store.execute(bench.now, name, 0, ObjectRequest { commands: vec![list(1000)] }, &mut bench.out);
+    bench.run();
+    assert_eq!(bench.counter("leaves_read") - before, 16);
+    bench.disk.hold_reads = false;
+    bench.run();
+    assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Executed { answer: Ok(_), .. })));
+    // Who wants one has one read.
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    assert!(ask(&mut bench, 7001, list(1)).is_ok());
+    assert!(bench.counter("leaves_read") <= 3, "{}", bench.counter("leaves_read"));
+}

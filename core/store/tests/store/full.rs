@@ -3,10 +3,11 @@
 use crate::crashes::steps;
 use crate::disk::TestDisk;
 use crate::protocol::{Bench, OBJECT, SIZE, config, data, hole, intent, patterns, transaction};
+use crate::requests::{ask, command, set};
 use crate::run::Run;
-use braid_base::{BLOCK_BYTES, DiskId};
+use braid_base::{BLOCK_BYTES, DiskId, Generation, ObjectId, TransactionId};
 use braid_store::{Storage, Store, StoreEvent};
-use braid_wire::{Atomicity, Failure, ObjectDescription, Ordering};
+use braid_wire::{Action, Atomicity, Failure, ObjectDescription, ObjectRequest, Ordering};
 use proptest::prelude::*;
 
 const JOURNAL: u64 = 1 << 20;
@@ -93,6 +94,62 @@ fn overwrites_without_any_free_slot_go_through_the_journal() {
     assert_eq!(bench.counter("slots_free"), 64);
     assert_eq!(bench.read(256, 256), Ok(patterns(5000..5256)));
     assert_eq!(bench.read(1024, 16), Ok(patterns(7000..7016)));
+}
+
+/// A store with space for so many slots, a volume, and an object with 300 attributes of 1000 bytes, most of them in leaves.
+fn with_attributes(slots: u64) -> Bench {
+    let mut bench = with_space(slots);
+    assert!(ask(&mut bench, 1, command(ObjectId(1), Action::Create, Vec::new(), Vec::new())).is_ok());
+    for index in 1..=300 {
+        assert!(set(&mut bench, 1 + index, index, vec![1; 1000]).is_ok());
+    }
+    for sequence in 1000.. {
+        if bench.counter("catalogue_leaves") > 0 && bench.counter("catalogue_changes") <= 1 {
+            break;
+        }
+        assert!(set(&mut bench, sequence, 0, vec![1; 10_000]).is_ok());
+        bench.settle();
+    }
+    bench
+}
+
+#[test]
+fn what_was_overwritten_in_the_catalogue_takes_no_room_from_volumes_after_a_start() {
+    let mut bench = with_attributes(130);
+    for index in 1..=60 {
+        assert!(set(&mut bench, 2000 + index, 5 * index, vec![2; 1000]).is_ok());
+    }
+    // No leaf is in memory: each of these changes might be the one that makes its leaf two.
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    assert!(bench.counter("catalogue_changes") >= 60);
+    bench.store.prepare(bench.now, intent(1, vec![data(0, 16, 1)]), &mut bench.out);
+    bench.settle();
+    let prepared = StoreEvent::Prepared { transaction: transaction(1), result: Ok(()) };
+    assert_eq!(bench.events.pop_front(), Some(prepared));
+}
+
+#[test]
+fn what_is_removed_on_a_full_disk_waits_for_slots_that_overwrites_hold() {
+    let mut bench = with_attributes(135);
+    for chunk in 0..30 {
+        bench.write(1000 + chunk, vec![data(16 * chunk, 16, chunk)]);
+    }
+    bench.settle();
+    for chunk in 0..30 {
+        assert_eq!(bench.prepare(intent(2000 + chunk, vec![data(16 * chunk, 16, chunk)])), Ok(()));
+    }
+    assert!(bench.counter("slots_set_aside") < bench.counter("slots"), "the disk has no space for these");
+    let name = TransactionId { host: Generation(5), sequence: 5000 };
+    let removed = ObjectRequest { commands: vec![command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())] };
+    bench.store.execute(bench.now, name, 0, removed, &mut bench.out);
+    bench.run();
+    assert_eq!(bench.events.pop_front(), None, "it waits");
+    for chunk in 0..30 {
+        bench.store.abort(bench.now, transaction(2000 + chunk), &mut bench.out);
+    }
+    bench.settle();
+    let answered = bench.events.iter().find(|event| matches!(event, StoreEvent::Executed { .. }));
+    assert!(matches!(answered, Some(StoreEvent::Executed { answer: Ok(_), .. })), "{answered:?}");
 }
 
 #[test]

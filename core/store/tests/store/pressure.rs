@@ -1,8 +1,11 @@
 //! More than there is room for: whoever waits is answered, and nobody works in vain.
 
 use crate::protocol::{Bench, data, intent, transaction};
+use crate::requests::{command, with_object};
+use braid_base::{Generation, ObjectId, TransactionId, limits};
 use braid_store::{Storage, StoreEvent};
-use braid_wire::Failure;
+use braid_wire::{Action, Failure, ObjectFailure, ObjectRefusal, ObjectRequest};
+use bytes::Bytes;
 use std::time::Duration;
 
 const WRITES: u64 = 60;
@@ -48,4 +51,33 @@ fn no_checkpoint_is_made_for_room_that_only_decisions_can_give() {
         bench.run();
     }
     assert!(checkpoints(&bench) - before <= 1, "{} checkpoints for nothing", checkpoints(&bench) - before);
+}
+
+#[test]
+fn requests_that_wait_hold_no_more_than_they_may() {
+    let mut bench = with_object();
+    let data = Bytes::from(vec![1; limits::OBJECT_IO_BYTES_MAX]);
+    let write = |object| command(ObjectId(object), Action::Write { offset: 0, data: data.clone() }, vec![], vec![]);
+    let most = limits::WAITING_BYTES_MAX / limits::OBJECT_REQUEST_BYTES_MAX;
+    // The disk does nothing: what is on record is as much as a batch may be, the rest waits.
+    for sequence in 1..2 * most as u64 {
+        let name = TransactionId { host: Generation(5), sequence };
+        let request = ObjectRequest { commands: vec![write(1), write(1)] };
+        bench.store.execute(bench.now, name, 0, request, &mut bench.out);
+        bench.perform();
+    }
+    let busy = Err(ObjectRefusal { command: 0, failure: ObjectFailure::Busy });
+    let refused = |event: &StoreEvent| matches!(event, StoreEvent::Executed { answer, .. } if *answer == busy);
+    let count = bench.events.iter().filter(|event| refused(event)).count();
+    assert!((most - 5..=most).contains(&count), "{count} of {} are refused", 2 * most);
+    // None of what was held is counted for ever.
+    bench.settle();
+    bench.events.clear();
+    let name = TransactionId { host: Generation(5), sequence: 10_000 };
+    let stat = ObjectRequest { commands: vec![command(ObjectId(1), Action::Stat, vec![], vec![])] };
+    for _ in 0..2 {
+        bench.store.execute(bench.now, name, 10_000, stat.clone(), &mut bench.out);
+        bench.settle();
+        assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Executed { answer: Ok(_), .. })));
+    }
 }

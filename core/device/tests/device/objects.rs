@@ -1,0 +1,134 @@
+//! Requests for objects that hold attributes, and those who wait for one to change: how much they may take.
+
+use crate::bench::Bench;
+use braid_base::{Generation, ObjectId, limits};
+use braid_wire::*;
+use bytes::Bytes;
+
+const A: Generation = Generation(1);
+const B: Generation = Generation(2);
+const NAME: AttributeName = AttributeName::new(1, 1);
+
+fn command(action: Action) -> ObjectCommand {
+    let when = When::Always;
+    ObjectCommand { object: ObjectId(1), when, action, sets: Vec::new(), sets_when: when, gets: Vec::new() }
+}
+
+fn objects(sequence: u64, command: ObjectCommand) -> Command {
+    Command::Objects { sequence, request: ObjectRequest { commands: vec![command] } }
+}
+
+fn set(sequence: u64, value: &Bytes) -> Command {
+    let sets = vec![SetAttribute { name: NAME, value: value.clone() }];
+    objects(sequence, ObjectCommand { sets, ..command(Action::Nothing) })
+}
+
+/// Waits until it is another one.
+fn wait(ticket: u64, seen: &Bytes) -> Command {
+    Command::Await { ticket, object: ObjectId(1), name: NAME, seen: seen.clone(), patience: 20_000 }
+}
+
+/// A device with an object.
+fn with_object() -> Bench {
+    let mut bench = Bench::new();
+    bench.check_every_step = false;
+    bench.say(A, objects(1, command(Action::Create)));
+    assert!(matches!(bench.hear(A), Some(Reply::Objects { answer: Ok(_), .. })));
+    bench
+}
+
+fn is_busy(reply: Option<Reply>) -> bool {
+    matches!(reply, Some(Reply::Changed { value: Err(ObjectFailure::Busy), .. }))
+}
+
+#[test]
+fn what_no_device_would_take_waits_for_nothing() {
+    let mut bench = with_object();
+    bench.stalled = true;
+    bench.say(A, set(2, &Bytes::from_static(b"x")));
+    assert_eq!(bench.hear(A), None, "it is not durable");
+    let data = Bytes::from(vec![1; 4 << 20]);
+    bench.say(A, objects(3, command(Action::Write { offset: 0, data })));
+    let answer = Err(ObjectRefusal { command: 0, failure: ObjectFailure::Malformed });
+    assert_eq!(bench.hear(A), Some(Reply::Objects { sequence: 3, answer }));
+}
+
+#[test]
+fn one_host_leaves_others_room_to_wait() {
+    let mut bench = with_object();
+    for ticket in 0..limits::WATCHERS_PER_HOST_MAX as u64 {
+        bench.say(A, wait(ticket, &Bytes::new()));
+    }
+    assert_eq!(bench.hear(A), None);
+    bench.say(A, wait(u64::MAX, &Bytes::new()));
+    assert!(is_busy(bench.hear(A)));
+    // What is asked for again takes the place of the former.
+    bench.say(A, wait(0, &Bytes::new()));
+    bench.say(B, wait(0, &Bytes::new()));
+    assert_eq!((bench.hear(A), bench.hear(B)), (None, None));
+}
+
+#[test]
+fn those_who_wait_hold_no_more_than_they_may() {
+    let mut bench = with_object();
+    let frame = Bytes::from(vec![1; limits::ATTRIBUTE_BYTES_MAX + 1]);
+    let value = frame.slice(1..);
+    bench.say(A, set(2, &value));
+    bench.hear(A);
+    let most = (limits::WATCHED_BYTES_MAX / value.len()) as u64;
+    for ticket in 0..most {
+        bench.say(A, wait(ticket, &value));
+    }
+    assert_eq!(bench.hear(A), None);
+    bench.say(B, wait(0, &value));
+    assert!(is_busy(bench.hear(B)));
+    bench.say(B, wait(1, &Bytes::new()));
+    assert!(matches!(bench.hear(B), Some(Reply::Changed { value: Ok(_), .. })), "that is not what is known");
+    bench.say(A, set(3, &Bytes::new()));
+    for _ in 0..most {
+        let reply = bench.hear(A);
+        assert!(matches!(reply, Some(Reply::Changed { value: Ok(_), .. } | Reply::Objects { .. })), "{reply:?}");
+    }
+    bench.say(B, wait(2, &Bytes::new()));
+    assert_eq!(bench.hear(B), None, "there is room again");
+    drop(value);
+    // Of the frame that a value came with, nothing is kept.
+    bench.say(B, set(4, &Bytes::from_static(b"y")));
+    bench.say(B, wait(3, &frame.slice(1..4)));
+    bench.say(B, wait(4, &Bytes::from_static(b"y")));
+    assert!(frame.is_unique());
+}
+
+#[test]
+fn what_changes_nothing_wakes_nobody() {
+    let mut bench = with_object();
+    bench.say(A, set(2, &Bytes::from_static(b"x")));
+    bench.hear(A);
+    for ticket in 0..50 {
+        bench.say(B, wait(ticket, &Bytes::from_static(b"x")));
+    }
+    let looks = |bench: &Bench| {
+        let counters = bench.device.store().counters();
+        counters.iter().find(|(name, _)| *name == "object_requests").expect("they are counted").1
+    };
+    let swap = |compare: &'static [u8], swap: &'static [u8]| Action::CompareAndSwap {
+        name: NAME,
+        compare: Bytes::from_static(compare),
+        swap: Bytes::from_static(swap),
+        undefined: Undefined::IsEmpty,
+        original: false,
+    };
+    let actions =
+        [Action::Stat, Action::Create, Action::Truncate { length: limits::OBJECT_BYTES_MAX + 1 }, swap(b"y", b"z")];
+    for (action, sequence) in actions.into_iter().zip(10..) {
+        let before = looks(&bench);
+        bench.say(A, objects(sequence, command(action.clone())));
+        assert!(matches!(bench.hear(A), Some(Reply::Objects { .. })));
+        assert!(looks(&bench) - before <= 1, "{} looks for {action:?}", looks(&bench) - before);
+    }
+    bench.say(A, objects(20, command(swap(b"x", b"z"))));
+    for ticket in 0..50 {
+        let value = Ok(Bytes::from_static(b"z"));
+        assert_eq!(bench.hear(B), Some(Reply::Changed { ticket, value }));
+    }
+}
