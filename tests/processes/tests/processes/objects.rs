@@ -151,7 +151,7 @@ fn attributes_are_kept_on_a_mirror(array: &Array) {
     array.braid(&["object", "create", "locks"]).refused(2, "not-in-mirror");
     // Neither is taken for the other: attributes would be written over blocks, or blocks over attributes.
     array.braid(&["attr", "set", "vol0:7", "1.1", "mine"]).refused(1, "not-a-mirror");
-    array.braid(&["nbd", "locks"]).refused(2, "is-a-mirror");
+    array.braid(&["nbd", "--listen", "127.0.0.1:0", "--volume", "locks"]).refused(2, "is-a-mirror");
     let running = array.braid(&["volume", "list"]).done().json();
     let kinds: Vec<_> =
         running["volumes"].as_array().expect("they are listed").iter().map(|volume| &volume["mirror"]).collect();
