@@ -4,6 +4,7 @@ mod bench;
 mod deciding;
 mod locking;
 mod membership;
+mod objects;
 mod ordering;
 mod strangers;
 mod suspects;
