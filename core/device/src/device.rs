@@ -223,8 +223,9 @@ impl Device {
             self.on_commit_ride(now, TransactionId { host, sequence }, out);
         }
         self.on_settled(now, host, request.settled, out);
+        let asks = matches!(request.command, Command::Objects { .. });
         for sequence in request.over {
-            self.on_over(now, TransactionId { host, sequence }, out);
+            self.on_over(now, TransactionId { host, sequence }, asks, out);
         }
         self.resume_waiting(now, out);
         self.on_command(now, host, request.command, out);
@@ -314,9 +315,8 @@ impl Device {
                 (*transaction, *stamp, Some((*object, *ordering)))
             }
             Command::Resolve { transaction, stamp } => (*transaction, *stamp, None),
-            Command::Manage { ticket, .. }
-            | Command::Objects { sequence: ticket, .. }
-            | Command::Await { ticket, .. }
+            // Who waits for a change may do so for long: that holds no mark back, and a late copy of it does no harm.
+            Command::Manage { ticket, .. } | Command::Objects { sequence: ticket, .. }
                 if self.is_settled(host, *ticket) =>
             {
                 self.ignore(Ignored::Settled, out);

@@ -8,7 +8,7 @@ use crate::manage::PendingTask;
 use crate::membership::Place;
 use crate::mend::Mends;
 use crate::migrate::Migrations;
-use crate::objects::{Asks, PendingRequest};
+use crate::objects::{Asks, Leaving, PendingRequest};
 use crate::operation::Operation;
 use crate::resolve::Resolution;
 use crate::scrub::Scrubs;
@@ -70,6 +70,7 @@ pub struct Host {
     pub(crate) tasks: BTreeMap<u64, PendingTask>,
     /// For objects that hold bytes and attributes.
     pub(crate) object_requests: BTreeMap<u64, PendingRequest>,
+    pub(crate) leaving: Option<Leaving>,
     pub(crate) claims: Claims,
     /// Returning devices that this host helps.
     pub(crate) catch_ups: BTreeMap<DeviceId, CatchUp>,
@@ -110,6 +111,8 @@ pub(crate) enum Timer {
     Task(u64),
     /// A device has not answered a request for objects.
     ObjectRequest(u64),
+    /// Devices have not heard that it leaves.
+    Leave,
     /// A lock server has not answered about a claim.
     Claim(u64),
     /// A kept claim's lease has run out.
@@ -144,6 +147,7 @@ impl Host {
             resolutions: BTreeMap::new(),
             tasks: BTreeMap::new(),
             object_requests: BTreeMap::new(),
+            leaving: None,
             claims: Claims::default(),
             catch_ups: BTreeMap::new(),
             users_at: None,
@@ -233,10 +237,7 @@ impl Host {
                 let asks = Asks::Change { object: *object, name: *name, seen: seen.clone() };
                 return self.start_object_request(now, op, *device, asks, *patience, out);
             }
-            HostRequest::TakeLeave => {
-                self.take_leave(now, out);
-                return out.reply(op, Ok(HostSuccess::Done));
-            }
+            HostRequest::TakeLeave => return self.take_leave(now, op, out),
             HostRequest::Manage { device, task } => {
                 return self.start_task(now, op, *device, task.clone(), out);
             }
@@ -325,7 +326,7 @@ impl Host {
         }
         match reply {
             Reply::Objects { sequence, answer } => return self.on_objects(now, device, sequence, answer, out),
-            Reply::Changed { ticket, value } => return self.on_changed(device, ticket, value, out),
+            Reply::Changed { ticket, value } => return self.on_changed(now, device, ticket, value, out),
             _ => {}
         }
         if let Reply::Managed { ticket, result } = reply {
@@ -344,6 +345,7 @@ impl Host {
         match reply {
             Reply::Heartbeat { orphans, suspects, busy } => {
                 self.on_busy(now, device, busy);
+                self.on_left(now, device, out);
                 if self.links[&device].behind {
                     self.on_adoption(now, device);
                 }
@@ -418,7 +420,7 @@ impl Host {
     /// The array serves us no more, and never will.
     pub(crate) fn on_fenced(&mut self, now: Now, out: &mut Effects) {
         self.fenced = true;
-        self.give_up_object_requests(out);
+        self.give_up_object_requests(now, out);
         for op in self.operations.keys().copied().collect::<Vec<_>>() {
             self.give_up(now, op, HostError::Fenced, out);
         }
@@ -441,6 +443,7 @@ impl Host {
                 Timer::Resolve(transaction) => self.resend_resolution(now, transaction, out),
                 Timer::Task(ticket) => self.resend_task(now, ticket, out),
                 Timer::ObjectRequest(sequence) => self.resend_object_request(now, sequence, out),
+                Timer::Leave => self.tell_leave(now, out),
                 Timer::Claim(number) => self.resend_claim(now, number, out),
                 Timer::ClaimLease(number) => self.on_claim_lease(number),
                 Timer::LockHeartbeat(server) => self.on_lock_heartbeat(now, server, out),

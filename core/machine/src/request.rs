@@ -186,7 +186,8 @@ pub enum HostRequest {
         /// How long to try; at most the host's own limit.
         patience: Duration,
     },
-    /// Tells all devices which answers they need not keep any more: the last that a host says before it goes.
+    /// Tells the devices which answers they need not keep any more, once all that they were asked for objects is answered: the last that a
+    /// host says before it goes. Ends when they have heard it, or soon.
     TakeLeave,
     /// Has hosts kept out: ends when no device serves them any more.
     Fence {

@@ -96,6 +96,7 @@ impl Serving {
         self.state.catalogue.freeze();
         let snapshot = self.snapshot();
         self.journal.begin_snapshot(snapshot);
+        self.unsaid.clear();
     }
 
     /// Goes on with a checkpoint whose snapshot recovery found: all that was decided since is durable too.

@@ -10,7 +10,7 @@
 //! not put on record: it may be done again. It is answered when all that it may have seen is durable.
 
 use crate::StoreEvent;
-use crate::answers::Known;
+use crate::answers::{Known, Room};
 use crate::merging::Slots;
 use crate::record::Record;
 use crate::request_record::{Executed, changes_len};
@@ -140,6 +140,10 @@ pub(crate) struct Unwritten {
 impl Serving {
     /// See [`Storage::execute`](crate::Storage::execute).
     pub fn execute(&mut self, name: TransactionId, settled: u64, request: ObjectRequest) -> bool {
+        if self.is_fenced(name) {
+            // Its answers are gone already: it would be done again.
+            return false;
+        }
         match self.state.answers.get(name) {
             Known::Over => return false,
             Known::Answer(answer) => {
@@ -231,10 +235,20 @@ impl Serving {
             }
         };
         let encoded = Bytes::from(encode_answer(&answer));
+        // What its host has said meanwhile goes on record with it.
+        let settled = settled.max(self.state.answers.settled(name.host));
         let executed = Executed { name, settled, answer: encoded, changes };
         let length = executed.journal_len();
-        if self.is_crowded(length) || !self.state.answers.has_room(executed.answer.len()) {
-            self.journal.urgent = true;
+        let crowded = self.is_crowded(length);
+        let answers = self.state.answers.room(name.host, executed.answer.len());
+        if answers == Room::NotForHost {
+            // Others don't wait for what only this one can settle.
+            self.events.push_back(refusal(requested.asker, ObjectFailure::Busy));
+            return Ok(());
+        }
+        if crowded || answers == Room::None {
+            // Batches without anything in them make no room.
+            self.journal.urgent |= crowded;
             return Err(Wait::Room);
         }
         let undecided = self.state.intents.len() + self.preparing.len();
@@ -251,6 +265,7 @@ impl Serving {
         self.journal.note(&record);
         let Record::Objects(executed) = record else { unreachable!("just made") };
         self.state.executed(executed);
+        self.unsaid.is_said(name.host);
         self.unwritten.noted = true;
         self.journal.events.push(StoreEvent::Executed { name, answer });
         self.journal.urgent = true;
@@ -269,9 +284,13 @@ impl Serving {
 
     /// Who is fenced does nothing any more, not even what waits here already.
     pub fn drop_fenced_requests(&mut self) {
-        let Some(membership) = &self.state.membership else { return };
-        let is_fenced = |asker| matches!(asker, Asker::Host { name, .. } if membership.fence.refuses(name.host));
-        self.requests.retain(|requested| !is_fenced(requested.asker));
+        let mut requests = std::mem::take(&mut self.requests);
+        requests.retain(|requested| !matches!(requested.asker, Asker::Host { name, .. } if self.is_fenced(name)));
+        self.requests = requests;
+    }
+
+    fn is_fenced(&self, name: TransactionId) -> bool {
+        self.state.membership.as_ref().is_some_and(|membership| membership.fence.refuses(name.host))
     }
 
     /// What waits here and is over, as its host says, is not done any more.

@@ -287,7 +287,8 @@ impl Journal {
                 taken += 1;
             }
         }
-        let mark = records.is_empty();
+        // Hints may be lost. If that is all there is, nothing need prove that it was durable.
+        let mark = carried == 0 && taken == 0 && self.notes.is_empty();
         let blocks = (payload / BLOCK_BYTES) as u32;
         let mut header = BatchHeader {
             sequence: self.next,

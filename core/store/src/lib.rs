@@ -23,7 +23,7 @@
 //! | `storage`, `api`, `store` | what the device calls and hears; behind it |
 //! | `serving` | the store at work: commands in flight, events, decisions |
 //! | `reading`, `writing` | the way out and the way in |
-//! | `executing`, `answers` | requests for objects that hold attributes, and what was answered |
+//! | `executing`, `answers`, `settling` | requests for objects that hold attributes, what was answered, and how long that is kept |
 //! | `leaves`, `merging` | the catalogue of what they hold: what is read of it, and what goes into it |
 //! | `journal`, `batch`, `record`, `request_record` | group commit and the ring; one write of it; what it says |
 //! | `state` | what the records amount to, live and in replay |
@@ -55,6 +55,7 @@ mod record;
 mod recovery;
 mod request_record;
 mod serving;
+mod settling;
 mod slots;
 mod state;
 mod storage;

@@ -164,7 +164,13 @@ pub(crate) enum Record {
     Answers {
         host: Generation,
         settled: u64,
-        kept: Vec<(u64, Option<Bytes>)>,
+        kept: Vec<(u64, Bytes)>,
+    },
+    /// A host's requests that are over: all below its mark, and stretches above, by where each begins and what is behind it.
+    Over {
+        host: Generation,
+        settled: u64,
+        stretches: Vec<(u64, u64)>,
     },
     /// What removed objects had left, and is gone now.
     Swept(Vec<Change>),
@@ -204,6 +210,7 @@ const OBJECTS: u8 = 19;
 const ANSWERS: u8 = 20;
 const ROOTED: u8 = 21;
 const SWEPT: u8 = 22;
+const OVER: u8 = 23;
 
 const STANDING_IN: u8 = 0;
 const STANDING_RETURNING: u8 = 1;
@@ -402,6 +409,14 @@ impl Record {
                 put_named(to, ANSWERS, TransactionId { host: *host, sequence: *settled });
                 put_answers(to, kept);
             }
+            Record::Over { host, settled, stretches } => {
+                put_named(to, OVER, TransactionId { host: *host, sequence: *settled });
+                to.put_u32_le(stretches.len() as u32);
+                for (first, behind) in stretches {
+                    to.put_u64_le(*first);
+                    to.put_u64_le(*behind);
+                }
+            }
             Record::Swept(changes) => {
                 to.put_u8(SWEPT);
                 put_changes(to, changes);
@@ -420,7 +435,7 @@ impl Record {
 
     /// True for the kinds that a snapshot is made of.
     pub fn may_be_carried(&self) -> bool {
-        use Record::{Absent, Answers, Decided, Intent, Membership, Missed, Object, Rooted, Stamps};
+        use Record::{Absent, Answers, Decided, Intent, Membership, Missed, Object, Over, Rooted, Stamps};
         matches!(
             self,
             Stamps(_)
@@ -430,6 +445,7 @@ impl Record {
                 | Missed { .. }
                 | Absent { .. }
                 | Answers { .. }
+                | Over { .. }
                 | Rooted(_)
                 | Intent(_)
         )
@@ -456,6 +472,15 @@ impl Record {
             ANSWERS => {
                 let TransactionId { host, sequence: settled } = take_transaction(from)?;
                 Record::Answers { host, settled, kept: take_answers(from)? }
+            }
+            OVER => {
+                let TransactionId { host, sequence: settled } = take_transaction(from)?;
+                let stretch = |from: &mut &[u8]| {
+                    let (first, behind) = (from.try_get_u64_le()?, from.try_get_u64_le()?);
+                    (first < behind).then_some((first, behind)).ok_or(Nonsense)
+                };
+                let stretches = (0..from.try_get_u32_le()?).map(|_| stretch(from)).collect::<Result<_, _>>()?;
+                Record::Over { host, settled, stretches }
             }
             SWEPT => Record::Swept(take_changes(from)?),
             ROOTED => Record::Rooted(take_roots(from)?),

@@ -52,30 +52,23 @@ pub(crate) fn put_executed(to: &mut Vec<u8>, executed: &Executed) {
 }
 
 pub(crate) fn take_executed(name: TransactionId, from: &mut &[u8]) -> Result<Executed, Nonsense> {
-    Ok(Executed {
-        name,
-        settled: from.try_get_u64_le()?,
-        answer: take_value(from)?.filter(|answer| decode_answer(answer).is_ok()).ok_or(Nonsense)?,
-        changes: take_changes(from)?,
-    })
+    Ok(Executed { name, settled: from.try_get_u64_le()?, answer: take_answer(from)?, changes: take_changes(from)? })
 }
 
-pub(crate) fn put_answers(to: &mut Vec<u8>, kept: &[(u64, Option<Bytes>)]) {
+pub(crate) fn put_answers(to: &mut Vec<u8>, kept: &[(u64, Bytes)]) {
     to.put_u32_le(kept.len() as u32);
     for (sequence, answer) in kept {
         to.put_u64_le(*sequence);
-        put_value(to, answer.as_ref());
+        put_value(to, Some(answer));
     }
 }
 
-pub(crate) fn take_answers(from: &mut &[u8]) -> Result<Vec<(u64, Option<Bytes>)>, Nonsense> {
-    let kept = (0..from.try_get_u32_le()?).map(|_| {
-        let sequence = from.try_get_u64_le()?;
-        let answer = take_value(from)?;
-        let whole = answer.as_ref().is_none_or(|answer| decode_answer(answer).is_ok());
-        whole.then_some((sequence, answer)).ok_or(Nonsense)
-    });
-    kept.collect()
+pub(crate) fn take_answers(from: &mut &[u8]) -> Result<Vec<(u64, Bytes)>, Nonsense> {
+    (0..from.try_get_u32_le()?).map(|_| Ok((from.try_get_u64_le()?, take_answer(from)?))).collect()
+}
+
+fn take_answer(from: &mut &[u8]) -> Result<Bytes, Nonsense> {
+    take_value(from)?.filter(|answer| decode_answer(answer).is_ok()).ok_or(Nonsense)
 }
 
 pub(crate) fn put_changes(to: &mut Vec<u8>, changes: &[Change]) {

@@ -10,14 +10,13 @@ use crate::merging::Merging;
 use crate::missed::{extent_of, merged};
 use crate::reading::ReadOperation;
 use crate::record::{IntentRecord, Record};
+use crate::settling::Unsaid;
 use crate::slots::Slots;
 use crate::state::State;
 use crate::superblock::{Geometry, Superblock};
 use crate::writing::{Preparing, Waiting};
 use crate::{StoreError, StoreEvent};
-use braid_base::{
-    BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, RangeTable, Time, TransactionId, limits,
-};
+use braid_base::{BlockRange, Clock, DeviceId, Membership, Now, ObjectId, RangeTable, Time, TransactionId, limits};
 use braid_catalogue::Place;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
 use braid_wire::{Failure, ObjectDescription, Ordering};
@@ -82,6 +81,7 @@ pub(crate) struct Serving {
     pub requests: Requests,
     pub unwritten: Unwritten,
     pub sweeping: Sweeping,
+    pub unsaid: Unsaid,
     pub leaves: Leaves,
     pub merging: Merging,
     /// The records of those, in bytes.
@@ -116,6 +116,7 @@ impl Serving {
             requests: Requests::default(),
             unwritten: Unwritten::default(),
             sweeping: Sweeping::default(),
+            unsaid: Unsaid::default(),
             leaves: Leaves::default(),
             merging: Merging::default(),
             queued_bytes: 0,
@@ -150,6 +151,7 @@ impl Serving {
         if self.broken {
             return;
         }
+        self.unsaid.observe(self.now.time);
         self.admit(out);
         // Before the others, who may leave no room, and after, when they have left nothing else to do.
         self.sweep(out);
@@ -177,7 +179,8 @@ impl Serving {
             return None;
         }
         let patience = [self.patience_ends(), self.requests_patience_ends()];
-        [self.journal.flush_at, self.journal.mark_at].into_iter().chain(patience).flatten().min()
+        let unsaid = self.unsaid.deadline(self.now.time);
+        [self.journal.flush_at, self.journal.mark_at, unsaid].into_iter().chain(patience).flatten().min()
     }
 
     /// See [`Store::commit`](crate::Store::commit).
@@ -206,28 +209,12 @@ impl Serving {
         self.linger();
     }
 
-    fn linger(&mut self) {
+    pub fn linger(&mut self) {
         if self.journal.flush_at.is_none() {
             self.journal.flush_at = Some(self.now.time.after(COMMIT_LINGER));
         }
         // Slots and room come back with decisions: who waits for them need not wait longer.
         self.journal.urgent |= !self.queue.is_empty() || !self.requests.is_empty();
-    }
-
-    /// See [`Store::forget`](crate::Store::forget). The note rides on a batch that goes anyhow.
-    pub fn forget(&mut self, transaction: TransactionId) {
-        self.drop_settled_requests(|name| name == transaction);
-        if self.state.forget(transaction) {
-            self.journal.hint(&Record::Forget(transaction));
-        }
-    }
-
-    /// See [`Store::settle`](crate::Store::settle). The note rides on a batch that goes anyhow.
-    pub fn settle(&mut self, host: Generation, sequence: u64) {
-        self.drop_settled_requests(|name| name.host == host && name.sequence < sequence);
-        if self.state.settle(host, sequence) {
-            self.journal.hint(&Record::Settled { host, sequence });
-        }
     }
 
     pub fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64) {
@@ -428,8 +415,12 @@ impl Serving {
 
     fn write_batch(&mut self, out: &mut Effects) {
         let mark_due = self.journal.is_mark_due(self.now.time);
-        if !self.journal.is_due(self.now.time) && !mark_due {
+        let unsaid_due = self.unsaid.is_due(self.now.time);
+        if self.journal.flight.is_some() || !self.journal.is_due(self.now.time) && !mark_due && !unsaid_due {
             return;
+        }
+        if mark_due || unsaid_due {
+            self.say_what_is_over();
         }
         let Some(batch) = self.journal.assemble() else {
             // Its completion tries again; no clock need.

@@ -45,6 +45,15 @@ pub(crate) struct Resident {
     pub by: Attribution,
 }
 
+/// What there was to forget of what a host has declared over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forgotten {
+    /// That a transaction was committed.
+    pub decision: bool,
+    /// What was answered to a request for objects.
+    pub answer: bool,
+}
+
 /// A chunk that transactions on their way want to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
@@ -181,29 +190,31 @@ impl State {
     }
 
     fn remember(&mut self, decision: Decision) {
-        self.forget(decision.by.transaction);
+        self.forget_decision(decision.by.transaction);
         self.decision_bytes += decision.journal_len();
         self.decisions.insert(decision.by.transaction, decision);
     }
 
-    /// True if there was something to forget.
-    pub fn forget(&mut self, transaction: TransactionId) -> bool {
-        self.answers.over(transaction);
+    /// Tells what there was to forget.
+    pub fn forget(&mut self, transaction: TransactionId) -> Forgotten {
+        Forgotten { decision: self.forget_decision(transaction), answer: self.answers.forget(transaction) }
+    }
+
+    fn forget_decision(&mut self, transaction: TransactionId) -> bool {
         let Some(decision) = self.decisions.remove(&transaction) else { return false };
         self.decision_bytes -= decision.journal_len();
         true
     }
 
-    /// True if there was something to forget.
-    pub fn settle(&mut self, host: Generation, sequence: u64) -> bool {
+    /// Tells what there was to forget.
+    pub fn settle(&mut self, host: Generation, sequence: u64) -> Forgotten {
         let from = TransactionId { host, sequence: 0 };
         let below = TransactionId { host, sequence };
-        let mut any = false;
-        self.answers.settle(host, sequence);
+        let mut forgotten = Forgotten { decision: false, answer: self.answers.settle(host, sequence) };
         while let Some((transaction, _)) = self.decisions.range(from..below).next() {
-            any |= self.forget(*transaction);
+            forgotten.decision |= self.forget_decision(*transaction);
         }
-        any
+        forgotten
     }
 
     /// A request for objects was done.
@@ -211,7 +222,7 @@ impl State {
         let Executed { name, settled, answer, changes } = executed;
         self.catalogue.apply(&changes);
         // A copy of its own: what it came with may be a small part of something large.
-        self.answers.keep(name, settled, Some(Bytes::copy_from_slice(&answer)));
+        self.answers.keep(name, settled, Bytes::copy_from_slice(&answer));
     }
 
     /// Takes in a new object: so many blocks absent, then holes.
@@ -330,7 +341,7 @@ impl State {
         let old: Vec<TransactionId> =
             self.decisions.values().filter(old).map(|decision| decision.by.transaction).collect();
         for transaction in old {
-            self.forget(transaction);
+            self.forget_decision(transaction);
         }
         dropped
     }
@@ -544,6 +555,7 @@ impl State {
             // The last of them was looked up before replay: changes of old go over what they were merged into, and say the same.
             Record::Rooted(_) => {}
             Record::Answers { host, settled, kept } => self.answers.carry_on(host, settled, kept),
+            Record::Over { host, settled, stretches } => self.answers.over(host, settled, &stretches),
             Record::Stamps(until) => self.stamps_reserved = self.stamps_reserved.max(until),
             Record::Adopted(membership) => {
                 self.adopt(membership, &mut released);

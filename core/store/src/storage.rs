@@ -45,6 +45,9 @@ pub trait Storage {
     fn forget(&mut self, transaction: TransactionId);
     /// No commit or answer of `host` below `sequence` need be remembered any longer.
     fn settle(&mut self, host: Generation, sequence: u64);
+    /// Nothing comes any more of a request for objects, if it has not happened, nor of any other of its host below `settled`: what is told
+    /// from now on, of requests for objects, is told when that is durable.
+    fn give_up(&mut self, name: TransactionId, settled: u64);
     /// Has commands done on the objects that hold bytes and attributes, once for each name, and after all that came before. `settled` is the
     /// mark below which the host knows all answers. False if the host does not wait for this any more, and nothing will come of it.
     /// Event: `Executed`.

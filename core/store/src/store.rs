@@ -219,6 +219,10 @@ impl Storage for Store {
         self.with(|serving| serving.settle(host, sequence));
     }
 
+    fn give_up(&mut self, name: TransactionId, settled: u64) {
+        self.with(|serving| serving.on_given_up(name, settled));
+    }
+
     fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects) {
         self.with(|serving| {
             serving.create_object(ticket, description, absent);

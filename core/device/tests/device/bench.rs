@@ -254,6 +254,16 @@ impl Bench {
         self.send(host, over, Vec::new(), Command::Heartbeat);
     }
 
+    /// Says so along with a command.
+    pub fn say_over_with(&mut self, host: Generation, over: Vec<u64>, command: Command) {
+        self.send(host, over, Vec::new(), command);
+    }
+
+    /// What the host says next was said before it had settled anything.
+    pub fn forget_mark(&mut self, host: Generation) {
+        self.settled.remove(&host);
+    }
+
     fn send(&mut self, host: Generation, over: Vec<u64>, commits: Vec<u64>, command: Command) {
         let settled = self.settled.get(&host).copied().unwrap_or(0);
         let request = Request { host, epoch: self.epoch, settled, over, commits, command };

@@ -6,5 +6,6 @@ mod locking;
 mod membership;
 mod objects;
 mod ordering;
+mod requests;
 mod strangers;
 mod suspects;

@@ -209,6 +209,12 @@ impl Stage {
         std::mem::take(&mut self.asked).into_iter().map(|(server, request)| (server, request.command)).collect()
     }
 
+    /// Takes out the requests sent so far to one device.
+    pub fn requests(&mut self, to: DeviceId) -> Vec<Request> {
+        let sent = std::mem::take(&mut self.sent).into_iter();
+        sent.filter(|(device, _)| *device == to).map(|(_, request)| request).collect()
+    }
+
     /// Takes out the requests sent so far, heartbeats aside.
     pub fn commands(&mut self) -> Vec<(DeviceId, Command)> {
         let sent = std::mem::take(&mut self.sent);

@@ -89,11 +89,8 @@ fn records() -> Vec<Record> {
             answer: encode_answer(&Ok(Vec::new())).into(),
             changes: changes(),
         }),
-        Record::Answers {
-            host: Generation(3),
-            settled: 7,
-            kept: vec![(8, None), (9, Some(encode_answer(&Ok(Vec::new())).into()))],
-        },
+        Record::Answers { host: Generation(3), settled: 7, kept: vec![(9, encode_answer(&Ok(Vec::new())).into())] },
+        Record::Over { host: Generation(3), settled: 7, stretches: vec![(9, 12), (20, 21)] },
         Record::Swept(changes()),
         Record::Rooted(vec![Root { first: Key::FIRST, place: Place { slot: 4, length: 900, checksum: 5 } }]),
     ]

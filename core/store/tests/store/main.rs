@@ -1,6 +1,7 @@
 //! The store against a disk that forgets what was not synced, and against a naive model.
 
 mod absent;
+mod answers;
 mod catalogue;
 mod crashes;
 mod damage;

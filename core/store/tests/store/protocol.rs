@@ -63,8 +63,13 @@ pub struct Bench {
 impl Bench {
     /// An empty store, started.
     pub fn new(seed: u64) -> Bench {
+        Bench::with_journal(JOURNAL, seed)
+    }
+
+    /// The same, with a journal of so many bytes.
+    pub fn with_journal(journal: u64, seed: u64) -> Bench {
         let disk = TestDisk::formatted(
-            Store::format_with(&config(), DiskId(1), 77, Some(JOURNAL)).expect("it is large enough"),
+            Store::format_with(&config(), DiskId(1), 77, Some(journal)).expect("it is large enough"),
         );
         let (bench, recovered) = Bench::start(disk, seed).expect("it was just made");
         assert_eq!(recovered, Recovered { disk: DiskId(1), ..Recovered::default() });

@@ -196,7 +196,11 @@ fn some_command(rng: &mut Rng) -> ObjectCommand {
 
 /// An object of number 1, in a store that has none.
 pub fn with_object() -> Bench {
-    let mut bench = Bench::new(1);
+    with_object_in(Bench::new(1))
+}
+
+/// The same in this one.
+pub fn with_object_in(mut bench: Bench) -> Bench {
     let created = ask(&mut bench, 1, command(ObjectId(1), Action::Create, Vec::new(), Vec::new()));
     assert_eq!(created.map(|results| results[0].action.clone()), Ok(ActionResult::Created { object: ObjectId(1) }));
     bench

@@ -1,0 +1,100 @@
+//! Requests for objects: what hosts say is over, and what they have given up.
+
+use crate::bench::Bench;
+use braid_base::{Generation, ObjectId};
+use braid_wire::{
+    Action, ActionResult, AttributeName, Command, ObjectCommand, ObjectRequest, Reply, SetAttribute, Undefined, When,
+};
+use bytes::Bytes;
+use std::time::Duration;
+
+const A: Generation = Generation(10);
+const B: Generation = Generation(11);
+const HERE: ObjectId = ObjectId(40);
+const COUNTER: AttributeName = AttributeName::new(1, 1);
+const WORD: AttributeName = AttributeName::new(1, 2);
+
+fn asks(sequence: u64, action: Action, sets: Vec<SetAttribute>) -> Command {
+    let (when, sets_when) = (When::Always, When::Always);
+    let command = ObjectCommand { object: HERE, when, action, sets, sets_when, gets: Vec::new() };
+    Command::Objects { sequence, request: ObjectRequest { commands: vec![command] } }
+}
+
+fn addition(sequence: u64) -> Command {
+    asks(sequence, Action::FetchAndAdd { name: COUNTER, add: 1, original: true }, Vec::new())
+}
+
+/// A swap that fails, and tells what it found.
+fn swap(sequence: u64) -> Command {
+    let (compare, swap) = (Bytes::from_static(b"other"), Bytes::from_static(b"mine"));
+    let undefined = Undefined::IsEmpty;
+    asks(sequence, Action::CompareAndSwap { name: WORD, compare, swap, undefined, original: true }, Vec::new())
+}
+
+fn bench() -> Bench {
+    let mut bench = Bench::new();
+    bench.say(B, asks(1, Action::Create, Vec::new()));
+    bench.say(B, asks(2, Action::Nothing, vec![SetAttribute { name: WORD, value: vec![7; 16 << 10].into() }]));
+    assert!(bench.hear(B).is_some() && bench.hear(B).is_some());
+    bench.settle(B, 3);
+    bench
+}
+
+fn added(bench: &mut Bench, host: Generation) -> i64 {
+    match bench.hear(host) {
+        Some(Reply::Objects { answer: Ok(results), .. }) => match results[0].action {
+            ActionResult::Added { original: Some(original) } => original,
+            ref other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn kept(bench: &Bench) -> u64 {
+    bench.device.store().counters().into_iter().find(|(name, _)| *name == "answers_kept").expect("it is counted").1
+}
+
+#[test]
+fn answers_to_requests_that_are_over_are_not_kept_for_the_sake_of_one_that_is_not() {
+    let mut bench = bench();
+    bench.settle(A, 7);
+    for sequence in 8..300 {
+        bench.say(A, swap(sequence));
+        assert!(matches!(bench.hear(A), Some(Reply::Objects { answer: Ok(_), .. })), "{sequence}");
+        bench.say_over(A, vec![sequence]);
+        assert_eq!(kept(&bench), 0);
+    }
+    bench.say(A, addition(100));
+    assert_eq!(bench.hear(A), None, "it is over");
+    bench.say(A, addition(7));
+    assert_eq!(added(&mut bench, A), 0);
+}
+
+#[test]
+fn what_was_given_up_does_nothing_though_it_comes_to_a_device_that_knows_its_host_no_more() {
+    for (mark, restarts) in [(5, false), (6, false), (5, true), (6, true)] {
+        let mut bench = bench();
+        bench.settle(A, mark);
+        bench.say_over_with(A, vec![5], asks(6, Action::Stat, Vec::new()));
+        assert!(bench.hear(A).is_some());
+        match restarts {
+            true => bench.restart(),
+            false => bench.pass(Duration::from_secs(60)),
+        }
+        bench.forget_mark(A);
+        bench.say(A, addition(5));
+        assert_eq!(bench.hear(A), None, "{mark} {restarts}");
+        bench.say(A, addition(7));
+        assert_eq!(added(&mut bench, A), 0);
+    }
+}
+
+#[test]
+fn who_waits_for_a_change_is_served_though_the_mark_has_passed_it() {
+    let mut bench = bench();
+    bench.settle(A, 9);
+    let patience = 1000;
+    bench.say(A, Command::Await { ticket: 8, object: HERE, name: COUNTER, seen: Bytes::new(), patience });
+    bench.say(B, addition(3));
+    assert!(matches!(bench.hear(A), Some(Reply::Changed { ticket: 8, value: Ok(_) })));
+}

@@ -1,0 +1,229 @@
+//! How long answers to requests for objects are kept, and for whom.
+
+use crate::protocol::Bench;
+use crate::requests::{command, with_object_in};
+use braid_base::{DeviceId, Epoch, Generation, Membership, ObjectId, TransactionId};
+use braid_store::{Storage, StoreEvent};
+use braid_wire::{
+    Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute,
+    Undefined,
+};
+use std::time::Duration;
+
+const A: Generation = Generation(50);
+const B: Generation = Generation(60);
+const WORD: AttributeName = AttributeName::new(2, 1);
+
+fn name(host: Generation, sequence: u64) -> TransactionId {
+    TransactionId { host, sequence }
+}
+
+fn addition() -> ObjectCommand {
+    let add = Action::FetchAndAdd { name: AttributeName::new(1, 1), add: 1, original: true };
+    command(ObjectId(1), add, Vec::new(), Vec::new())
+}
+
+/// A swap that fails, and says of how many bytes the value is that it found.
+fn failing_swap() -> ObjectCommand {
+    let (compare, swap) = ("other".into(), "mine".into());
+    let undefined = Undefined::IsEmpty;
+    let swap = Action::CompareAndSwap { name: WORD, compare, swap, undefined, original: true };
+    command(ObjectId(1), swap, Vec::new(), Vec::new())
+}
+
+/// A store in which answers have all the room that they may have, with an object.
+fn with_object() -> Bench {
+    with_object_in(Bench::with_journal(8 << 20, 1))
+}
+
+impl Bench {
+    fn begin(&mut self, name: TransactionId, settled: u64, command: ObjectCommand) -> bool {
+        let request = ObjectRequest { commands: vec![command] };
+        self.store.execute(self.now, name, settled, request, &mut self.out)
+    }
+
+    /// The host says that all below the mark is over, and asks for something.
+    fn ask(&mut self, host: Generation, sequence: u64, settled: u64, command: ObjectCommand) -> ObjectAnswer {
+        self.store.settle(host, settled);
+        assert!(self.begin(name(host, sequence), settled, command), "it is awaited");
+        self.run();
+        // Until a checkpoint has made room in the journal.
+        while self.events.is_empty() && self.wake() {
+            self.run();
+        }
+        match self.events.pop_front() {
+            Some(StoreEvent::Executed { name: done, answer }) if done == name(host, sequence) => answer,
+            event => panic!("asked {host} {sequence}, heard {event:?}"),
+        }
+    }
+
+    fn added(&mut self, host: Generation, sequence: u64, settled: u64) -> i64 {
+        match self.ask(host, sequence, settled, addition()).expect("there is room")[0].action {
+            ActionResult::Added { original: Some(original) } => original,
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    fn set_word(&mut self, bytes: usize) {
+        let set = SetAttribute { name: WORD, value: vec![7; bytes].into() };
+        let set = command(ObjectId(1), Action::Nothing, vec![set], Vec::new());
+        self.ask(B, 1, 1, set).expect("there is room");
+        self.store.settle(B, 2);
+    }
+}
+
+fn is_busy(answer: &ObjectAnswer) -> bool {
+    answer.as_ref().is_err_and(|refusal| refusal.failure == ObjectFailure::Busy)
+}
+
+#[test]
+fn whoever_is_kept_out_does_nothing_more_from_the_moment_that_its_answers_are_gone() {
+    let mut bench = with_object();
+    assert_eq!(bench.added(A, 7, 7), 0);
+    let mut membership = Membership::first([DeviceId(1), DeviceId(2)]);
+    membership.epoch = Epoch(2);
+    membership.fence.also.insert(A);
+    bench.store.adopt(1, membership, &mut bench.out);
+    // It is not durable yet.
+    assert!(!bench.begin(name(A, 7), 7, addition()));
+    bench.run();
+    assert_eq!(bench.events.drain(..).collect::<Vec<_>>(), [StoreEvent::Adopted { ticket: 1, dropped: Vec::new() }]);
+    assert_eq!(bench.added(B, 1, 1), 1);
+}
+
+#[test]
+fn what_hosts_have_settled_before_they_went_does_not_come_back() {
+    let mut bench = with_object();
+    bench.store.settle(Generation(5), 2);
+    for round in 1..4 {
+        for host in 0..50 {
+            let host = Generation(round * 100 + host);
+            bench.added(host, 1, 1);
+            if host.0.is_multiple_of(2) {
+                bench.added(host, 2, 1);
+                bench.store.forget(name(host, 2));
+                // The first is one that is never over.
+                assert!(bench.begin(name(host, 1), 1, addition()));
+                bench.run();
+                bench.events.clear();
+            }
+            bench.store.settle(host, 3);
+        }
+        assert_eq!(bench.counter("answers_kept"), 0);
+        bench.settle();
+        bench = bench.restart().expect("nothing is wrong").0;
+        assert_eq!(bench.counter("answers_kept"), 0, "round {round}");
+    }
+}
+
+/// It is put on record within a second, together with all that went meanwhile.
+#[test]
+fn that_answers_are_known_costs_neither_a_record_for_each_request_nor_a_batch() {
+    let costs = |settles: bool, over: bool| {
+        let mut bench = with_object();
+        bench.settle();
+        let count = |bench: &Bench| (bench.counter("journal_batches"), bench.counter("journal_bytes"));
+        let before = count(&bench);
+        for sequence in 1..=300 {
+            bench.added(A, sequence, if settles { sequence } else { 0 });
+            if over {
+                bench.store.forget(name(A, sequence));
+            }
+        }
+        let after = count(&bench);
+        bench.store.settle(A, if settles || over { 301 } else { 0 });
+        bench.settle();
+        let (at_rest, _) = count(&bench);
+        (after.0 - before.0, (after.1 - before.1) / 300, at_rest - after.0)
+    };
+    let (batches, bytes, marks) = costs(false, false);
+    assert_eq!((batches, marks), (300, 1));
+    assert_eq!(costs(true, false), (batches, bytes, 1));
+    assert_eq!(costs(false, true), (batches, bytes, 1));
+}
+
+#[test]
+fn one_request_that_is_never_over_keeps_no_others_from_being_forgotten() {
+    let mut bench = with_object();
+    bench.set_word(16 << 10);
+    for sequence in 8..500 {
+        let answer = bench.ask(A, sequence, 7, failing_swap());
+        assert!(!is_busy(&answer), "{sequence}");
+        bench.store.forget(name(A, sequence));
+    }
+    assert_eq!(bench.counter("answers_kept"), 1, "one of another");
+    assert!(!bench.begin(name(A, 100), 7, failing_swap()), "it is over");
+    bench.settle();
+    let mut bench = bench.restart().expect("nothing is wrong").0;
+    assert!(!bench.begin(name(A, 100), 7, failing_swap()), "it is over");
+    assert_eq!(bench.added(A, 7, 7), 0);
+}
+
+#[test]
+fn a_host_that_does_not_settle_is_refused_alone_and_at_once() {
+    let mut bench = with_object();
+    bench.set_word(16 << 10);
+    let refused = (1..100).find(|sequence| is_busy(&bench.ask(A, *sequence, 0, failing_swap())));
+    assert_eq!(refused, Some(32), "half of all may be one's own");
+    for host in [70, 71, 72] {
+        for sequence in 1..8 {
+            assert!(!is_busy(&bench.ask(Generation(host), sequence, 0, failing_swap())), "{host} {sequence}");
+        }
+        assert!(is_busy(&bench.ask(Generation(host), 8, 0, failing_swap())), "{host}");
+    }
+    for sequence in 2..200 {
+        assert!(!is_busy(&bench.ask(B, sequence, sequence, failing_swap())), "{sequence}");
+    }
+    assert!(!is_busy(&bench.ask(A, 200, 199, failing_swap())), "it has settled");
+}
+
+#[test]
+fn whoever_waits_for_room_is_served_when_a_mark_makes_some() {
+    let mut bench = with_object();
+    bench.set_word(60_000);
+    for host in 100..117 {
+        assert!(!is_busy(&bench.ask(Generation(host), 1, 0, failing_swap())), "{host}");
+    }
+    bench.settle();
+    assert!(bench.begin(name(A, 1), 0, failing_swap()));
+    for _ in 0..20 {
+        bench.run();
+        bench.store.wake(bench.now, &mut bench.out);
+    }
+    bench.perform();
+    assert!(bench.events.is_empty(), "there is no room");
+    bench.store.settle(Generation(100), 2);
+    assert_eq!(bench.store.deadline(), Some(bench.now.time), "it is to be woken");
+    let asked = bench.now.time;
+    while bench.events.is_empty() && bench.wake() {
+        bench.run();
+    }
+    assert_eq!((bench.events.len(), bench.now.time), (1, asked));
+}
+
+#[test]
+fn what_was_given_up_and_comes_after_all_does_nothing_once_something_later_was_answered() {
+    for (settled, restarts, passes) in
+        [(5, false, true), (6, false, true), (5, true, true), (6, true, true), (5, true, false), (6, true, false)]
+    {
+        let mut bench = with_object();
+        bench.store.settle(A, settled);
+        bench.store.give_up(name(A, 5), settled);
+        let asks = command(ObjectId(1), Action::Stat, Vec::new(), Vec::new());
+        assert!(bench.begin(name(A, 6), settled, asks));
+        bench.perform();
+        assert!(bench.events.is_empty(), "a crash could bring it back");
+        bench.run();
+        assert_eq!(bench.events.len(), 1);
+        if passes {
+            bench.settle();
+        }
+        if restarts {
+            bench = bench.restart().expect("nothing is wrong").0;
+        }
+        assert!(!bench.begin(name(A, 5), 5, addition()), "{settled} {restarts} {passes}");
+        bench.now.time = bench.now.time.after(Duration::from_secs(60));
+        bench.settle();
+        assert_eq!(bench.counter("object_requests"), if restarts { 0 } else { 2 });
+    }
+}
