@@ -67,6 +67,8 @@ struct Take {
     backoff: Backoff,
     /// When patience ends.
     deadline: Option<Time>,
+    /// Patience has ended, and what was seen then was tried.
+    tried: bool,
     trying: Trying,
     sent: Time,
     /// When it last put its mark in.
@@ -103,6 +105,7 @@ impl Take {
             watch: Watch::default(),
             backoff: lock.backoff(),
             deadline: None,
+            tried: false,
             trying: Trying::Begin,
             sent: Time::default(),
             marked: Time::default(),
@@ -167,6 +170,15 @@ impl Take {
         })))
     }
 
+    /// By what the word says, it need not wait for anybody.
+    fn may_begin(&self, at: &At<'_>, word: &Word) -> bool {
+        let lives = |entry: &&Entry| !self.watch.lost(at.now, entry);
+        let others_wait = word.mark.iter().filter(lives).any(|entry| Some(entry.nonce) != self.nonce());
+        let live = word.holders.iter().filter(lives).count();
+        let may_join = (word.mode, self.mode) == (Mode::Shared, Mode::Shared) && live < READERS_MAX;
+        !others_wait && (live == 0 || may_join)
+    }
+
     fn out_of_patience(&self, at: &At<'_>) -> bool {
         self.deadline.is_some_and(|deadline| at.now >= deadline)
     }
@@ -190,7 +202,7 @@ impl Editor for Take {
         let first = self.deadline.is_none();
         self.deadline.get_or_insert(at.now.after(self.lock.options.patience));
         // A request that comes along is not sent for nothing more than once.
-        if self.out_of_patience(at) || self.request.is_some() && !first {
+        if !first && (self.out_of_patience(at) || self.request.is_some()) {
             return Move::Look;
         }
         self.begin_tenure(at, Bytes::new(), None)
@@ -213,15 +225,18 @@ impl Editor for Take {
         }
         self.token = Some(token);
         self.watch.see(at.now, word.entries());
-        let mine = |entry: &Entry| Some(entry.nonce) == self.nonce();
+        let own = self.nonce();
+        let mine = |entry: &Entry| Some(entry.nonce) == own;
         let marked = word.mark.as_ref().is_some_and(mine);
-        if self.out_of_patience(at) {
+        // Who has no patience at all tries once, too.
+        if self.out_of_patience(at) && (self.tried || !self.may_begin(at, &word)) {
             if marked {
                 return self.swap(at, Trying::Unmark, seen.word, &Word { mark: None, ..word });
             }
             self.wait(at, &word);
             return Move::Done(Err(LockError::TimedOut { holder: self.holder.take() }));
         }
+        self.tried = self.out_of_patience(at);
         let lost = |entry: &Entry| self.watch.lost(at.now, entry);
         let live: Vec<Entry> = word.holders.iter().filter(|entry| !lost(entry)).cloned().collect();
         // Of others; one that is lost counts no more.

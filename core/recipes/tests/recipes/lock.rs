@@ -499,3 +499,26 @@ fn two_clients_in_every_order() {
         assert!(ended > 100, "{runs} {ended}");
     }
 }
+
+#[test]
+fn who_has_no_patience_at_all_tries_once() {
+    let mut world = world();
+    let hasty = Lock::new(LOCKS, WORD, LockOptions { patience: Duration::ZERO, ..options() });
+    world.client(run(hasty.acquire("a"), move |_, grant| {
+        let first = held(grant);
+        run(hasty.acquire("b"), move |_, grant| {
+            assert!(matches!(grant, Err(LockError::TimedOut { holder: Some(_) })), "{grant:?}");
+            run(first.release(), move |_, end| {
+                assert_eq!(end, Ok(()));
+                run(hasty.share("c"), move |_, grant| {
+                    held(grant);
+                    run(hasty.share("d"), |_, grant| {
+                        assert_eq!(held(grant).mode(), Mode::Shared, "it joins at once");
+                        over()
+                    })
+                })
+            })
+        })
+    }));
+    world.run();
+}
