@@ -47,6 +47,15 @@ pub enum Trouble {
     /// The device did not answer in time: it may have happened or not, and if not it never will.
     #[error("the device did not answer in time: what was asked may have been done or not")]
     Unknown,
+    /// What is to be put in is too long. Nobody was asked.
+    #[error("that is too long: {most} bytes are the most that it can have")]
+    TooLong {
+        /// The most bytes.
+        most: usize,
+    },
+    /// A name is to be put in that has no bytes. Nobody was asked.
+    #[error("a name has one byte at least")]
+    NoName,
 }
 
 /// What a procedure does next.

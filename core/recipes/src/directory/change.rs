@@ -18,7 +18,7 @@ use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step, set};
 use crate::procedure::{Answer, Next, Procedure, Trouble};
 use crate::receipt::Ticket;
 use braid_base::{ObjectId, Rng, Time};
-use braid_wire::{ObjectFailure, SetAttribute};
+use braid_wire::SetAttribute;
 use bytes::Bytes;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -205,7 +205,10 @@ impl Change {
 
     fn begin(&mut self, dice: &mut Rng) -> Step<Changed> {
         if self.name.len() > NAME_BYTES_MAX {
-            return Err(Trouble::Refused(ObjectFailure::ValueTooLong { length: self.name.len() as u32 }));
+            return Err(Trouble::TooLong { most: NAME_BYTES_MAX });
+        }
+        if self.name.is_empty() {
+            return Err(Trouble::NoName);
         }
         self.ticket = Some(Ticket::draw(self.directory.receipt, dice));
         self.lock = self.lock_value();

@@ -80,9 +80,7 @@ impl Insert {
 
     fn step(&mut self, course: &mut Course, dice: &mut Rng, heard: Heard) -> Step<Inserted> {
         match (self.at, heard) {
-            (At::Beginning, _) if self.item.len() > ITEM_BYTES_MAX => {
-                Err(Trouble::Refused(ObjectFailure::ValueTooLong { length: self.item.len() as u32 }))
-            }
+            (At::Beginning, _) if self.item.len() > ITEM_BYTES_MAX => Err(Trouble::TooLong { most: ITEM_BYTES_MAX }),
             (At::Beginning, _) => {
                 self.ticket = Some(Ticket::draw(self.list.receipt, dice));
                 self.draw()

@@ -6,7 +6,6 @@ use crate::asking::{Asking, Course, Heard, Step, set};
 use crate::procedure::{Answer, Next, Procedure, Trouble};
 use crate::receipt::Ticket;
 use braid_base::{Rng, Time};
-use braid_wire::ObjectFailure;
 use bytes::Bytes;
 
 /// Puts an item in, and ends with its number.
@@ -48,7 +47,7 @@ impl Put {
         match (self.at, heard) {
             (At::Beginning, _) => {
                 if self.work.len() > ITEM_BYTES_MAX {
-                    return Err(Trouble::Refused(ObjectFailure::ValueTooLong { length: self.work.len() as u32 }));
+                    return Err(Trouble::TooLong { most: ITEM_BYTES_MAX });
                 }
                 self.ticket = Some(Ticket::draw(self.queue.receipt, dice));
                 self.put(dice)

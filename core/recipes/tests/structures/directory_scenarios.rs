@@ -170,7 +170,8 @@ fn a_name_that_is_too_long_is_refused_and_damage_is_no_panic() {
     let mut alone = alone();
     let long = Bytes::from(vec![b'x'; 256]);
     let refused = alone.run(directory.insert(long, ObjectId(1)));
-    assert_eq!(refused, Err(Trouble::Refused(ObjectFailure::ValueTooLong { length: 256 })));
+    assert_eq!(refused, Err(Trouble::TooLong { most: 255 }));
+    assert_eq!(alone.run(directory.insert(Bytes::new(), ObjectId(1))), Err(Trouble::NoName));
     let longest = Bytes::from(vec![b'x'; 255]);
     assert_eq!(alone.run(directory.insert(longest, ObjectId(1))), Ok(Changed::Inserted));
     let put = |alone: &mut Alone, value: &'static [u8]| {

@@ -5,7 +5,6 @@ use crate::list::{OBJECT, contents};
 use crate::sequential::Alone;
 use braid_recipes::Trouble;
 use braid_recipes::list::{Cursor, ITEM_BYTES_MAX, Inserted, List, Node, Place, Removed};
-use braid_wire::ObjectFailure;
 use bytes::Bytes;
 
 fn with(items: u64) -> (Alone, List) {
@@ -89,6 +88,6 @@ fn a_walk_goes_on_where_everything_around_it_was_removed() {
 fn an_item_that_is_too_long_is_refused() {
     let (mut alone, list) = with(0);
     let long = Bytes::from(vec![0; ITEM_BYTES_MAX + 1]);
-    let refused = Err(Trouble::Refused(ObjectFailure::ValueTooLong { length: ITEM_BYTES_MAX as u32 + 1 }));
+    let refused = Err(Trouble::TooLong { most: ITEM_BYTES_MAX });
     assert_eq!(alone.run(list.insert(Place::First, long)), refused);
 }

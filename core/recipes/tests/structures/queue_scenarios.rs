@@ -233,7 +233,7 @@ fn a_long_queue_is_gone_round() {
 fn what_is_too_long_is_refused_and_damage_is_no_panic() {
     let (mut alone, queue) = with(0);
     let long = Bytes::from(vec![0; ITEM_BYTES_MAX + 1]);
-    let refused = Err(Trouble::Refused(ObjectFailure::ValueTooLong { length: ITEM_BYTES_MAX as u32 + 1 }));
+    let refused = Err(Trouble::TooLong { most: ITEM_BYTES_MAX });
     assert_eq!(alone.run(queue.put(long)), refused);
     let longest = Bytes::from(vec![7; ITEM_BYTES_MAX]);
     alone.run(queue.put(longest.clone())).unwrap();
