@@ -13,6 +13,10 @@ use braid_wire::{AttributeName, Command, ObjectAnswer, ObjectFailure, ObjectRefu
 use bytes::Bytes;
 use std::time::Duration;
 
+/// How long a device that was not heard while somebody waited for a change may take to say how things are, before the wait is
+/// [`HostError::TimedOut`].
+const CHANGE_GRACE: Duration = Duration::from_secs(1);
+
 /// A request that a device has not answered.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingRequest {
@@ -164,12 +168,20 @@ impl Host {
             self.counters.resent += 1;
             return self.send_object_request(now, sequence, out);
         }
+        let heard = self.links.get(&pending.device).and_then(|link| link.last_heard);
+        let silent = HostError::TimedOut { devices: vec![pending.device], waited: now.time.since(pending.since) };
         let outcome = match &pending.asks {
-            Asks::Commands(_) => {
-                let waited = now.time.since(pending.since);
-                Err(HostError::TimedOut { devices: vec![pending.device], waited })
+            Asks::Commands(_) => Err(silent),
+            // It lives, and has not said that something has changed.
+            Asks::Change { seen, .. } if heard.is_some_and(|heard| heard >= pending.since) => {
+                Ok(HostSuccess::Value(seen.clone()))
             }
-            Asks::Change { seen, .. } => Ok(HostSuccess::Value(seen.clone())),
+            // It is asked how things are: there is no time left to wait.
+            Asks::Change { .. } if now.time < pending.until.after(CHANGE_GRACE) => {
+                self.counters.resent += 1;
+                return self.send_object_request(now, sequence, out);
+            }
+            Asks::Change { .. } => Err(silent),
         };
         self.end_object_request(now, sequence, outcome, out);
     }
@@ -216,7 +228,8 @@ impl Host {
             }
         };
         // It is answered only when something happens, but the device may have lost it: it is told again now and then.
-        self.timers.set(Timer::ObjectRequest(sequence), now.time.after(wait).min(until));
+        let most = if now.time < until { until } else { until.after(CHANGE_GRACE) };
+        self.timers.set(Timer::ObjectRequest(sequence), now.time.after(wait).min(most));
         self.send(now, device, command, out);
     }
 

@@ -226,7 +226,7 @@ impl Object {
     }
 
     /// Waits until an attribute has another value than `seen`, so long at most, whatever the deadline. The value; none if it is still
-    /// `seen`. Changes that were undone meanwhile may be missed.
+    /// `seen`; [`Error::TimedOut`] if its device is silent then, so that nobody knows. Changes that were undone meanwhile may be missed.
     ///
     /// ```no_run
     /// # use braid_client::{AttributeName, Error, Object, Value};

@@ -110,7 +110,8 @@ impl Space {
         }
     }
 
-    /// Waits until an attribute has another value than `seen`; the value, which is `seen` if that does not happen in time.
+    /// Waits until an attribute has another value than `seen`; the value, which is `seen` if that does not happen in time. If the device is silent in the
+    /// end, nobody knows: [`Error::TimedOut`].
     pub(crate) async fn await_change(
         &self,
         object: u64,
@@ -123,9 +124,13 @@ impl Space {
         loop {
             let left = patience.saturating_sub(begun.elapsed());
             let value = match self.place {
-                // A device that is silent all the time is one that does not say that something has changed.
                 Place::Device(device) if !patience.is_zero() => {
-                    self.await_on(device, object, name, &seen, left.min(AWAIT_MOST)).await?
+                    match self.await_on(device, object, name, &seen, left.min(AWAIT_MOST)).await {
+                        // One that is silent for a while may yet say that something has changed.
+                        Err(Error::TimedOut { .. }) if begun.elapsed() < patience => continue,
+                        Err(Error::TimedOut { .. }) => return Err(Error::TimedOut { waited: begun.elapsed() }),
+                        outcome => outcome?,
+                    }
                 }
                 _ => self.object(object).get(name).await?,
             };

@@ -7,6 +7,7 @@ use braid_wire::{
     Action, ActionResult, AttributeName, Command, CommandResult, ObjectCommand, ObjectFailure, ObjectRefusal,
     ObjectRequest, Ordering, Rejection, Reply, When,
 };
+use bytes::Bytes;
 use std::time::Duration;
 
 const DEVICE: DeviceId = DeviceId(2);
@@ -112,4 +113,34 @@ fn a_host_that_leaves_waits_for_no_device_for_long() {
     stage.pass(Duration::from_secs(4));
     assert!(matches!(stage.outcome(op), Some(Err(HostError::TimedOut { .. }))));
     assert_eq!(stage.outcome(leaves), Some(Ok(HostSuccess::Done)));
+}
+
+/// A host that waits for another value than this, so long.
+fn waits(patience: Duration) -> (Stage, OpId) {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let (object, name, seen) = (ObjectId(1), AttributeName::new(1, 1), Bytes::from_static(b"seen"));
+    let op = stage.ask(HostRequest::Await { device: DEVICE, object, name, seen, patience });
+    (stage, op)
+}
+
+#[test]
+fn nobody_is_told_that_nothing_has_changed_by_a_device_that_is_silent() {
+    let (mut stage, op) = waits(PATIENCE);
+    stage.pass(PATIENCE);
+    assert_eq!(stage.outcome(op), None, "it is asked once more");
+    let last = stage.commands().pop();
+    assert!(matches!(last, Some((DEVICE, Command::Await { patience: 0, .. }))), "{last:?}");
+    stage.pass(PATIENCE);
+    let outcome = stage.outcome(op);
+    assert!(matches!(outcome, Some(Err(HostError::TimedOut { .. }))), "{outcome:?}");
+    assert!(stage.host.is_idle());
+}
+
+#[test]
+fn a_device_that_lives_and_says_nothing_says_that_nothing_has_changed() {
+    let (mut stage, op) = waits(PATIENCE);
+    stage.pass(PATIENCE / 2);
+    stage.answer(DEVICE, Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false });
+    stage.pass(PATIENCE / 2);
+    assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Value(Bytes::from_static(b"seen")))));
 }
