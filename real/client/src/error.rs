@@ -75,7 +75,7 @@ pub enum Error {
     IsAMirror,
     /// It may have been done or not. Of a request to objects on a device: once the next request of this host is answered there, it has been
     /// done by then, or never will be. A write to a volume or mirror may yet take effect as long as its devices are silent.
-    #[error("no answer within {waited:?}: what was asked may have been done or not")]
+    #[error("no answer within {:?}: what was asked may have been done or not", rounded(*waited))]
     TimedOut {
         /// So long.
         waited: Duration,
@@ -215,6 +215,14 @@ impl From<HostError> for Error {
             error => Error::Host(error),
         }
     }
+}
+
+/// As people say it: to a tenth of a second.
+fn rounded(span: Duration) -> Duration {
+    if span < Duration::from_secs(1) {
+        return Duration::from_millis(span.as_millis() as u64);
+    }
+    Duration::from_millis((span.as_millis() as u64 + 50) / 100 * 100)
 }
 
 fn list(devices: &[u16]) -> String {
