@@ -35,6 +35,12 @@ pub enum Exit {
     Unreachable = 3,
     /// Data is lost, or a check found something wrong.
     DataLost = 4,
+    /// A guard found another token than the one that was named: nothing was done.
+    TooLate = 5,
+    /// What a command was to run under was not to be had in time: the command was not started.
+    NotInTime = 124,
+    /// What a command ran under was lost: the command was ended.
+    LostMeanwhile = 125,
 }
 
 impl Failure {

@@ -18,9 +18,14 @@ impl Signals {
 
     /// Ends when one of them comes.
     pub async fn asked_to_end(&mut self) {
+        self.which().await;
+    }
+
+    /// The same, and says which it was.
+    pub async fn which(&mut self) -> Kill {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => Kill::INT,
+            _ = self.terminate.recv() => Kill::TERM,
         }
     }
 }

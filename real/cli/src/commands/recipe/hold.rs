@@ -18,8 +18,10 @@ use std::time::Duration;
 pub enum Lock {
     /// Run a command while holding the lock
     ///
-    /// The command finds the fencing token in BRAID_TOKEN: a number that grows with each holder. If the lock is lost meanwhile, since this
-    /// program could not renew it in time, the command is ended.
+    /// The command finds the fencing token in BRAID_TOKEN: a number that grows with each holder. The attribute on the next page has that token as long as
+    /// the lock is held: `--guard` of `braid object` and `braid attr` compares it. If this program can't renew the lock in time, the command is
+    /// ended before others can have the lock.
+    #[command(after_long_help = STATUS)]
     Run(RunLock),
     /// Show who holds the lock
     Show(Show),
@@ -29,16 +31,21 @@ pub enum Lock {
 pub enum Counter {
     /// Draw a ticket, and run a command when it is served
     ///
-    /// The command finds its ticket in BRAID_TOKEN. Who does not come when called, or dies while it is served, is skipped after the lease.
-    Run(Run),
+    /// The command finds its ticket in BRAID_TOKEN; the attribute two pages on has it as long as it is served. Who does not come when called, or dies while
+    /// it is served, is skipped after the lease. If this program can't renew the turn in time, the command is ended before that.
+    #[command(after_long_help = STATUS)]
+    Run(RunCounter),
 }
 
 #[derive(clap::Subcommand)]
 pub enum Leader {
     /// Wait until this one can lead, and run a command as long as it does
     ///
-    /// The command finds the term in BRAID_TOKEN. When another one takes over, the command is ended.
-    Run(Run),
+    /// Start it on each machine: all but one stand by, and one of them takes over when the leader stands still. The command finds the term in BRAID_TOKEN; the
+    /// attribute on the next page has it as long as this one leads. If this program can't show progress in time, the command is ended before
+    /// others can take over.
+    #[command(after_long_help = STATUS)]
+    Run(RunLeader),
     /// Show who leads
     Show(Show),
 }
@@ -49,7 +56,33 @@ pub struct RunLock {
     #[arg(long)]
     shared: bool,
     #[command(flatten)]
+    waiting: Waiting,
+    #[command(flatten)]
     run: Run,
+}
+
+#[derive(clap::Args)]
+pub struct RunCounter {
+    #[command(flatten)]
+    waiting: Waiting,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(clap::Args)]
+pub struct RunLeader {
+    /// How long to stand by, if not for ever
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    patience: Option<Duration>,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(clap::Args)]
+pub struct Waiting {
+    /// How long to wait for it; 0s: try once
+    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "1m")]
+    patience: Duration,
 }
 
 #[derive(clap::Args)]
@@ -59,12 +92,9 @@ pub struct Run {
     /// What others see as the holder's name [default: machine and process]
     #[arg(long)]
     name: Option<String>,
-    /// Who is not heard of for so long has lost it: 10s, 500ms. Long, against pauses; short, so that others wait less
+    /// Who is not heard of for so long has lost it: 10s, 500ms at least. Long, against pauses; short, so that others wait less
     #[arg(long, value_name = "SPAN", value_parser = lease, default_value = "10s")]
     lease: Duration,
-    /// How long to wait for it
-    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "1m")]
-    patience: Duration,
     /// The command to run, behind `--`
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -86,6 +116,12 @@ pub struct Of {
     attribute: AttributeName,
 }
 
+const STATUS: &str = "\
+Exit status: that of the command, or 128 and the signal that ended it; 126 if it can't be run, 127 if there is none. Braid's own: 124 if it could not be had
+in time, and 125 if it was lost meanwhile, so that the command was ended; 1 to 3 if it could not be tried at all, with an error that says why. When this
+program is asked to end (Ctrl-C, SIGTERM), it ends the command, gives back what it holds, and ends with 130 or 143. A command has five seconds to
+end, but no longer than the lease lasts; then it is killed. When this program is killed, so is the command.";
+
 impl Lock {
     /// Where it lies.
     pub fn place(&self) -> &In {
@@ -98,8 +134,8 @@ impl Lock {
     /// Does it.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
-            Lock::Run(RunLock { shared, run }) => {
-                let options = LockOptions { lease: run.lease, patience: run.patience, ..LockOptions::default() };
+            Lock::Run(RunLock { shared, waiting, run }) => {
+                let options = LockOptions { lease: run.lease, patience: waiting.patience, ..LockOptions::default() };
                 let lock = lock::Lock::new(id(object), run.of.attribute, options);
                 let name = run.name();
                 let acquire = if *shared { lock.share(name.as_str()) } else { lock.acquire(name.as_str()) };
@@ -114,6 +150,8 @@ impl Lock {
                     Some(Mode::Exclusive) => "exclusive",
                     Some(Mode::Shared) => "shared",
                 };
+                // Before the names.
+                let space = if status.holders.is_empty() { "" } else { " " };
                 let holders: Vec<String> = status.holders.iter().map(ToString::to_string).collect();
                 let waiting = status.waiting.map(|name| name.to_string());
                 let of_waiting = waiting.as_ref().map_or(String::new(), |name| format!("; {name} waits to write"));
@@ -123,7 +161,7 @@ impl Lock {
                         let (mode, token) = (mode, status.token);
                         json!({"schema": 1, "mode": mode, "holders": holders, "waiting": waiting, "token": token})
                     },
-                    || format!("{mode} {}{of_waiting}; last token {}\n", holders.join(", "), status.token),
+                    || format!("{mode}{space}{}{of_waiting}; last token {}\n", holders.join(", "), status.token),
                 );
                 Ok(ExitCode::SUCCESS)
             }
@@ -134,14 +172,14 @@ impl Lock {
 impl Counter {
     /// Where it lies.
     pub fn place(&self) -> &In {
-        let Counter::Run(run) = self;
+        let Counter::Run(RunCounter { run, .. }) = self;
         &run.of.place
     }
 
     /// Does it.
     pub async fn execute(&self, object: &Object, _as_json: bool) -> Result<ExitCode, Failure> {
-        let Counter::Run(run) = self;
-        let options = CounterOptions { lease: run.lease, patience: run.patience, ..CounterOptions::default() };
+        let Counter::Run(RunCounter { waiting, run }) = self;
+        let options = CounterOptions { lease: run.lease, patience: waiting.patience, ..CounterOptions::default() };
         let counter = DeliveryCounter::new(id(object), run.of.attribute, options);
         let turn = object.space().run(counter.enter(run.name().as_str())).await?.map_err(of_counter)?;
         Tenure::Turn(turn).run(object.space(), &run.command).await
@@ -152,7 +190,7 @@ impl Leader {
     /// Where it lies.
     pub fn place(&self) -> &In {
         match self {
-            Leader::Run(run) => &run.of.place,
+            Leader::Run(RunLeader { run, .. }) => &run.of.place,
             Leader::Show(Show { of }) => &of.place,
         }
     }
@@ -160,9 +198,9 @@ impl Leader {
     /// Does it.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
-            Leader::Run(run) => {
-                let options =
-                    FailOverOptions { lease: run.lease, patience: run.patience, ..FailOverOptions::default() };
+            Leader::Run(RunLeader { patience, run }) => {
+                let patience = patience.unwrap_or(Duration::MAX);
+                let options = FailOverOptions { lease: run.lease, patience, ..FailOverOptions::default() };
                 let fail_over = FailOver::new(id(object), run.of.attribute, options);
                 let campaign = fail_over.campaign(run.name().as_str());
                 let leadership = object.space().run(campaign).await?.map_err(of_lead)?;

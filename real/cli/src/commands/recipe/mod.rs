@@ -3,13 +3,17 @@
 //! | module | what |
 //! | --- | --- |
 //! | `hold` | lock, delivery counter, fail-over: a command that runs while something is held |
-//! | `tenure` | what these three have in common |
+//! | `tenure` | what these three, and the work on a queue's items, have in common |
+//! | `running` | the command, which does not outlive this program |
 //! | `list`, `queue`, `directory` | what many put in and take out |
+//! | `fence` | refusing what comes too late |
 
 mod directory;
+mod fence;
 mod hold;
 mod list;
 mod queue;
+mod running;
 mod tenure;
 
 use crate::commands::object::Trying;
@@ -30,36 +34,58 @@ use std::time::Duration;
 #[command(after_long_help = EXAMPLES)]
 pub enum Command {
     /// A lock for one that writes or many that read
+    ///
+    /// It uses the attribute PAGE.NUMBER, and those of the same number on the next two pages.
     #[command(subcommand)]
     Lock(hold::Lock),
     /// A delivery counter: whoever comes draws a ticket, and is served in that order
+    ///
+    /// It uses the attribute PAGE.NUMBER, and those of the same number on the next 65539 pages: give it an object of its own.
     #[command(subcommand)]
     Counter(hold::Counter),
     /// Fail-over: one leads, others take over when it fails
+    ///
+    /// It uses the attribute PAGE.NUMBER, and those of the same number on the next two pages.
     #[command(subcommand)]
     Leader(hold::Leader),
     /// A linked list
+    ///
+    /// It uses the pages 0x40000, 0x10000000 to 0x1fffffff and 0x20000000 to 0x2fffffff of its object: nothing else may.
     #[command(subcommand)]
     List(list::Command),
     /// A queue of work, each item of which is done by one consumer
+    ///
+    /// It uses the pages 0x30001 to 0x30003 of its object: nothing else may.
     #[command(subcommand)]
     Queue(queue::Command),
     /// A directory: names, and the objects that they stand for
+    ///
+    /// It uses the pages 0x20001 to 0x20004 of its object: nothing else may.
     #[command(subcommand)]
     Directory(directory::Command),
+    /// Fences: how the late writes of a former holder are refused
+    #[command(subcommand)]
+    Fence(fence::Command),
+    #[command(hide = true)]
+    Attended(running::Attended),
 }
 
 const EXAMPLES: &str = "\
-Examples, all with an object 2:1 (`braid object create 2` prints its name):
-  braid recipe lock run 2:1 1.1 -- ./backup.sh          one at a time, on however many machines
-  braid recipe counter run 2:1 9.1 -- ./print.sh        the same, in the order in which they came
-  braid recipe leader run 2:1 8.1 -- ./serve.sh         as long as this one leads; start it on each machine
-  braid recipe queue put 2:1 'resize photo-17'
-  braid recipe queue work 2:1 -- ./resize.sh            the item comes on standard input
-  braid recipe directory insert 2:1 photo-17 4711
-  braid recipe list insert 2:1 apple --in-order
+Each structure has an object of its own, which nothing else uses (`braid object create 2:11` makes the first of these):
+  braid recipe lock run 2:11 1.1 -- ./backup.sh         one at a time, on however many machines
+  braid recipe counter run 2:12 1.1 -- ./print.sh       the same, in the order in which they came
+  braid recipe leader run 2:13 1.1 -- ./serve.sh        as long as this one leads; start it on each machine
+  braid recipe queue put 2:14 'resize photo-17'
+  braid recipe queue work 2:14 -- ./resize.sh           the item comes on standard input
+  braid recipe directory insert 2:15 photo-17 4711
+  braid recipe list insert 2:16 apple --in-order
 
-Exit status: that of the command that was run; 1 also if what was held was lost meanwhile, or could not be had in time.";
+Writes of a holder that comes too late are refused where they are guarded by its token, as in ./backup.sh:
+  braid object append 2:11 'copied' --guard 2.1=$BRAID_TOKEN
+
+Which pages each structure uses: docs/recipes/README.md.
+
+Exit status of `run`: that of the command; 124 if what it needs was not to be had in time, 125 if it was lost meanwhile. See `braid recipe lock run --help`.";
 
 /// An object in which a structure lies.
 #[derive(clap::Args)]
@@ -72,6 +98,9 @@ pub struct In {
 
 /// Runs one of them.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
+    if let Command::Attended(attended) = command {
+        return attended.run();
+    }
     let place = match &command {
         Command::Lock(command) => command.place(),
         Command::Counter(command) => command.place(),
@@ -79,6 +108,8 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::List(command) => command.place(),
         Command::Queue(command) => command.place(),
         Command::Directory(command) => command.place(),
+        Command::Fence(command) => command.place(),
+        Command::Attended(_) => unreachable!("it has run"),
     };
     let array = place.trying.connect("recipe", common).await?;
     let outcome = async {
@@ -90,6 +121,8 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
             Command::List(command) => command.execute(&object, common.json).await,
             Command::Queue(command) => command.execute(&object, common.json).await,
             Command::Directory(command) => command.execute(&object, common.json).await,
+            Command::Fence(command) => command.execute(&object, common.json).await,
+            Command::Attended(_) => unreachable!("it has run"),
         }
     };
     let outcome = outcome.await.map_err(|failure| failure.of(&place.object));
@@ -101,6 +134,8 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 fn trouble(trouble: Trouble) -> Failure {
     match trouble {
         Trouble::Refused(failure) => ClientError::from(failure).into(),
+        Trouble::TooLong { .. } => Failure::usage("too-long", trouble.to_string()),
+        Trouble::NoName => Failure::usage("no-name", trouble.to_string()),
         Trouble::Unknown => Failure::unreachable("timed-out", trouble.to_string())
             .hint("`braid status` shows which devices serve; look before you try again"),
     }
@@ -120,12 +155,19 @@ fn own_name() -> String {
     format!("{}-{}", host.trim(), std::process::id())
 }
 
-/// Reads a span that may be shorter than a second, for an argument.
+/// No lease is shorter: what is renewed three times in it must not be lost by any small pause.
+const LEASE_MIN: Duration = Duration::from_millis(500);
+
+/// Reads a lease, which may be shorter than a second, for an argument.
 fn lease(text: &str) -> Result<Duration, String> {
-    match text.strip_suffix("ms") {
-        Some(digits) => digits.parse().map(Duration::from_millis).map_err(|_| format!("'{text}' is no span")),
-        None => span(text),
+    let lease = match text.strip_suffix("ms") {
+        Some(digits) => digits.parse().map(Duration::from_millis).map_err(|_| format!("'{text}' is no span"))?,
+        None => span(text)?,
+    };
+    if lease < LEASE_MIN {
+        return Err(format!("'{text}' is too short: who is paused for a moment would lose it; 500ms at least"));
     }
+    Ok(lease)
 }
 
 fn attribute_of_user(text: &str) -> Result<AttributeName, String> {

@@ -1,18 +1,21 @@
 //! `braid recipe queue`.
 
+use super::running::{NOT_FOUND, NOT_RUN, Running, status_of_signal};
+use super::tenure::{Ended, Item, Tenure, now};
 use super::{In, bytes, id, lease, trouble};
 use crate::commands::span;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output;
+use crate::signals::Signals;
 use crate::values::Written;
-use braid_client::recipes::queue::{Claimed, Finished, Queue, Renewed, STATES_PAGE, Watch};
+use braid_client::recipes::queue::{Finished, Queue, STATES_PAGE, Watch};
 use braid_client::{Object, Space};
+use rustix::process::Signal;
 use serde_json::json;
 use std::ffi::OsString;
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
-use tokio::process::Command as Program;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -20,8 +23,11 @@ pub enum Command {
     Put(Put),
     /// Take items one after the other, and run a command for each
     ///
-    /// The item comes on the command's standard input. If the command ends with status 0, the item is finished; if not, it is left to others.
-    /// While the command runs, the claim is renewed; if this program dies, others take the item over after the lease.
+    /// The item comes on the command's standard input, its number in BRAID_ITEM, and in BRAID_TOKEN how many have claimed it so far. If the command ends
+    /// with status 0, the item is finished; if not, it is left to others. While the command runs, the claim is renewed; if that is not possible in
+    /// time, the command is ended before others can have the item. If this program is killed, so is the command, and others take the item
+    /// over after the lease.
+    #[command(after_long_help = STATUS)]
     Work(Work),
     /// Print how many items there are
     Count(In),
@@ -39,7 +45,7 @@ pub struct Put {
 pub struct Work {
     #[command(flatten)]
     place: In,
-    /// A consumer that is not heard of for so long has lost its item; the same for all: 30s, 500ms
+    /// A consumer that is not heard of for so long has lost its item; the same for all: 30s, 500ms at least
     #[arg(long, value_name = "SPAN", value_parser = lease, default_value = "30s")]
     lease: Duration,
     /// So many items, then no more [default: until none comes for --patience]
@@ -53,11 +59,17 @@ pub struct Work {
     command: Vec<OsString>,
 }
 
+const STATUS: &str = "\
+Exit status: 0 if all items were finished, 1 if some were given back or lost to others; 2 or 3 if the queue can't be used, with an error that says why.
+When this program is asked to end (Ctrl-C, SIGTERM), it ends the command, gives the item back, and ends with 130 or 143.";
+
 /// What came of an item.
 enum Worked {
     Finished,
     GivenBack(ExitStatus),
     Lost,
+    /// It was given back, since this program was asked to end.
+    Asked(Signal),
 }
 
 impl Command {
@@ -92,20 +104,38 @@ impl Work {
         let (space, queue) = (object.space(), Queue::new(id(object), self.lease));
         let consumer = (u64::from(object.space().array().generation()) << 32) | u64::from(std::process::id());
         let (mut finished, mut failed, mut lost) = (0, 0, 0);
-        let mut watch = Watch::default();
+        let (mut watch, mut signals, mut asked) = (Watch::default(), Signals::catch()?, None);
         while self.items.is_none_or(|items| finished + failed + lost < items) {
-            let end = space.run(queue.claim(consumer, watch, self.patience)).await?;
+            let sent = now();
+            let end = tokio::select! {
+                end = space.run(queue.claim(consumer, watch, self.patience)) => end?,
+                signal = signals.which() => {
+                    asked = Some(signal);
+                    break;
+                }
+            };
             watch = end.watch;
             let Some(claimed) = end.result.map_err(trouble)? else { break };
-            match self.work_on(space, queue, claimed).await? {
+            match self.work_on(space, Item { queue, claimed, sent }, &mut signals).await? {
                 Worked::Finished => finished += 1,
                 Worked::GivenBack(status) => {
                     failed += 1;
                     tracing::warn!("the command ended with {status}: the item is left to others");
                     // Not at once the same again.
-                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                        signal = signals.which() => {
+                            asked = Some(signal);
+                            break;
+                        }
+                    }
                 }
                 Worked::Lost => lost += 1,
+                Worked::Asked(signal) => {
+                    failed += 1;
+                    asked = Some(signal);
+                    break;
+                }
             }
         }
         output::print(
@@ -113,46 +143,61 @@ impl Work {
             || json!({"schema": 1, "finished": finished, "given_back": failed, "lost": lost}),
             || format!("{finished} finished, {failed} given back, {lost} lost to others\n"),
         );
-        Ok(if failed + lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(match asked {
+            Some(signal) => status_of_signal(signal),
+            None if failed + lost == 0 => ExitCode::SUCCESS,
+            None => ExitCode::FAILURE,
+        })
     }
 
-    async fn work_on(&self, space: &Space, queue: Queue, mut claimed: Claimed) -> Result<Worked, Failure> {
-        let (program, arguments) = self.command.split_first().expect("the command line asks for a command");
-        let mut command = Program::new(program);
-        command.args(arguments).stdin(Stdio::piped()).kill_on_drop(true);
-        command.env("BRAID_ITEM", claimed.item.0.to_string()).env("BRAID_TOKEN", claimed.token.to_string());
-        let spawned = command.spawn();
-        let mut child = match spawned {
-            Ok(child) => child,
-            Err(error) => {
-                space.run(queue.give_back(claimed)).await?.map_err(trouble)?;
-                return Err(Failure::from(error).of(program.to_string_lossy()));
+    async fn work_on(&self, space: &Space, mut item: Item, signals: &mut Signals) -> Result<Worked, Failure> {
+        // When it was claimed is not known, if it had to be waited for.
+        if now().since(item.sent) >= self.lease / 3 {
+            match Tenure::Item(item).renew(space).await {
+                Ok(Tenure::Item(renewed)) => item = renewed,
+                Ok(_) => unreachable!("an item stays one"),
+                Err(failure) if failure.exit == Exit::LostMeanwhile => return Ok(Worked::Lost),
+                Err(failure) => return Err(failure),
+            }
+        }
+        let work = item.claimed.work.clone();
+        let variables =
+            [("BRAID_ITEM", item.claimed.item.0.to_string()), ("BRAID_TOKEN", item.claimed.token.to_string())];
+        let mut tenure = Tenure::Item(item);
+        let mut running = match Running::start(&self.command, &variables, true) {
+            Ok(running) => running,
+            Err(failure) => {
+                tenure.give_back(space, signals).await?;
+                return Err(failure);
             }
         };
-        let (mut input, work) = (child.stdin.take().expect("it was asked for"), claimed.work.clone());
+        let mut input = running.input().expect("it is given");
         let given = tokio::task::spawn_local(async move {
             // A command that does not read it all is none of our business.
             let _ = input.write_all(&work).await;
         });
-        let status = loop {
-            tokio::select! {
-                status = child.wait() => break status?,
-                () = tokio::time::sleep(self.lease / 3) => {
-                    match space.run(queue.renew(claimed)).await?.map_err(trouble)? {
-                        Renewed::Kept(kept) => claimed = kept,
-                        Renewed::Lost => {
-                            let _ = child.kill().await;
-                            return Ok(Worked::Lost);
-                        }
-                    }
-                }
-            }
-        };
+        let ended = tenure.attend(space, &mut running, signals).await;
         given.abort();
+        let status = match ended? {
+            Ended::Itself(status) => status,
+            Ended::Asked(signal) => {
+                tenure.give_back(space, signals).await?;
+                return Ok(Worked::Asked(signal));
+            }
+            Ended::Lost(failure) if failure.exit == Exit::LostMeanwhile => {
+                tracing::warn!("{failure}");
+                return Ok(Worked::Lost);
+            }
+            Ended::Lost(failure) => return Err(failure),
+        };
         if !status.success() {
-            space.run(queue.give_back(claimed)).await?.map_err(trouble)?;
+            tenure.give_back(space, signals).await?;
+            if let Some(NOT_RUN | NOT_FOUND) = status.code() {
+                return Err(Failure::failed("no-command", "the command can't be run, and the item is left to others"));
+            }
             return Ok(Worked::GivenBack(status));
         }
+        let Tenure::Item(Item { queue, claimed, .. }) = tenure else { unreachable!("an item stays one") };
         match space.run(queue.finish(claimed, Vec::new())).await?.map_err(trouble)? {
             Finished::Finished => Ok(Worked::Finished),
             Finished::Lost => Ok(Worked::Lost),

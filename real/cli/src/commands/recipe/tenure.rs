@@ -1,16 +1,20 @@
-//! Running a command while something is held: a lock, a turn, the lead. Renewed in time; if it is lost all the same, the command is ended.
+//! Running a command while something is held, which is renewed in time. The command is ended when that can't be, before anybody else can have it; and
+//! when this program is asked to end, before it is given back.
 
+use super::running::{Running, status_of, status_of_signal};
 use super::trouble;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
+use crate::signals::Signals;
 use braid_base::Time;
 use braid_client::Space;
 use braid_client::recipes::counter::{CounterError, Turn};
 use braid_client::recipes::failover::{FailOverError, Leadership};
 use braid_client::recipes::lock::{Grant, LockError};
+use braid_client::recipes::queue::{Claimed, Queue, Renewed};
+use rustix::process::Signal;
 use std::ffi::OsString;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
-use tokio::process::{Child, Command};
 
 /// What is held.
 pub enum Tenure {
@@ -20,40 +24,96 @@ pub enum Tenure {
     Turn(Turn),
     /// The lead.
     Lead(Leadership),
+    /// An item of a queue.
+    Item(Item),
+}
+
+/// An item of a queue, claimed.
+pub struct Item {
+    /// Which queue. Its lease is that of the claim.
+    pub queue: Queue,
+    /// The claim.
+    pub claimed: Claimed,
+    /// When it was asked for.
+    pub sent: Time,
+}
+
+/// How a command came to its end.
+pub enum Ended {
+    /// By itself.
+    Itself(ExitStatus),
+    /// This program was asked to end by this signal, and has ended it.
+    Asked(Signal),
+    /// What was held could not be renewed; it was ended.
+    Lost(Failure),
 }
 
 /// How long a command may take to end when it is asked to, before it is made to.
 const END_WAIT: Duration = Duration::from_secs(5);
+/// How long to wait before a renewal that had no answer, or found no room, is tried again.
+const RENEW_PAUSE: Duration = Duration::from_millis(50);
 
 impl Tenure {
     /// Runs a command as long as this is held, then gives it back. The command finds the fencing token in `BRAID_TOKEN`.
     pub async fn run(mut self, space: &Space, words: &[OsString]) -> Result<ExitCode, Failure> {
-        let (program, arguments) = words.split_first().expect("the command line asks for a command");
-        let mut command = Command::new(program);
-        command.args(arguments).env("BRAID_TOKEN", self.token().to_string()).kill_on_drop(true);
-        let mut child = match command.spawn() {
-            Ok(child) => child,
-            Err(error) => {
-                self.give_back(space).await?;
-                return Err(Failure::from(error).of(program.to_string_lossy()));
+        let mut signals = Signals::catch()?;
+        let mut running = match Running::start(words, &[("BRAID_TOKEN", self.token().to_string())], false) {
+            Ok(running) => running,
+            Err(failure) => {
+                self.give_back(space, &mut signals).await?;
+                return Err(failure);
             }
         };
-        let status = loop {
-            let left = self.renew_at().since(now());
-            tokio::select! {
-                status = child.wait() => break status?,
-                () = tokio::time::sleep(left) => match self.renew(space).await {
-                    Ok(renewed) => self = renewed,
-                    Err(failure) => {
-                        end(&mut child).await;
-                        return Err(failure);
-                    }
-                },
-            }
+        let status = match self.attend(space, &mut running, &mut signals).await? {
+            Ended::Itself(status) => status_of(status),
+            Ended::Asked(signal) => status_of_signal(signal),
+            Ended::Lost(failure) => return Err(failure),
         };
-        self.give_back(space).await?;
-        // A command that a signal ended has no status of its own.
-        Ok(status.code().map_or(ExitCode::FAILURE, |code| ExitCode::from(code as u8)))
+        self.give_back(space, &mut signals).await?;
+        Ok(status)
+    }
+
+    /// Keeps it until the command has ended, by itself or because it had to.
+    pub async fn attend(
+        &mut self,
+        space: &Space,
+        running: &mut Running,
+        signals: &mut Signals,
+    ) -> Result<Ended, Failure> {
+        loop {
+            let renewed = tokio::select! {
+                status = running.wait() => return Ok(Ended::Itself(status?)),
+                signal = signals.which() => {
+                    running.end(END_WAIT.min(self.sure_for())).await;
+                    return Ok(Ended::Asked(signal));
+                }
+                renewed = self.renew_in_time(space) => renewed,
+            };
+            match renewed {
+                Ok(renewed) => *self = renewed,
+                Err(failure) => {
+                    running.end(END_WAIT.min(self.sure_for())).await;
+                    return Ok(Ended::Lost(failure));
+                }
+            }
+        }
+    }
+
+    /// Gives it back, if the device answers before it is others' anyhow.
+    pub async fn give_back(self, space: &Space, signals: &mut Signals) -> Result<(), Failure> {
+        let most = self.sure_for();
+        let outcome = tokio::select! {
+            outcome = tokio::time::timeout(most, self.given_back(space)) => outcome.unwrap_or_else(|_| Err(silent())),
+            _ = signals.which() => Err(silent()),
+        };
+        match outcome {
+            // The command has ended as it has, whoever hears of that.
+            Err(failure) if failure.exit == Exit::Unreachable => {
+                tracing::warn!("it could not be given back, and is free after its lease: {failure}");
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     fn token(&self) -> u64 {
@@ -61,6 +121,7 @@ impl Tenure {
             Tenure::Lock(grant) => grant.token(),
             Tenure::Turn(turn) => turn.ticket(),
             Tenure::Lead(leadership) => leadership.term(),
+            Tenure::Item(item) => item.claimed.token,
         }
     }
 
@@ -69,22 +130,75 @@ impl Tenure {
             Tenure::Lock(grant) => grant.renew_at(),
             Tenure::Turn(turn) => turn.renew_at(),
             Tenure::Lead(leadership) => leadership.progress_at(),
+            Tenure::Item(item) => item.sent.after(item.queue.lease / 3),
         }
     }
 
-    async fn renew(&self, space: &Space) -> Result<Tenure, Failure> {
+    fn sure_until(&self) -> Time {
+        match self {
+            Tenure::Lock(grant) => grant.sure_until(),
+            Tenure::Turn(turn) => turn.sure_until(),
+            Tenure::Lead(leadership) => leadership.sure_until(),
+            // Clocks may run that much faster than this one.
+            Tenure::Item(item) => item.sent.after(item.queue.lease - item.queue.lease / 16),
+        }
+    }
+
+    fn sure_for(&self) -> Duration {
+        self.sure_until().since(now())
+    }
+
+    /// Until when it must be renewed, so that there is time to end the command before anybody else can have it.
+    fn renew_by(&self) -> Time {
+        let (from, until) = (self.renew_at(), self.sure_until());
+        let to_end = END_WAIT.min(until.since(from) / 3);
+        from.after(until.since(from).saturating_sub(to_end))
+    }
+
+    /// Renews it when it is time.
+    async fn renew_in_time(&self, space: &Space) -> Result<Tenure, Failure> {
+        tokio::time::sleep(self.renew_at().since(now())).await;
+        let renewed = async {
+            loop {
+                match self.renew(space).await {
+                    Err(failure) if failure.exit == Exit::Unreachable || failure.code == "busy" => {
+                        tokio::time::sleep(RENEW_PAUSE).await;
+                    }
+                    outcome => return outcome,
+                }
+            }
+        };
+        let outcome = tokio::time::timeout(self.renew_by().since(now()), renewed).await;
+        outcome.unwrap_or_else(|_| {
+            let message = "it could not be renewed in time, and others can have it soon: the command was ended";
+            Err(lost(message).hint("`braid status` shows which devices serve; a longer --lease has more patience"))
+        })
+    }
+
+    /// Keeps it for another lease.
+    pub async fn renew(&self, space: &Space) -> Result<Tenure, Failure> {
         match self {
             Tenure::Lock(grant) => space.run(grant.renew()).await?.map(Tenure::Lock).map_err(of_lock),
             Tenure::Turn(turn) => space.run(turn.renew()).await?.map(Tenure::Turn).map_err(of_counter),
             Tenure::Lead(leadership) => space.run(leadership.progress()).await?.map(Tenure::Lead).map_err(of_lead),
+            Tenure::Item(Item { queue, claimed, .. }) => {
+                let sent = now();
+                match space.run(queue.renew(claimed.clone())).await?.map_err(trouble)? {
+                    Renewed::Kept(claimed) => Ok(Tenure::Item(Item { queue: *queue, claimed, sent })),
+                    Renewed::Lost => Err(lost("another consumer has taken the item over")),
+                }
+            }
         }
     }
 
-    async fn give_back(self, space: &Space) -> Result<(), Failure> {
+    async fn given_back(self, space: &Space) -> Result<(), Failure> {
         match self {
             Tenure::Lock(grant) => space.run(grant.release()).await?.map_err(of_lock),
             Tenure::Turn(turn) => space.run(turn.leave()).await?.map(|_| ()).map_err(of_counter),
             Tenure::Lead(leadership) => space.run(leadership.resign()).await?.map(|_| ()).map_err(of_lead),
+            Tenure::Item(Item { queue, claimed, .. }) => {
+                space.run(queue.give_back(claimed)).await?.map(|_| ()).map_err(trouble)
+            }
         }
     }
 }
@@ -93,9 +207,9 @@ impl Tenure {
 pub fn of_lock(error: LockError) -> Failure {
     match error {
         LockError::Trouble(inner) => trouble(inner),
-        LockError::TimedOut { .. } => Failure::failed("not-in-time", error.to_string()),
-        LockError::Lost => Failure::failed("lost", error.to_string()),
-        LockError::NoLock => Failure::usage("other-use", error.to_string()),
+        LockError::TimedOut { .. } => not_in_time(error.to_string()),
+        LockError::Lost => lost(error.to_string()),
+        LockError::NoLock => other_use(error.to_string()),
     }
 }
 
@@ -103,9 +217,9 @@ pub fn of_lock(error: LockError) -> Failure {
 pub fn of_counter(error: CounterError) -> Failure {
     match error {
         CounterError::Trouble(inner) => trouble(inner),
-        CounterError::TimedOut { .. } => Failure::failed("not-in-time", error.to_string()),
-        CounterError::Skipped { .. } => Failure::failed("lost", error.to_string()),
-        CounterError::NoCounter => Failure::usage("other-use", error.to_string()),
+        CounterError::TimedOut { .. } => not_in_time(error.to_string()),
+        CounterError::Skipped { .. } => lost(error.to_string()),
+        CounterError::NoCounter => other_use(error.to_string()),
     }
 }
 
@@ -113,23 +227,30 @@ pub fn of_counter(error: CounterError) -> Failure {
 pub fn of_lead(error: FailOverError) -> Failure {
     match error {
         FailOverError::Trouble(inner) => trouble(inner),
-        FailOverError::TimedOut { .. } => Failure::failed("not-in-time", error.to_string()),
-        FailOverError::Deposed { .. } => Failure::failed("lost", error.to_string()),
-        FailOverError::NoLeader => Failure::usage("other-use", error.to_string()),
+        FailOverError::TimedOut { .. } => not_in_time(error.to_string()),
+        FailOverError::Deposed { .. } => lost(error.to_string()),
+        FailOverError::NoLeader => other_use(error.to_string()),
     }
 }
 
-/// Asks a command to end, and makes it.
-async fn end(child: &mut Child) {
-    if let Some(pid) = child.id().and_then(|id| rustix::process::Pid::from_raw(id as i32)) {
-        // It is ours until it is waited for.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-    }
-    if tokio::time::timeout(END_WAIT, child.wait()).await.is_err() {
-        let _ = child.kill().await;
-    }
+fn not_in_time(message: impl Into<String>) -> Failure {
+    Failure { exit: Exit::NotInTime, ..Failure::failed("not-in-time", message) }
 }
 
-fn now() -> Time {
+fn lost(message: impl Into<String>) -> Failure {
+    Failure { exit: Exit::LostMeanwhile, ..Failure::failed("lost", message) }
+}
+
+fn other_use(message: String) -> Failure {
+    Failure::usage("other-use", message)
+        .hint("give each structure an object of its own; docs/recipes/README.md says which pages each uses")
+}
+
+fn silent() -> Failure {
+    Failure::unreachable("timed-out", "the device has not answered yet")
+}
+
+/// This moment, by the clock of leases.
+pub fn now() -> Time {
     braid_shell::now().time
 }

@@ -1,0 +1,52 @@
+//! `braid recipe fence`.
+
+use super::{In, attribute_of_user, id, trouble};
+use crate::failure::{Exit, Failure};
+use crate::output;
+use braid_client::recipes::fence::{Fence, RaiseError};
+use braid_client::{AttributeName, Object};
+use serde_json::json;
+use std::process::ExitCode;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Put a token into an attribute, unless a higher one is there
+    ///
+    /// Whoever holds a lock, a turn or the lead does so in each object elsewhere before it reads or writes there; from then on, what is guarded by a lower
+    /// token is refused (`--guard` of `braid object` and `braid attr`). Ends with status 5 if a higher one is there.
+    Raise(Raise),
+}
+
+#[derive(clap::Args)]
+pub struct Raise {
+    #[command(flatten)]
+    place: In,
+    /// In which attribute: PAGE.NUMBER
+    #[arg(value_parser = attribute_of_user)]
+    attribute: AttributeName,
+    /// The token, such as $BRAID_TOKEN
+    token: u64,
+}
+
+impl Command {
+    /// Where it lies.
+    pub fn place(&self) -> &In {
+        let Command::Raise(Raise { place, .. }) = self;
+        place
+    }
+
+    /// Does it.
+    pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
+        let Command::Raise(Raise { attribute, token, .. }) = self;
+        let fence = Fence { object: id(object), name: *attribute, token: *token };
+        object.space().run(fence.raise()).await?.map_err(|error| match error {
+            RaiseError::Trouble(inner) => trouble(inner),
+            RaiseError::TooLate { .. } => {
+                Failure { exit: Exit::TooLate, ..Failure::failed("too-late", error.to_string()) }
+            }
+            RaiseError::NoFence => Failure::usage("other-use", error.to_string()),
+        })?;
+        output::print(as_json, || json!({"schema": 1, "token": token}), String::new);
+        Ok(ExitCode::SUCCESS)
+    }
+}
