@@ -1,15 +1,16 @@
 //! `braid attr`: attributes of objects, and what is done to them atomically.
 
+use crate::commands::guard::Guarding;
 use crate::commands::object::Trying;
 use crate::commands::{Common, span};
 use crate::failure::Failure;
 use crate::output;
 use crate::values::{As, ObjectName, Written, attribute, name, page, text, to_json};
-use braid_client::{AttributeName, Object, Value};
+use braid_client::{AttributeName, Error as ClientError, Object, RequestError, Value};
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Get, set and change attributes of objects atomically, and wait for them to change
 ///
@@ -37,7 +38,8 @@ pub enum Command {
     /// Compare and swap: give an attribute a value, if it has the one that you think
     ///
     /// Prints the value that it had. Ends with status 1 if that was another one; then nothing has changed. An undefined attribute equals
-    /// everything, so that nobody needs to set it first, unless --exact is said.
+    /// everything, so that nobody needs to set it first, unless --exact is said. What --set says happens in the same moment, and only if it
+    /// has swapped.
     Cas(Cas),
     /// Fetch and add: add to a number of eight bytes, and print what it was before
     ///
@@ -45,7 +47,7 @@ pub enum Command {
     Add(Add),
     /// Wait until an attribute has another value, and print it
     ///
-    /// Ends with status 1 if that does not happen in time.
+    /// Ends with status 1 if that does not happen in time, and with 3 if the device was silent in the end, so that nobody knows.
     Wait(Wait),
 }
 
@@ -56,11 +58,14 @@ Examples:
   braid attr add 2:1 1.2 5                   prints 0; then 1.2 is 5
   braid attr cas 2:1 1.3 '' me --exact       take a lock that nobody has
   braid attr cas 2:1 1.3 me ''               give it back
+  braid attr cas 2:1 1.4 red green --set 1.5=why --set 1.6=int:7      all three, or nothing
+  braid attr set 2:11 5.1 done --guard 2.1=$BRAID_TOKEN               in a command that `braid recipe lock run 2:11 1.1` runs
   braid attr wait 2:1 1.2 --seen int:5 --timeout 1m
   braid attr list 2:1 --page 1
   braid attr cas locks:7 1.1 '' me --exact   the same on a mirror, which outlives a device
 
-Exit status: 1 if `cas` did not swap, or nothing changed while `wait` waited; 3 if object, attribute or device is not there.";
+Exit status: 1 if `cas` did not swap, or nothing changed while `wait` waited; 3 if object, attribute or device is not there;
+5 if the attribute of a --guard holds another token, so that nothing was done.";
 
 /// An attribute of an object.
 #[derive(clap::Args)]
@@ -96,6 +101,8 @@ pub struct Set {
     of: Of,
     /// text, int:N, hex:DIGITS, file:PATH, or - for standard input
     value: Written,
+    #[command(flatten)]
+    guarding: Guarding,
     #[command(flatten)]
     trying: Trying,
 }
@@ -136,6 +143,9 @@ pub struct Cas {
     /// An undefined attribute equals only ''
     #[arg(long)]
     exact: bool,
+    /// Also give this attribute of the object a value, if it has swapped; may be repeated
+    #[arg(long, value_name = "ATTRIBUTE=VALUE", value_parser = assignment)]
+    set: Vec<(AttributeName, Written)>,
     #[command(flatten)]
     showing: Showing,
     #[command(flatten)]
@@ -160,7 +170,7 @@ pub struct Wait {
     /// The value that you know [default: what it has now]
     #[arg(long, value_name = "VALUE")]
     seen: Option<Written>,
-    /// How long to wait: 90s, 5m
+    /// How long to wait: 90s, 5m; 0s: only look
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "30s")]
     timeout: Duration,
     #[command(flatten)]
@@ -202,9 +212,9 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
             }
             showing.print(&value, as_json, || json!({"schema": 1, "value": to_json(&value)}))?;
         }
-        Command::Set(Set { of, value, .. }) => {
+        Command::Set(Set { of, value, guarding, .. }) => {
             let value = value.value()?;
-            object.set(of.name, &value).await?;
+            guarding.send(object, |request| request.set(of.name, &value)).await?;
             output::print(as_json, || json!({"schema": 1, "value": to_json(&value)}), String::new);
         }
         Command::Delete(Delete { of, .. }) => {
@@ -212,12 +222,17 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
             output::print(as_json, || json!({"schema": 1, "deleted": name(of.name)}), String::new);
         }
         Command::List(arguments) => list(arguments, object, as_json).await?,
-        Command::Cas(Cas { of, compare, swap, exact, showing, .. }) => {
+        Command::Cas(Cas { of, compare, swap, exact, set, showing, .. }) => {
             let (compare, swap) = (compare.value()?, swap.value()?);
-            let swapped = match exact {
-                true => object.compare_and_swap_exact(of.name, compare, swap).await?,
-                false => object.compare_and_swap(of.name, compare, swap).await?,
+            let mut request = match exact {
+                true => object.request().compare_and_swap_exact(of.name, compare, swap),
+                false => object.request().compare_and_swap(of.name, compare, swap),
             };
+            for (name, value) in set {
+                request = request.set(*name, value.value()?).if_swapped();
+            }
+            let answers = request.send().await.map_err(|RequestError { error, .. }| error)?;
+            let swapped = answers.swapped(0).ok_or(ClientError::Nonsense)?;
             let json = || json!({"schema": 1, "swapped": swapped.swapped, "original": to_json(&swapped.original)});
             showing.print(&swapped.original, as_json, json)?;
             return Ok(if swapped.swapped { ExitCode::SUCCESS } else { ExitCode::FAILURE });
@@ -227,11 +242,16 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
             output::print(as_json, || json!({"schema": 1, "original": original}), || format!("{original}\n"));
         }
         Command::Wait(Wait { of, seen, timeout, showing }) => {
+            let begun = Instant::now();
+            // Who does not want to wait has a look, which may take its time.
+            let most = Trying::default().timeout;
+            let object = object.within(if timeout.is_zero() { most } else { most.min(*timeout) });
             let seen = match seen {
                 Some(seen) => seen.value()?,
                 None => object.get(of.name).await?,
             };
-            let Some(value) = object.wait_for_change(of.name, seen, *timeout).await? else {
+            let left = timeout.saturating_sub(begun.elapsed());
+            let Some(value) = object.wait_for_change(of.name, seen, left).await? else {
                 return Err(Failure::failed("unchanged", format!("the value is what it was after {timeout:?}")));
             };
             showing.print(&value, as_json, || json!({"schema": 1, "value": to_json(&value)}))?;
@@ -281,4 +301,12 @@ async fn list(arguments: &List, object: &Object, as_json: bool) -> Result<(), Fa
         },
     );
     Ok(())
+}
+
+/// Reads an attribute and its value.
+fn assignment(text: &str) -> Result<(AttributeName, Written), String> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("'{text}' gives nothing a value: write ATTRIBUTE=VALUE, such as 1.2=int:5"))?;
+    Ok((attribute(name)?, value.parse()?))
 }

@@ -6,6 +6,7 @@ mod completions;
 mod device;
 mod down;
 mod events;
+mod guard;
 mod lockd;
 mod monitord;
 mod nbd;

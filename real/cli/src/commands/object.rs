@@ -1,12 +1,13 @@
 //! `braid object`: objects that hold bytes.
 
+use crate::commands::guard::Guarding;
 use crate::commands::{Common, size, span};
 use crate::failure::Failure;
 use crate::output;
 use crate::values::{As, ObjectName, Place, Written, next_part, text, to_json};
 use braid_base::limits;
 use braid_base::units::format_size;
-use braid_client::{Array, ArrayOptions, Object, Value};
+use braid_client::{Array, ArrayOptions, Error as ClientError, Object, Value};
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
@@ -34,17 +35,22 @@ pub enum Command {
     Read(Read),
     /// Write bytes into an object
     ///
-    /// The object grows if need be; in between are zeros. Up to 256 KiB are written wholly or not at all, more in such parts.
+    /// The object grows if need be; in between are zeros. Up to 256 KiB are written wholly or not at all, more in such parts, each of
+    /// which is guarded.
     Write(Overwrite),
     /// Write bytes at an object's end, and print where they begin
     ///
     /// Up to 512 KiB are written wholly or not at all, wherever the end is at that moment; more in such parts, between which others may
-    /// append, too.
+    /// append, too. With --guard it is 256 KiB.
     Append(Append),
     /// Cut an object off, or have it grow by zeros that take no room
     Truncate(Truncate),
     /// Show how long objects are
     Stat(Stat),
+    /// Wait until all that was answered is durable, which it is anyhow
+    ///
+    /// For programs that are written for other stores. It fails if the object is not there, or its device does not answer.
+    Flush(Flush),
 }
 
 const EXAMPLES: &str = "\
@@ -54,16 +60,18 @@ Examples:
   braid object append 2:1 file:more.txt      prints where the bytes begin
   braid object read 2:1
   braid object list 2
+  braid object append 2:11 'copied' --guard 2.1=$BRAID_TOKEN      in a command that `braid recipe lock run 2:11 1.1` runs
   braid object remove 2:1
 
-Exit status: 3 if the object or the device is not there, or the device does not answer; 4 if what it holds is damaged.";
+Exit status: 3 if the object or the device is not there, or the device does not answer; 4 if what it holds is damaged; 5 if the
+attribute of a --guard holds another token, so that nothing was done.";
 
 /// How long to try.
 #[derive(clap::Args)]
 pub struct Trying {
     /// How long to try until a device answers: 5s, 1m
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "30s")]
-    timeout: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for Trying {
@@ -131,6 +139,8 @@ pub struct Overwrite {
     #[arg(long, value_name = "BYTES", value_parser = size, default_value = "0")]
     offset: u64,
     #[command(flatten)]
+    guarding: Guarding,
+    #[command(flatten)]
     trying: Trying,
 }
 
@@ -140,6 +150,8 @@ pub struct Append {
     object: ObjectName,
     /// What: text, int:N, hex:DIGITS, file:PATH, or - for standard input
     value: Written,
+    #[command(flatten)]
+    guarding: Guarding,
     #[command(flatten)]
     trying: Trying,
 }
@@ -164,11 +176,19 @@ pub struct Stat {
     trying: Trying,
 }
 
+#[derive(clap::Args)]
+pub struct Flush {
+    /// Which: DEVICE:NUMBER
+    object: ObjectName,
+    #[command(flatten)]
+    trying: Trying,
+}
+
 /// What is shown of an object otherwise than as it is.
 const SHOWN_MAX: u64 = 4 << 20;
 /// Bytes of one read, and of one write that is whole.
 const PART: usize = limits::OBJECT_IO_BYTES_MAX;
-/// Bytes of one append that is whole.
+/// Bytes of one append that is whole, if there is no guard, which takes a little room.
 const APPEND: usize = limits::OBJECT_REQUEST_BYTES_MAX;
 
 /// Runs one of them.
@@ -181,7 +201,8 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         | Command::Write(Overwrite { trying, .. })
         | Command::Append(Append { trying, .. })
         | Command::Truncate(Truncate { trying, .. })
-        | Command::Stat(Stat { trying, .. }) => trying,
+        | Command::Stat(Stat { trying, .. })
+        | Command::Flush(Flush { trying, .. }) => trying,
     };
     let array = trying.connect("object", common).await?;
     let outcome = execute(command, &array, common.json).await;
@@ -220,13 +241,14 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
             let object = arguments.object.find(array).await?;
             read(&object, &arguments, as_json).await.map_err(|failure| failure.of(&arguments.object))?;
         }
-        Command::Write(Overwrite { object: name, value, mut offset, .. }) => {
+        Command::Write(Overwrite { object: name, value, mut offset, guarding, .. }) => {
             let object = name.find(array).await?;
             let (begun, mut from) = (offset, value.open()?);
             loop {
                 let part = next_part(&mut *from, PART)?;
                 let (length, ends) = (part.len() as u64, part.len() < PART);
-                object.write(offset, part).await.map_err(|error| Failure::from(error).of(&name))?;
+                let written = guarding.send(&object, |request| request.write(offset, part)).await;
+                written.map_err(|failure| failure.of(beyond(&name, offset - begun)))?;
                 offset += length;
                 if ends {
                     break;
@@ -236,13 +258,21 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
             let json = || json!({"schema": 1, "object": name.to_string(), "offset": begun, "written": written});
             output::print(as_json, json, String::new);
         }
-        Command::Append(Append { object: name, value, .. }) => {
+        Command::Append(Append { object: name, value, guarding, .. }) => {
             let object = name.find(array).await?;
             let (mut begun, mut written, mut from) = (None, 0, value.open()?);
+            let most = if guarding.any() { PART } else { APPEND };
             loop {
-                let part = next_part(&mut *from, APPEND)?;
-                let (length, ends) = (part.len() as u64, part.len() < APPEND);
-                let at = object.append(part).await.map_err(|error| Failure::from(error).of(&name))?;
+                let part = next_part(&mut *from, most)?;
+                let (length, ends) = (part.len() as u64, part.len() < most);
+                let appended = async {
+                    if !guarding.any() {
+                        return Ok(object.append(part).await?);
+                    }
+                    let done = guarding.send(&object, |request| request.append(part)).await?;
+                    done.answers.appended(done.command).ok_or_else(|| ClientError::Nonsense.into())
+                };
+                let at = appended.await.map_err(|failure: Failure| failure.of(beyond(&name, written)))?;
                 begun.get_or_insert(at);
                 written += length;
                 if ends {
@@ -280,8 +310,17 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
                 },
             );
         }
+        Command::Flush(Flush { object: name, .. }) => {
+            name.find(array).await?.flush().await.map_err(|error| Failure::from(error).of(&name))?;
+            output::print(as_json, || json!({"schema": 1, "object": name.to_string()}), String::new);
+        }
     }
     Ok(())
+}
+
+/// An object to which something could not be written, behind so many bytes that were.
+fn beyond(name: &ObjectName, written: u64) -> String {
+    if written == 0 { name.to_string() } else { format!("{name}, after {written} bytes were written") }
 }
 
 async fn list(arguments: List, array: &Array, as_json: bool) -> Result<(), Failure> {
