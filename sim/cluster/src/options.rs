@@ -168,7 +168,10 @@ impl Options {
         }
         let mirror = ObjectOptions::draw_for_mirror(rng, self.settings.request_timeout);
         let stripes = (rng.between(1, 3) * BUCKET_BLOCKS as u64).div_ceil(self.layout.stripe_blocks());
-        Options { mirror: Some(mirror), stripes, ..self }
+        // What one step of a rebuild writes must fit into a batch of the journal.
+        let is_short = stripes * self.layout.unit_blocks() <= BUCKET_BLOCKS as u64;
+        let journal_bytes = self.journal_bytes.filter(|_| is_short);
+        Options { mirror: Some(mirror), stripes, journal_bytes, ..self }
     }
 
     /// The same, but that the volume of some seeds moves; of all, where that is asked for by its name.
