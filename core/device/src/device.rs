@@ -7,7 +7,7 @@ use crate::objects::{Requests, Wanted};
 use crate::stamps::Stamps;
 use crate::suspects::Suspects;
 use crate::transactions::{State, Transaction, Transactions};
-use crate::waiting::{ReadRequest, WaitingQueue};
+use crate::waiting::{ReadRequest, Waiting, WaitingQueue};
 use braid_base::limits::{self, Settings};
 use braid_base::{Clock, Generation, Membership, NodeId, Now, Stamp, Time, TransactionId};
 use braid_machine::{Effects, Ignored, Input, Machine};
@@ -638,8 +638,8 @@ impl Machine for Device {
         }
         for id in self.waiting.in_order() {
             let waiting = self.waiting.get(id).expect("just listed");
-            let (object, ranges) = waiting.blocks();
-            let blockers = self.transactions.blockers(id, waiting.stamp, waiting.ordering, object, &ranges);
+            let Waiting { stamp, ordering, object, blocks, .. } = waiting;
+            let blockers = self.transactions.blockers(id, *stamp, *ordering, *object, blocks);
             assert!(!blockers.is_empty(), "whoever waits, waits for somebody: {id}");
         }
     }

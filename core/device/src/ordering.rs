@@ -190,9 +190,9 @@ impl Device {
             }
             return self.serve(id, step, read, out);
         }
-        let read = ReadRequest { waited: true, ..read };
-        let request = WaitingRequest::Read(read);
-        if !blockers.is_empty() && self.wait(id, Waiting { stamp, ordering, request }, &blockers, out) {
+        let (object, blocks) = (read.object, read.extents.clone());
+        let request = WaitingRequest::Read(ReadRequest { waited: true, ..read });
+        if !blockers.is_empty() && self.wait(id, Waiting { stamp, ordering, object, blocks, request }, &blockers, out) {
             return;
         }
         self.refuse_reading(now, id, step, Refusal::Busy, out);
@@ -216,7 +216,7 @@ impl Device {
             self.transactions.get_mut(id).expect("it was pre-written").waited = true;
             let request = WaitingRequest::Write(intent, mode);
             let object = self.transactions.get(id).expect("it was pre-written").object;
-            if !self.wait(id, Waiting { stamp, ordering, request }, &blockers, out) {
+            if !self.wait(id, Waiting { stamp, ordering, object, blocks: ranges, request }, &blockers, out) {
                 if self.is_unannounced(object) {
                     self.put_off(now, id, out);
                 } else {
@@ -282,8 +282,8 @@ impl Device {
     fn resume(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         // Gone, if an earlier one of this round ended it.
         let Some(waiting) = self.waiting.get(id) else { return };
-        let (object, ranges) = waiting.blocks();
-        if !self.transactions.blockers(id, waiting.stamp, waiting.ordering, object, &ranges).is_empty() {
+        let Waiting { stamp, ordering, object, blocks, .. } = waiting;
+        if !self.transactions.blockers(id, *stamp, *ordering, *object, blocks).is_empty() {
             return;
         }
         let Waiting { stamp, request, .. } = self.waiting.take(id).expect("just seen");

@@ -12,6 +12,10 @@ pub struct Waiting {
     pub stamp: Stamp,
     /// How its object is ordered.
     pub ordering: Ordering,
+    /// On which object.
+    pub object: ObjectId,
+    /// The blocks that others are to be done with: of a write all that were pre-written, though it may bring fewer.
+    pub blocks: Vec<BlockRange>,
     /// What it is.
     pub request: WaitingRequest,
 }
@@ -23,18 +27,6 @@ pub enum WaitingRequest {
     Read(ReadRequest),
     /// A write with its data.
     Write(Intent, WriteMode),
-}
-
-impl Waiting {
-    /// The blocks that it is about.
-    pub fn blocks(&self) -> (ObjectId, Vec<BlockRange>) {
-        match &self.request {
-            WaitingRequest::Read(read) => (read.object, read.extents.clone()),
-            WaitingRequest::Write(intent, _) => {
-                (intent.object, intent.pieces.iter().map(|piece| piece.range).collect())
-            }
-        }
-    }
 }
 
 /// The parts of a read.

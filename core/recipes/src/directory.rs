@@ -51,7 +51,8 @@
 //! # What does not
 //!
 //! A [page of names](Names) is no snapshot of the directory: a name that is there throughout is told once, one that comes or goes meanwhile is told or not.
-//! Who chooses names on purpose so that their hashes collide makes one long chain. A directory can't be removed only if it is
+//! An object of a mirror has room for some hundred names, and one that a mirror spreads can't be a directory: it is refused at the first step
+//! ([`NotTogether`](braid_wire::ObjectFailure::NotTogether)). Who chooses names on purpose so that their hashes collide makes one long chain. A directory can't be removed only if it is
 //! empty.
 
 mod chain;
@@ -65,6 +66,7 @@ pub use entry::{Entry, NAME_BYTES_MAX};
 pub use lookup::Lookup;
 pub use names::{Cursor, Names, NamesPage};
 
+use crate::asking::Asking;
 use crate::receipt::Receipt;
 use braid_base::ObjectId;
 use braid_wire::AttributeName;
@@ -80,6 +82,9 @@ pub const LINKED_LIST_PAGE: u32 = 0x0002_0002;
 pub const LOCKS_PAGE: u32 = 0x0002_0003;
 /// How many slots of the linked list were given out: the next free one follows from it.
 pub const NEXT_FREE: AttributeName = AttributeName::new(0x0002_0004, 0);
+
+/// Mirrors spread the attributes of objects from here on.
+const SPREAD_IN_MIRRORS: ObjectId = ObjectId(1 << 63);
 
 /// A directory, as one client sees it. `bits` and `linked` must be the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +125,13 @@ impl Directory {
     /// Tells the names, a page at a time.
     pub fn names(self, after: Option<Cursor>, most: u32) -> Names {
         Names::new(self, after, most)
+    }
+
+    /// A mirror deals the attributes of such an object to its buckets by their numbers, and takes no request that names two of them, as all about a
+    /// chain do. That shall be found out with the first request, not with the first collision: so the first one names two, too. A device, where
+    /// all of an object is in one place, does not mind.
+    fn first_asking(self, asking: Asking, slot: u32) -> Asking {
+        if self.object < SPREAD_IN_MIRRORS { asking } else { asking.get(vec![lock_of(!slot)]) }
     }
 
     /// Where a name belongs: FNV-1a, and the mix of SplitMix64 behind it, so that every bit of the name counts in every bit of the number.

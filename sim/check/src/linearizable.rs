@@ -16,7 +16,7 @@ use crate::object_history::{ObjectHistory, ObjectOperation, Objects, Outcome, To
 use crate::partition::partition;
 use braid_base::Rng;
 use braid_objects::{Change, Key, evaluate};
-use braid_wire::{ObjectAnswer, ObjectRequest};
+use braid_wire::{ActionResult, CommandResult, ObjectAnswer, ObjectRequest};
 use bytes::Bytes;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -487,12 +487,18 @@ fn fingerprint(key: Key, value: &Bytes) -> u128 {
     hash.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
 }
 
-/// How many operations of a history there are in each state of knowledge: for those who want to see that something was checked.
-pub fn count_outcomes(history: &ObjectHistory) -> BTreeMap<&'static str, u64> {
+/// How many of these operations there are in each state of knowledge, and how many compare-and-swaps are known to have swapped: for those
+/// who want to see that something was checked.
+pub fn count_outcomes<'a>(operations: impl IntoIterator<Item = &'a ObjectOperation>) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
-    for operation in history.operations() {
-        let name = match operation.outcome {
-            Outcome::Answered(_, Ok(_)) => "answered",
+    for operation in operations {
+        let name = match &operation.outcome {
+            Outcome::Answered(_, Ok(results)) => {
+                let swapped =
+                    |result: &&CommandResult| matches!(result.action, ActionResult::Compared { swapped: true, .. });
+                *counts.entry("swapped").or_default() += results.iter().filter(swapped).count() as u64;
+                "answered"
+            }
             Outcome::Answered(_, Err(_)) => "refused",
             Outcome::Never => "never happened",
             Outcome::Unknown | Outcome::UnknownUntil(_) => "unknown",

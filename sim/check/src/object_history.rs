@@ -91,6 +91,15 @@ impl ObjectHistory {
         }
     }
 
+    /// If nobody knows what became of it, it has happened by now or will not.
+    pub fn is_over(&mut self, id: ObjectOperationId, now: Time) {
+        let now = self.moment(now);
+        let outcome = &mut self.operations[id.0].outcome;
+        if *outcome == Outcome::Unknown {
+            *outcome = Outcome::UnknownUntil(now);
+        }
+    }
+
     /// Nothing that was asked of a device counts any more: what it held is lost.
     pub fn forget(&mut self, device: DeviceId) {
         self.operations.retain(|operation| operation.device != device);

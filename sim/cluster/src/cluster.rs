@@ -4,6 +4,8 @@
 //! [`Cluster::check_all`], which is what a storm ends with too.
 
 use crate::damage;
+use crate::mirrors::{self, Open};
+use crate::object_wishes::mirror::MIRROR;
 use crate::objects::Overheard;
 use crate::options::Options;
 use crate::role::Role;
@@ -71,6 +73,7 @@ pub(crate) enum Record {
     Objects(ObjectOperationId),
     /// Another value than this.
     Change(ObjectOperationId, Bytes),
+    Mirror(ObjectOperationId),
     Nothing,
 }
 
@@ -104,6 +107,8 @@ pub struct Cluster {
     pub(crate) missed: Absences,
     /// What devices were heard to answer.
     pub(crate) overheard: Rc<RefCell<Overheard>>,
+    /// Requests to the mirror that ended so that nobody knows what becomes of them.
+    pub(crate) open: Open,
 }
 
 impl Cluster {
@@ -140,6 +145,7 @@ impl Cluster {
             seen: Seen::default(),
             missed: Absences::default(),
             overheard: Rc::default(),
+            open: Open::default(),
         };
         cluster.world.watch(NodeId::Monitor);
         cluster.add_monitor();
@@ -162,6 +168,9 @@ impl Cluster {
             for device in cluster.devices().into_iter().take(objects.devices.into()) {
                 cluster.make_objects(first, device, 1..=objects.staying);
             }
+        }
+        if let Some(mirror) = &cluster.options.mirror {
+            cluster.objects.begin_with(MIRROR, mirrors::empty(mirror.in_mirror()));
         }
         while cluster.hosts.len() < cluster.options.hosts {
             cluster.add_host();
@@ -421,6 +430,7 @@ impl Cluster {
         let failed = |check, details| Err(Failed { check, details });
         match (asked.record.clone(), outcome) {
             (record @ (Record::Objects(_) | Record::Change(..)), outcome) => self.on_object_reply(&record, outcome)?,
+            (Record::Mirror(id), outcome) => self.on_mirror_reply(id, outcome)?,
             (Record::Write(id), Ok(HostSuccess::Done)) => self.history.wrote(id, now),
             (Record::Read(id, cells), Ok(HostSuccess::Data(parts))) => {
                 let bytes = parts.concat();
@@ -491,19 +501,14 @@ impl Cluster {
     /// if it was given up.
     pub fn check_all(&mut self) -> Result<Option<u64>, Failed> {
         self.check_nothing_is_left()?;
-        let before = self.history.operations().len();
         let reader = self.add_host();
         let stripe_bytes = self.volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
+        let mut content = Vec::new();
         for stripe in 0..self.volume.stripes() {
             // The volume may end within its last stripe.
             let offset = stripe * stripe_bytes;
-            self.read_at_rest(reader, offset, stripe_bytes.min(self.volume.bytes - offset))?;
+            content.extend(self.read_at_rest(reader, offset, stripe_bytes.min(self.volume.bytes - offset))?);
         }
-        let content: Vec<u8> = self.history.operations()[before..]
-            .iter()
-            .flat_map(|operation| operation.runs.iter().map(|run| run.tag.fill(run.cells).to_vec()))
-            .flatten()
-            .collect();
         let volume = self.volume.clone();
         if let Some(target) = volume.target() {
             // What was copied is not said, but its redundancy matches always.
@@ -517,13 +522,22 @@ impl Cluster {
 
     /// A read that nobody is in the way of, but for the locks that a dead host has kept: they are in nobody's way before this, and
     /// for a lease from now on.
-    fn read_at_rest(&mut self, reader: HostSlot, offset: u64, length: u64) -> Result<(), Failed> {
+    fn read_at_rest(&mut self, reader: HostSlot, offset: u64, length: u64) -> Result<Vec<u8>, Failed> {
         let patience = self.world.now().after(2 * self.options.settings.host_lease);
         loop {
-            let op = self.read(reader, offset, length);
+            let op = match self.options.mirror {
+                None => self.read(reader, offset, length),
+                // What lies there is nobody's hostwrite.
+                Some(_) => {
+                    let length = length as usize;
+                    self.ask(reader, HostRequest::Read { volume: self.volume.id, offset, length })
+                }
+            };
             match self.answer(op, "a stripe can't be read after healing") {
+                Ok(HostSuccess::Data(parts)) => return Ok(parts.concat()),
                 Err(_) if self.options.ordering.needs_lock_server() && self.world.now() < patience => {}
-                outcome => return outcome.map(|_| ()),
+                Ok(other) => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
+                Err(failed) => return Err(failed),
             }
         }
     }

@@ -17,6 +17,7 @@ mod damage;
 mod exclusion;
 mod hosts;
 pub mod matrix;
+mod mirrors;
 mod moving;
 pub mod object_wishes;
 mod objects;

@@ -12,6 +12,8 @@
 //! | 3 | any | attached to what is done with bytes |
 //! | 4 | any | long values are set, of which nobody asks |
 
+pub mod mirror;
+
 use braid_base::{DeviceId, ObjectId, Rng};
 use braid_check::ObjectOperation;
 use braid_wire::{Action, ActionResult, AttributeName, ObjectCommand, ObjectRequest, SetAttribute, Undefined, When};
@@ -104,8 +106,7 @@ impl ObjectWishes {
             return None;
         }
         let device = DeviceId(self.rng.below(self.options.devices.into()) as u16);
-        let most = self.options.patience_max.as_nanos() as u64;
-        let patience = Duration::from_nanos(most / 8 + self.rng.below(most));
+        let patience = self.patience();
         let object = ObjectId(self.rng.between(1, self.options.staying));
         let asks = match self.rng.below(20) {
             0..5 => request(vec![self.addition(object)]),
@@ -118,6 +119,11 @@ impl ObjectWishes {
             _ => request(self.coming_and_going()),
         };
         Some(ObjectWish { device, asks, patience })
+    }
+
+    fn patience(&mut self) -> Duration {
+        let most = self.options.patience_max.as_nanos() as u64;
+        Duration::from_nanos(most / 8 + self.rng.below(most))
     }
 
     /// Takes note of what somebody was told.

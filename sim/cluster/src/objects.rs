@@ -2,9 +2,12 @@
 //! is checked at the end.
 
 use crate::cluster::{Asked, Cluster, Failed, HostSlot, Record};
+use crate::object_wishes::mirror::MIRROR;
 use crate::object_wishes::{ObjectAsks, ObjectWish, command, get};
 use braid_base::{DeviceId, NodeId, ObjectId, limits};
-use braid_check::{Client, Linearizability, ObjectOperation, Objects, check_counters, check_objects};
+use braid_check::{
+    Client, Linearizability, ObjectOperation, Objects, check_counters, check_objects, is_beyond_the_model,
+};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_objects::{evaluate, view::apply};
 use braid_wire::{
@@ -37,6 +40,11 @@ impl Cluster {
         let name = Client { host: generation.0, number: client };
         let ObjectWish { device, asks, patience } = wish;
         let (request, record) = match asks {
+            ObjectAsks::Request(request) if device == MIRROR => {
+                let id = self.objects.ask(name, now, device, request.clone());
+                let volume = self.volume.id;
+                (HostRequest::Mirror { volume, request, patience }, Record::Mirror(id))
+            }
             ObjectAsks::Request(request) => {
                 let id = self.objects.ask(name, now, device, request.clone());
                 (HostRequest::Objects { device, request, patience }, Record::Objects(id))
@@ -62,7 +70,7 @@ impl Cluster {
     /// What was asked of objects, and how it ended.
     pub(crate) fn object_operation(&self, asked: &Asked) -> Option<&ObjectOperation> {
         match asked.record {
-            Record::Objects(id) | Record::Change(id, _) => Some(self.objects.operation(id)),
+            Record::Objects(id) | Record::Change(id, _) | Record::Mirror(id) => Some(self.objects.operation(id)),
             _ => None,
         }
     }
@@ -81,7 +89,7 @@ impl Cluster {
             // Nothing has changed, as far as anybody knows.
             (Record::Change(id, _), Ok(HostSuccess::Value(_))) => self.objects.never(*id),
             (Record::Objects(id) | Record::Change(id, _), Err(HostError::Objects(refusal)))
-                if !is_passing(refusal.failure) =>
+                if !is_beyond_the_model(refusal.failure) =>
             {
                 self.objects.answered(*id, now, Err(*refusal));
             }
@@ -120,7 +128,10 @@ impl Cluster {
     pub(crate) fn check_objects(&mut self, reader: HostSlot) -> Result<u64, Failed> {
         let touched: BTreeSet<DeviceId> = self.objects.operations().iter().map(|op| op.device).collect();
         for device in touched {
-            self.look_at_all(reader, device)?;
+            match device {
+                MIRROR => self.look_at_mirror(reader)?,
+                _ => self.look_at_all(reader, device)?,
+            }
         }
         check_counters(&self.objects)
             .map_err(|miscounted| Failed { check: "counters", details: miscounted.to_string() })?;
@@ -140,17 +151,7 @@ impl Cluster {
         let initial = self.objects.initial(device);
         let staying: BTreeSet<ObjectId> =
             initial.keys().filter(|key| key.kind == braid_objects::Kind::Header).map(|key| ObjectId(key.of)).collect();
-        let mut names: BTreeSet<(ObjectId, AttributeName)> = BTreeSet::new();
-        for operation in self.objects.operations().iter().filter(|op| op.device == device) {
-            for command in &operation.request.commands {
-                let action = match &command.action {
-                    Action::CompareAndSwap { name, .. } | Action::FetchAndAdd { name, .. } => Some(*name),
-                    _ => None,
-                };
-                let named = command.sets.iter().map(|set| set.name).chain(command.gets.iter().copied()).chain(action);
-                names.extend(named.map(|name| (command.object, name)));
-            }
-        }
+        let names = self.named(device);
         let whole = Action::Read { offset: 0, length: limits::OBJECT_IO_BYTES_MAX as u32 };
         let mut looks: Vec<ObjectCommand> = Vec::new();
         looks.extend(
@@ -177,18 +178,34 @@ impl Cluster {
         Ok(())
     }
 
-    fn look(&mut self, reader: HostSlot, device: DeviceId, look: ObjectCommand) -> Result<ActionResult, Failed> {
+    /// All attributes that were named in requests, refused ones included.
+    pub(crate) fn named(&self, device: DeviceId) -> BTreeSet<(ObjectId, AttributeName)> {
+        let mut names = BTreeSet::new();
+        for operation in self.objects.operations().iter().filter(|op| op.device == device) {
+            for command in &operation.request.commands {
+                let action = match &command.action {
+                    Action::CompareAndSwap { name, .. } | Action::FetchAndAdd { name, .. } => Some(*name),
+                    _ => None,
+                };
+                let named = command.sets.iter().map(|set| set.name).chain(command.gets.iter().copied()).chain(action);
+                names.extend(named.map(|name| (command.object, name)));
+            }
+        }
+        names
+    }
+
+    pub(crate) fn look(
+        &mut self,
+        reader: HostSlot,
+        device: DeviceId,
+        look: ObjectCommand,
+    ) -> Result<ActionResult, Failed> {
         let op = self.have_done(reader, device, vec![look]);
         match self.answer(op, "objects can't be looked at after healing")? {
             HostSuccess::Objects(mut results) if results.len() == 1 => Ok(results.remove(0).action),
             other => Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
         }
     }
-}
-
-/// Refusals that have nothing to do with what the objects hold.
-fn is_passing(failure: ObjectFailure) -> bool {
-    matches!(failure, ObjectFailure::Busy | ObjectFailure::NoSpace | ObjectFailure::Lost)
 }
 
 /// What hosts and devices were heard to say to each other.

@@ -7,6 +7,7 @@ use braid_check::Promise;
 use braid_host::Acquisition;
 use braid_layout::{Layout, Scheme};
 use braid_machine::HostError;
+use braid_objects::bucket::BUCKET_BLOCKS;
 use braid_wire::{Atomicity, Failure, ObjectFailure, Ordering};
 use braid_world::{Budget, FaultKind, FaultOptions};
 use std::collections::BTreeSet;
@@ -52,6 +53,8 @@ pub struct Options {
     pub chunks: Option<u64>,
     /// What clients do besides, if they do: have commands done on objects of devices.
     pub objects: Option<ObjectOptions>,
+    /// The volume is a mirror, and this is what clients do there; they read and write nothing.
+    pub mirror: Option<ObjectOptions>,
     /// Spans of the protocol, often much shorter than in service, so that rare paths are taken.
     pub settings: Settings,
     /// What goes wrong.
@@ -84,6 +87,7 @@ impl Options {
             journal_bytes: None,
             chunks: None,
             objects: None,
+            mirror: None,
             settings: Settings::default(),
             faults: FaultOptions::none(),
         }
@@ -115,7 +119,7 @@ impl Options {
             Ordering::Timestamp => options,
             other => options.ordered_by(other),
         };
-        options.moving(choices).with_objects(choices)
+        options.moving(choices).with_objects(choices).with_mirror(choices)
     }
 
     /// The same, but that clients of some seeds have commands done on objects, too; of all, where that is asked for by its name.
@@ -148,6 +152,26 @@ impl Options {
             device_bytes,
             ..self
         }
+    }
+
+    /// The same, but that the volume of some seeds is a mirror; of all in which it can be, where that is asked for by its name.
+    fn with_mirror(self, choices: &Choices) -> Options {
+        // What is there in part would be worth nothing.
+        let may = choices.kinds().contains(&FaultKind::Mirrors)
+            && self.atomicity == Atomicity::Implied
+            && self.ordering != Ordering::None;
+        let named = choices.only.contains(&FaultKind::Mirrors) || choices.also.contains(&FaultKind::Mirrors);
+        // Dice of its own, so that all other seeds are as they are.
+        let rng = &mut Rng::new(self.seed ^ 0x311202);
+        if !may || !(rng.below(10) == 0 || named) {
+            return self;
+        }
+        let mirror = ObjectOptions::draw_for_mirror(rng, self.settings.request_timeout);
+        let stripes = (rng.between(1, 3) * BUCKET_BLOCKS as u64).div_ceil(self.layout.stripe_blocks());
+        // What one step of a rebuild writes must fit into a batch of the journal.
+        let is_short = stripes * self.layout.unit_blocks() <= BUCKET_BLOCKS as u64;
+        let journal_bytes = self.journal_bytes.filter(|_| is_short);
+        Options { mirror: Some(mirror), stripes, journal_bytes, ..self }
     }
 
     /// The same, but that the volume of some seeds moves; of all, where that is asked for by its name.
@@ -237,6 +261,7 @@ impl Options {
             journal_bytes: [None, Some(1 << 20), Some(2 << 20)][rng.below(3) as usize],
             chunks: None,
             objects: None,
+            mirror: None,
             faults: FaultOptions::draw(rng, &budget),
             settings,
         };
@@ -422,6 +447,9 @@ impl fmt::Display for Options {
         )?;
         if let Some(objects) = &self.objects {
             writeln!(f, "  {objects:?}")?;
+        }
+        if let Some(mirror) = &self.mirror {
+            writeln!(f, "  the volume is a mirror: {mirror:?}")?;
         }
         writeln!(f, "  {settings:?}")?;
         write!(f, "  {faults:?}")

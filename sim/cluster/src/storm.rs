@@ -2,6 +2,7 @@
 //! nothing lost.
 
 use crate::cluster::{Asked, Cluster, Failed, HostSlot};
+use crate::object_wishes::mirror::MIRROR;
 use crate::object_wishes::{ObjectOptions, ObjectWishes};
 use crate::options::Options;
 use crate::report::{Failure, Report};
@@ -9,7 +10,7 @@ use crate::role::Role;
 use crate::weather::Weather;
 use crate::workload::Workload;
 use braid_base::{DeviceId, DiskId, NodeId, Rng, Time};
-use braid_check::count_outcomes;
+use braid_check::{ObjectOperation, count_outcomes};
 use braid_machine::{HostError, HostOutcome, OpId};
 use braid_wire::Failure as WireFailure;
 use braid_world::{CrashPoint, DiskCounts, Fault, Happening, LocalClock, Storm, Trace};
@@ -62,6 +63,8 @@ pub(crate) struct Run {
     workload: Workload,
     /// What clients ask of objects, if they do.
     object_wishes: Option<ObjectWishes>,
+    /// What they ask of the volume, if that is a mirror.
+    mirror_wishes: Option<ObjectWishes>,
     pub(crate) rng: Rng,
     /// What each alarm is for.
     agenda: BTreeMap<u64, Agenda>,
@@ -113,11 +116,14 @@ impl Run {
             .clone()
             .map(|objects| ObjectOptions { devices: objects.devices.min(device_count), ..objects });
         let object_wishes = objects.map(|objects| ObjectWishes::new(objects, dice));
+        let dice = Rng::new(options.seed ^ 0x311205);
+        let mirror_wishes = options.mirror.clone().map(|mirror| ObjectWishes::new(mirror, dice));
         Run {
             cluster: Cluster::new(options, trace),
             storm,
             workload,
             object_wishes,
+            mirror_wishes,
             rng,
             agenda: BTreeMap::new(),
             next_token: 0,
@@ -162,7 +168,9 @@ impl Run {
             Some(steps) => self.report.search_steps = steps,
             None => self.report.unjudged = 1,
         }
-        self.report.objects = count_outcomes(&self.cluster.objects);
+        let is_of_mirror = |operation: &&ObjectOperation| operation.device == MIRROR;
+        let (mirror, devices): (Vec<_>, Vec<_>) = self.cluster.objects.operations().iter().partition(is_of_mirror);
+        (self.report.objects, self.report.mirrors) = (count_outcomes(devices), count_outcomes(mirror));
         Ok(())
     }
 
@@ -233,10 +241,10 @@ impl Run {
                 if let Some(asked) = self.cluster.on_reply(op, &outcome)?
                     && !is_operators
                 {
-                    if let (Some(wishes), Some(operation)) =
-                        (&mut self.object_wishes, self.cluster.object_operation(&asked))
-                    {
-                        wishes.learn(operation);
+                    if let Some(operation) = self.cluster.object_operation(&asked) {
+                        let is_of_mirror = operation.device == MIRROR;
+                        let wishes = if is_of_mirror { &mut self.mirror_wishes } else { &mut self.object_wishes };
+                        wishes.as_mut().expect("somebody wished for it").learn(operation);
                     }
                     self.count_answer(&outcome);
                     let took = self.cluster.world.now().since(asked.since);
@@ -268,9 +276,14 @@ impl Run {
             Agenda::Wish { slot, node, client } => {
                 if self.cluster.node(slot) == node && self.cluster.world.machine(node).is_some() {
                     self.issued += 1;
-                    match self.object_wishes.as_mut().and_then(ObjectWishes::wish) {
-                        Some(wish) => drop(self.cluster.wish_objects(slot, client, wish)),
-                        None => {
+                    let of_objects = self.object_wishes.as_mut().and_then(ObjectWishes::wish);
+                    match (of_objects, &mut self.mirror_wishes) {
+                        (Some(wish), _) => drop(self.cluster.wish_objects(slot, client, wish)),
+                        (None, Some(wishes)) => {
+                            let wish = wishes.wish_of_mirror();
+                            self.cluster.wish_objects(slot, client, wish);
+                        }
+                        (None, None) => {
                             let wish = self.workload.wish();
                             self.cluster.wish(slot, client, wish);
                         }

@@ -59,6 +59,11 @@ fn eight_hundred_storms_leave_everything_right() {
     assert!(hosts.restarts > 1_000 && hosts.lock_hits > 1_000 && hosts.lock_waits > 1_000, "{sum}");
     assert!(sum.lock_servers.reasserted > 20 && sum.lock_servers.fenced > 100, "{sum}");
     assert!(hosts.full_bands > 1_000 && hosts.large_bands > 1_000 && hosts.small_bands > 1_000, "{sum}");
+    // Of requests that nobody makes, or that all end in doubt, the checks of objects and mirrors say nothing.
+    let (objects, mirrors) = (&sum.objects, &sum.mirrors);
+    assert!(objects["answered"] > 10_000 && objects["swapped"] > 1_000 && objects["unknown"] > 100, "{sum}");
+    assert!(mirrors["answered"] > 5_000 && mirrors["swapped"] > 500 && mirrors["unknown"] > 100, "{sum}");
+    assert!(objects["refused"] > 100 && mirrors["refused"] > 100 && mirrors["never happened"] > 100, "{sum}");
 }
 
 #[test]
@@ -84,6 +89,20 @@ fn volumes_move_through_storms() {
     }
     println!("{}", outcome.sum);
     assert!(outcome.sum.faults["volume moved"] >= 30 && outcome.sum.faults["move given up"] >= 5, "{}", outcome.sum);
+}
+
+#[test]
+fn requests_to_mirrors_happen_once_or_not_at_all() {
+    let choices = Choices { also: vec![FaultKind::Mirrors], atomicity: Some(Atomicity::Implied), ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(80), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{failure}");
+    }
+    let (sum, mirrors) = (&outcome.sum, &outcome.sum.mirrors);
+    println!("{sum}");
+    assert!(mirrors["answered"] > 6_000 && mirrors["swapped"] > 1_000 && mirrors["unknown"] > 500, "{sum}");
+    assert!(sum.faults["replaced disk"] > 10 && sum.faults["device crash"] > 20 && sum.hosts.resolved > 200, "{sum}");
 }
 
 #[test]

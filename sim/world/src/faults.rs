@@ -59,11 +59,13 @@ pub enum FaultKind {
     Chore,
     /// No fault: clients have commands done on the devices' objects, too. Not of a moment.
     Objects,
+    /// No fault: the volume is a mirror, on which clients have commands done. Not of a moment.
+    Mirrors,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 20] = [
+    pub const ALL: [FaultKind; 21] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -84,6 +86,7 @@ impl FaultKind {
         FaultKind::Migrate,
         FaultKind::Chore,
         FaultKind::Objects,
+        FaultKind::Mirrors,
     ];
 
     /// As it is called on the command line.
@@ -109,6 +112,7 @@ impl FaultKind {
             FaultKind::Migrate => "migrate",
             FaultKind::Chore => "chore",
             FaultKind::Objects => "objects",
+            FaultKind::Mirrors => "mirrors",
         }
     }
 
@@ -394,7 +398,7 @@ impl FaultOptions {
         let mut weight = |most: u64| if rng.chance(1, 2) { 0 } else { rng.between(1, most) };
         // Every kind throws its dice, allowed or not: so the rest of a seed is the same under any budget.
         // But for those that are no faults: they throw theirs last, or elsewhere.
-        let apart = [FaultKind::Migrate, FaultKind::Chore, FaultKind::Objects];
+        let apart = [FaultKind::Migrate, FaultKind::Chore, FaultKind::Objects, FaultKind::Mirrors];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();
         let network = NetworkOptions {

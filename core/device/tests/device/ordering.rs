@@ -267,6 +267,23 @@ fn a_part_of_what_was_prewritten_may_be_written_and_the_rest_stays_as_it_was() {
 }
 
 #[test]
+fn a_write_of_a_part_waits_for_whoever_is_before_it_anywhere_in_what_was_prewritten() {
+    let mut bench = Bench::new();
+    let (lower, part) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
+    bench.say(A, lower.prewrite(BlockRange::new(7, 1)));
+    assert_eq!(bench.hear(A), Some(Reply::Accepted { transaction: lower.id, waited: false }));
+    bench.say(B, part.prewrite(BlockRange::new(4, 4)));
+    assert_eq!(bench.hear(B), Some(Reply::Accepted { transaction: part.id, waited: false }));
+    // The invariants are looked at while it waits.
+    bench.say(B, part.write(BlockRange::new(4, 1), 9));
+    assert_eq!(bench.hear(B), None, "one of the blocks that it announced is another's first");
+    bench.say(A, lower.write(BlockRange::new(7, 1), 1));
+    assert_eq!(bench.hear(A), Some(Reply::Written { transaction: lower.id, waited: false }));
+    bench.say_with(A, vec![1], Command::Heartbeat);
+    assert_eq!(bench.hear(B), Some(Reply::Written { transaction: part.id, waited: true }));
+}
+
+#[test]
 fn bad_requests_get_a_clear_no() {
     let mut bench = Bench::new();
     let whole = actor(&bench, A, 1, 0);

@@ -231,7 +231,8 @@ impl Change {
         self.removing = from;
         let asking = Asking::of(self.directory.object).swap(names_at(self.slot), &compare, &swap);
         let sets = self.ticket().sets();
-        Ok(if sets.is_empty() { asking.done() } else { asking.then_set(sets).done() })
+        let asking = if sets.is_empty() { asking } else { asking.then_set(sets) };
+        Ok(self.directory.first_asking(asking, self.slot).done())
     }
 
     fn succeeded(&self) -> Step<Changed> {
@@ -245,7 +246,8 @@ impl Change {
         self.at = At::Looking;
         let mut gets = vec![names_at(self.slot), lock_of(self.slot)];
         gets.extend(self.free.map(linked_at));
-        Ok(Asking::of(self.directory.object).get(gets).get(self.ticket().gets()).done())
+        let asking = Asking::of(self.directory.object).get(gets).get(self.ticket().gets());
+        Ok(self.directory.first_asking(asking, self.slot).done())
     }
 
     fn looked(&mut self, course: &mut Course, results: &Results, now: Time) -> Step<Changed> {

@@ -43,6 +43,7 @@ impl Lookup {
                 return Ok(Next::Done(Ok(None)));
             }
         }
-        Ok(self.chain.ask(self.directory, self.directory.slot(&self.name)).done())
+        let slot = self.directory.slot(&self.name);
+        Ok(self.directory.first_asking(self.chain.ask(self.directory, slot), slot).done())
     }
 }

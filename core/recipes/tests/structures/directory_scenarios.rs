@@ -5,9 +5,10 @@ use crate::bench::space::one;
 use crate::directory::{Contents, OBJECT, contents, small};
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng, Time};
-use braid_recipes::Trouble;
+use braid_objects::mirror::{SPREAD, place_of};
 use braid_recipes::directory::{Changed, Directory, Expected, LOCKS_PAGE, NAMES_PAGE, NEXT_FREE};
 use braid_recipes::receipt::Receipt;
+use braid_recipes::{Answer, Next, Procedure, Trouble};
 use braid_wire::{Action, AttributeName, ObjectFailure};
 use bytes::Bytes;
 use std::num::NonZeroU32;
@@ -258,4 +259,38 @@ fn a_change_that_comes_after_its_lock_was_broken_is_refused() {
     let before = alone.space.clone();
     alone.space.execute(&late).unwrap();
     assert_eq!(alone.space, before, "nothing of it happens, and the lock is still the other's");
+}
+
+/// What a mirror says to a first request, if it refuses it; else nothing.
+fn first_refusal<T>(mut procedure: impl Procedure<Output = Result<T, Trouble>>) -> Option<Trouble> {
+    let dice = &mut Rng::new(1);
+    let Next::Ask(request) = procedure.resume(Time(0), dice, Answer::None) else { panic!("it asks first") };
+    let refusal = place_of(&request, 1_000).err()?;
+    match procedure.resume(Time(0), dice, Answer::Trouble(Trouble::Refused(refusal.failure))) {
+        Next::Done(Err(trouble)) => Some(trouble),
+        _ => panic!("what is refused for good is over"),
+    }
+}
+
+#[test]
+fn in_an_object_that_mirrors_spread_every_operation_is_refused_at_its_first_step() {
+    for (object, refused) in [(ObjectId(5), false), (ObjectId(SPREAD.0 - 1), false), (SPREAD, true)] {
+        for receipt in [None, Some(Receipt(3))] {
+            let directory = Directory { receipt, ..Directory::new(object) };
+            let (anna, expected) = (name("anna"), refused.then_some(Trouble::Refused(ObjectFailure::NotTogether)));
+            assert_eq!(first_refusal(directory.insert(anna.clone(), ObjectId(1))), expected);
+            assert_eq!(first_refusal(directory.remove(anna.clone(), Expected::Anything)), expected);
+            assert_eq!(first_refusal(directory.look_up(anna)), expected);
+            assert_eq!(first_refusal(directory.names(None, 10)), expected);
+        }
+    }
+    // All of an object of a device is in one place, whatever its number.
+    let mut alone = Alone::with(Space::with(&[SPREAD]));
+    let directory = Directory::new(SPREAD);
+    assert_eq!(alone.count(directory.insert(name("anna"), ObjectId(1))), (Ok(Changed::Inserted), 1));
+    let (found, trips) = alone.count(directory.look_up(name("anna")));
+    let entry = found.unwrap().expect("it was just inserted");
+    assert_eq!((entry.object, trips), (ObjectId(1), 1));
+    let removal = directory.remove(name("anna"), Expected::Seen(entry));
+    assert_eq!(alone.count(removal), (Ok(Changed::Removed(ObjectId(1))), 1));
 }

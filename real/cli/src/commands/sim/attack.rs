@@ -25,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// A failing run ends the attack with exit status 4 and the line that shows it again. Without --seed each attack has seeds of its own,
 /// and says which. Kinds of faults, for --only, --also and --without:
 ///   host-crash device-crash server-crash blackout flap stall slow-node cut clock-step clock-rate clock-leap
-///   slow-disk full-disk rot unreadable misdirected replace migrate chore objects
+///   slow-disk full-disk rot unreadable misdirected replace migrate chore objects mirrors
 /// `misdirected` (a write that lands elsewhere and is said to be done) is beyond what is promised: name it with --also to see what
 /// that does.
 ///
