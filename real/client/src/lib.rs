@@ -4,7 +4,7 @@
 //!
 //! ```toml
 //! [dependencies]
-//! braid-client = { git = "https://braid.example/braid.git" }      # wherever yours is
+//! braid-client = { git = "…" }      # its address
 //! ```
 //!
 //! ```no_run
