@@ -32,7 +32,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
 
     // It shows no progress any more. Who stands by sees that, by its own clock.
     let second = lead(&service, &word, &data, "second").await?;
-    println!("{} leads, in term {} after {}", "second", second.term(), first.term());
+    println!("the second one leads, in term {} after {}", second.term(), first.term());
     let second = work(second, &word, &data, "the second one leads\n").await?;
 
     match work(first, &word, &data, "the first one is back\n").await {

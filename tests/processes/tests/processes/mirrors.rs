@@ -20,7 +20,9 @@ const NAMES: u64 = 30;
 fn a_lock_and_a_directory_on_a_mirror_outlive_a_device() {
     // Both devices have all of it.
     let array = Array::up(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
-    array.braid(&["volume", "create", "names", "--size", "1MiB", "--layout", "raid1:2", "--unit", "128KiB"]).done();
+    array
+        .braid(&["volume", "create", "names", "--mirror", "--size", "1MiB", "--layout", "raid1:2", "--unit", "128KiB"])
+        .done();
     let (directory, locked) = (wait(object(&array, 1)), wait(object(&array, 2)));
     for number in 0..NAMES {
         insert(&directory, number);
