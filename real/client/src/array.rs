@@ -11,6 +11,7 @@ use braid_session::{Session, SessionError, Shelf};
 use braid_shell::HostClient;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -91,9 +92,23 @@ impl Array {
     pub async fn connect(options: ArrayOptions) -> Result<Array, Error> {
         let (tell, started) = oneshot::channel();
         let ArrayOptions { dir, name, deadline } = options;
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name.to_string());
+            thread.spawn(work).map(|_| ()).map_err(|error| setup_failed(dir.clone(), error))
+        };
+        let (host, ready) = std::sync::mpsc::sync_channel(1);
         let folder = ArrayFolder::at(&dir);
-        let thread = std::thread::Builder::new().name("braid-host".to_string());
-        thread.spawn(move || run(folder, name, tell)).map_err(|error| setup_failed(dir, error))?;
+        spawn("braid-host", Box::new(move || run(folder, name, host)))?;
+        // The host's thread stands still while others have the array's folder, and this one may be no executor's. A host that comes too
+        // late finds itself unwanted, and goes.
+        let watch = move || {
+            let _ = tell.send(match ready.recv_timeout(deadline) {
+                Ok(started) => started,
+                Err(RecvTimeoutError::Timeout) => Err(Error::TimedOut { waited: deadline }),
+                Err(RecvTimeoutError::Disconnected) => Err(Error::Closed),
+            });
+        };
+        spawn("braid-connect", Box::new(watch))?;
         let inner = started.await.unwrap_or(Err(Error::Closed))?;
         Ok(Array { inner: Arc::new(inner), deadline })
     }
@@ -158,14 +173,17 @@ impl Array {
 
     /// A volume as it is now, which the host knows from then on. What is in a mirror, blocks would overwrite; and what is not one, attributes.
     pub(crate) async fn describe(&self, name: &str, mirror: bool) -> Result<VolumeDescription, Error> {
-        let (inner, name) = (self.inner.clone(), name.to_string());
+        let (inner, name, waited) = (self.inner.clone(), name.to_string(), self.deadline);
         self.on_thread(async move {
-            let description = inner.folder.describe().map_err(SessionError::from)?;
-            match braid_session::find(&description, &name)?.mirror {
-                found if found == mirror => Ok(inner.shelf.take_in(&inner.folder, &name).await?),
-                true => Err(Error::IsAMirror),
-                false => Err(Error::NotAMirror),
-            }
+            let described = async {
+                let description = inner.folder.describe().map_err(SessionError::from)?;
+                match braid_session::find(&description, &name)?.mirror {
+                    found if found == mirror => Ok(inner.shelf.take_in(&inner.folder, &name).await?),
+                    true => Err(Error::IsAMirror),
+                    false => Err(Error::NotAMirror),
+                }
+            };
+            tokio::time::timeout(waited, described).await.unwrap_or(Err(Error::TimedOut { waited }))
         })
         .await
     }
@@ -190,7 +208,7 @@ impl Array {
 }
 
 /// The host's thread.
-fn run(folder: ArrayFolder, name: String, tell: oneshot::Sender<Result<Inner, Error>>) {
+fn run(folder: ArrayFolder, name: String, tell: SyncSender<Result<Inner, Error>>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

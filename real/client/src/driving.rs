@@ -16,7 +16,7 @@ impl Space {
         let mut dice = Rng::new(seed());
         let mut answer = Answer::None;
         loop {
-            let next = procedure.resume(braid_shell::now().time, &mut dice, answer);
+            let next = procedure.resume(crate::now(), &mut dice, answer);
             answer = match next {
                 Next::Ask(request) => self.answer(request).await?,
                 Next::Await { object, name, seen, patience } => {
@@ -35,8 +35,8 @@ impl Space {
     }
 
     async fn answer(&self, request: ObjectRequest) -> Result<Answer, Error> {
-        match self.ask(request).await {
-            Ok(results) => Ok(Answer::Results(results)),
+        match self.send(request).await {
+            Ok(answers) => Ok(Answer::Results(answers.into_results())),
             Err(RequestError { error, .. }) => Ok(Answer::Trouble(trouble(error)?)),
         }
     }

@@ -2,6 +2,7 @@
 
 use braid_base::DeviceId;
 use braid_machine::HostError;
+use braid_recipes::fence::Unguardable;
 use braid_session::SessionError;
 use braid_wire::{ObjectFailure, ObjectRefusal};
 use std::sync::Arc;
@@ -96,6 +97,15 @@ pub enum Error {
     /// The array has none of this name, or has no longer.
     #[error("there is no such volume")]
     NoSuchVolume,
+    /// Of a [guarded](crate::Request::guarded) request: its sender no longer holds what guards it.
+    #[error("too late: another one holds it now, and nothing of the request has happened")]
+    TooLate {
+        /// The token that is there now, if that is one; 0: nobody holds it.
+        token: Option<u64>,
+    },
+    /// Of a request that was to be guarded.
+    #[error(transparent)]
+    Unguardable(Unguardable),
     /// Of a volume.
     #[error("the range is not within the volume")]
     OutOfRange,

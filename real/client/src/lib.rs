@@ -1,5 +1,12 @@
 //! An array from within a program: objects that hold bytes and attributes, atomic operations on them, and volumes.
 //!
+//! It is on no registry: programs name the repository, or a copy of it (`braid-client = { path = "../braid/real/client" }`):
+//!
+//! ```toml
+//! [dependencies]
+//! braid-client = { git = "…" }      # its address
+//! ```
+//!
 //! ```no_run
 //! use braid_client::{Array, ArrayOptions, AttributeName, Error};
 //!
@@ -23,16 +30,38 @@
 //! one, in one round trip: all of it or nothing, whoever crashes, and never twice. What has been answered is durable.
 //!
 //! **Deadlines.** Each call ends within the handle's deadline: [`ArrayOptions::deadline`], or what [`Object::within`] and the others
-//! say. What ends with [`Error::TimedOut`] may have been done or not.
+//! say, [`Array::connect`] included. Only calls to a [`Volume`] may take it for each of their transactions, and [`Space::run`] for each of
+//! its requests. What ends with [`Error::TimedOut`] may have been done or not.
 //!
 //! **Cancellation.** Who drops a future no longer waits. What was asked may still be done.
 //!
-//! Whole programs are in `examples/`. Structures built on this (locks, queues, lists …) are procedures of `braid_recipes`, which
-//! [`Space::run`] drives.
+//! **Structures** built on this (locks, counters, leaders, queues, lists, directories) are procedures of [`recipes`], which [`Space::run`] drives.
+//! What they grant is kept by being renewed in time, by the clock [`now`], and guards what is done under it: [`Request::guarded`].
+//!
+//! ```no_run
+//! use braid_client::recipes::lock::{Lock, LockOptions};
+//! use braid_client::{AttributeName, Object, now};
+//!
+//! async fn add_a_line(object: &Object) -> Result<(), Box<dyn std::error::Error>> {
+//!     let lock = Lock::new(object.id(), AttributeName::new(10, 0), LockOptions::default());
+//!     let mut grant = object.space().run(lock.acquire("host-17")).await??;
+//!     if now() >= grant.renew_at() {
+//!         grant = object.space().run(grant.renew()).await??;
+//!     }
+//!     object.request().append("a line\n").guarded(&grant).await?;
+//!     object.space().run(grant.release()).await??;
+//!     Ok(())
+//! }
+//! # let _ = add_a_line;
+//! ```
+//!
+//! Whole programs are in `examples/`: counters, a lock, a leader, a directory, a volume.
 
 mod array;
+mod countdown;
 mod driving;
 mod error;
+mod guard;
 mod object;
 mod request;
 mod space;
@@ -41,6 +70,7 @@ mod volume;
 mod waiting;
 
 pub use array::{Array, ArrayOptions};
+pub use braid_base::{ObjectId, Time};
 pub use braid_recipes as recipes;
 pub use braid_session::SessionError;
 pub use braid_wire::{
@@ -48,9 +78,39 @@ pub use braid_wire::{
 };
 pub use bytes::Bytes;
 pub use error::{Error, RequestError};
+pub use guard::Guard;
 pub use object::{Object, Stat, Swapped};
 pub use request::{Answers, Request};
 pub use space::Space;
 pub use value::Value;
 pub use volume::Volume;
 pub use waiting::wait;
+
+/// The clock of [`recipes`]: what they tell in [`Time`] (when to renew, until when a holder can be sure) is to be compared with this. It
+/// runs while the computer sleeps, is never set, and means nothing on another machine.
+///
+/// ```
+/// # use std::time::Duration;
+/// let renew_at = braid_client::now().after(Duration::from_secs(3));
+/// assert!(renew_at.since(braid_client::now()) <= Duration::from_secs(3), "so long to sleep until then");
+/// ```
+pub fn now() -> Time {
+    braid_shell::now().time
+}
+
+/// What `docs/recipes` shows is compiled.
+#[cfg(doctest)]
+mod shown {
+    #[doc = include_str!("../../../docs/recipes/lock.md")]
+    mod lock {}
+    #[doc = include_str!("../../../docs/recipes/delivery-counter.md")]
+    mod delivery_counter {}
+    #[doc = include_str!("../../../docs/recipes/fail-over.md")]
+    mod fail_over {}
+    #[doc = include_str!("../../../docs/recipes/linked-list.md")]
+    mod linked_list {}
+    #[doc = include_str!("../../../docs/recipes/work-queue.md")]
+    mod work_queue {}
+    #[doc = include_str!("../../../docs/recipes/directory.md")]
+    mod directory {}
+}

@@ -1,10 +1,11 @@
 //! One object: its bytes and its attributes.
 
+use crate::countdown::Countdown;
 use crate::error::{Error, RequestError};
 use crate::request::Request;
 use crate::space::{Space, plain};
 use crate::value::Value;
-use braid_base::limits;
+use braid_base::{ObjectId, limits};
 use braid_wire::{Action, ActionResult, AttributeName};
 use bytes::{Bytes, BytesMut};
 use std::time::Duration;
@@ -47,6 +48,11 @@ impl Object {
         self.number
     }
 
+    /// Its number, as [`recipes`](crate::recipes) take it.
+    pub fn id(&self) -> ObjectId {
+        ObjectId(self.number)
+    }
+
     /// Where it lies.
     pub fn space(&self) -> &Space {
         &self.space
@@ -77,11 +83,12 @@ impl Object {
         if length <= most {
             return self.read_part(offset, length as u32).await;
         }
+        let countdown = self.countdown();
         let mut data = BytesMut::new();
         while (data.len() as u64) < length {
             let part = (length - data.len() as u64).min(most);
             let Some(at) = offset.checked_add(data.len() as u64) else { break };
-            let read = self.read_part(at, part as u32).await?;
+            let read = countdown.part(|left| async move { self.within(left).read_part(at, part as u32).await }).await?;
             data.extend_from_slice(&read);
             if (read.len() as u64) < part {
                 break;
@@ -93,12 +100,14 @@ impl Object {
     /// Writes bytes; the object grows if need be. Up to 256 KiB are written wholly or not at all; more is written in parts, one after the
     /// other.
     pub async fn write(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
+        let countdown = self.countdown();
         let mut rest = data.into();
         let mut at = offset;
         loop {
             let part = rest.split_to(rest.len().min(limits::OBJECT_IO_BYTES_MAX));
             let length = part.len() as u64;
-            self.request().write(at, part).send().await?;
+            let write = self.request().write(at, part);
+            countdown.part(|left| async move { Ok(write.within(left).send().await?) }).await?;
             if rest.is_empty() {
                 return Ok(());
             }
@@ -121,21 +130,24 @@ impl Object {
 
     /// Gives the object this length: cuts off what is beyond, or adds zeros that take no room. Much data is cut off in steps, from the end.
     pub async fn truncate(&self, length: u64) -> Result<(), Error> {
+        let countdown = self.countdown();
+        let cut = |length| countdown.part(move |left| async move { self.within(left).cut(length).await });
+        let stat = || countdown.part(|left| async move { self.within(left).stat().await });
         // Where it is short, holds little, or grows, this is all.
-        if self.cut(length).await? {
+        if cut(length).await? {
             return Ok(());
         }
-        let (mut there, mut step) = (self.stat().await?.length, TRUNCATE_STEP);
+        let (mut there, mut step) = (stat().await?.length, TRUNCATE_STEP);
         loop {
             // To a multiple, so that no step is more than it may be.
             let end = there.saturating_sub(step).next_multiple_of(TRUNCATE_STEP).max(length);
-            match self.cut(end).await? {
+            match cut(end).await? {
                 true if end == length => return Ok(()),
                 // Where nothing was ever written, any step will do.
                 true => (there, step) = (end, step.saturating_mul(2)),
                 false if step > TRUNCATE_STEP => step = TRUNCATE_STEP,
                 // Others write at its end.
-                false => there = self.stat().await?.length,
+                false => there = stat().await?.length,
             }
         }
     }
@@ -174,10 +186,12 @@ impl Object {
 
     /// The attributes of a page that have values, ascending, and how many bytes these have. None: those of all pages.
     pub async fn attributes(&self, page: Option<u32>) -> Result<Vec<(AttributeName, u32)>, Error> {
+        let countdown = self.countdown();
         let mut all: Vec<(AttributeName, u32)> = Vec::new();
         loop {
-            let after = all.last().map(|(name, _)| *name);
-            let (found, more) = self.attributes_after(page, after, limits::OBJECT_LIST_MAX as u32).await?;
+            let (after, most) = (all.last().map(|(name, _)| *name), limits::OBJECT_LIST_MAX as u32);
+            let list = |left| async move { self.within(left).attributes_after(page, after, most).await };
+            let (found, more) = countdown.part(list).await?;
             let ends = !more || found.is_empty();
             all.extend(found);
             if ends {
@@ -250,6 +264,11 @@ impl Object {
         let seen = seen.into();
         let value = self.space.await_change(self.number, name, seen.clone(), patience).await?;
         Ok((value != seen).then_some(value))
+    }
+
+    /// For calls that ask several times.
+    fn countdown(&self) -> Countdown {
+        Countdown::new(self.space.array().deadline())
     }
 
     async fn act(&self, action: Action) -> Result<ActionResult, Error> {

@@ -163,7 +163,11 @@ impl Request {
     /// Has it done.
     pub async fn send(self) -> Result<Answers, RequestError> {
         let Request { space, commands, .. } = self;
-        Ok(Answers(space.ask(ObjectRequest { commands }).await?))
+        space.send(ObjectRequest { commands }).await
+    }
+
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
     }
 
     fn act(mut self, action: Action) -> Request {
@@ -182,10 +186,24 @@ impl Request {
     }
 }
 
+/// As [`recipes`](crate::recipes) take it, to be sent with what they ask: to where their structure lies, whatever handle this was made with.
+impl From<Request> for ObjectRequest {
+    fn from(request: Request) -> ObjectRequest {
+        ObjectRequest { commands: request.commands }
+    }
+}
+
 /// What the commands of a request brought, each by its place in it, from 0. Asked for what that command does not bring, or for a command
 /// that was skipped, they have nothing to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answers(Vec<CommandResult>);
+
+/// As [`recipes`](crate::recipes) hand it back.
+impl From<Vec<CommandResult>> for Answers {
+    fn from(results: Vec<CommandResult>) -> Answers {
+        Answers(results)
+    }
+}
 
 impl Answers {
     /// True if the command was not done, since its condition did not hold.

@@ -1,13 +1,14 @@
 //! Where objects lie: on a device, or on a mirror.
 
 use crate::array::Array;
+use crate::countdown::Countdown;
 use crate::error::{Error, RequestError};
 use crate::object::Object;
-use crate::request::Request;
+use crate::request::{Answers, Request};
 use crate::value::Value;
 use braid_base::{DeviceId, ObjectId, VolumeId, limits};
 use braid_machine::{HostRequest, HostSuccess};
-use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest};
+use braid_wire::{Action, ActionResult, AttributeName, ObjectCommand, ObjectRequest};
 use std::time::{Duration, Instant};
 
 /// How long one question for a change waits at the device; then it is asked anew. The host says as often that it still waits.
@@ -67,10 +68,12 @@ impl Space {
 
     /// The numbers of all objects, ascending. What is made or removed meanwhile may be among them or not.
     pub async fn list(&self) -> Result<Vec<u64>, Error> {
+        let countdown = Countdown::new(self.array.deadline());
         let mut all = Vec::new();
         loop {
+            let (after, most) = (all.last().copied().unwrap_or(0), limits::OBJECT_LIST_MAX as u32);
             let (found, more) =
-                self.list_after(all.last().copied().unwrap_or(0), limits::OBJECT_LIST_MAX as u32).await?;
+                countdown.part(|left| async move { self.within(left).list_after(after, most).await }).await?;
             let ends = !more || found.is_empty();
             all.extend(found);
             if ends {
@@ -96,15 +99,16 @@ impl Space {
         Request::new(self.clone())
     }
 
-    /// Has commands done.
-    pub(crate) async fn ask(&self, request: ObjectRequest) -> Result<Vec<CommandResult>, RequestError> {
+    /// Has a request done that was made elsewhere, such as [`Grant::guard`](braid_recipes::lock::Grant::guard) makes one; one that was
+    /// made here has [`Request::send`].
+    pub async fn send(&self, request: ObjectRequest) -> Result<Answers, RequestError> {
         let (asked, patience) = (request.commands.len(), self.array.deadline());
         let outcome = match self.place {
             Place::Device(device) => self.array.call(HostRequest::Objects { device, request, patience }).await,
             Place::Mirror(volume) => self.array.call(HostRequest::Mirror { volume, request, patience }).await,
         };
         match outcome {
-            Ok(HostSuccess::Objects(results)) if results.len() == asked => Ok(results),
+            Ok(HostSuccess::Objects(results)) if results.len() == asked => Ok(Answers::from(results)),
             Ok(_) => Err(Error::Nonsense.into()),
             Err(error) => Err(error.into()),
         }

@@ -9,6 +9,7 @@
 //! | `load` | writers that know what must be on a volume, whatever happens to hosts and devices |
 //! | `data` | bytes that a seed decides |
 //! | `network` | networks of a test's own, whose links can be cut |
+//! | `scene` | commands and programs that use structures on one device, and are killed, as it is |
 //! | `scratch` | folders and mounts that go away by themselves |
 //!
 //! The tests need the program built (`cargo xtask test` does that), the clients installed, and root for mounts.
@@ -20,6 +21,7 @@ pub mod load;
 pub mod nbd;
 pub mod network;
 pub mod program;
+pub mod scene;
 pub mod scratch;
 
 pub use array::Array;

@@ -11,12 +11,16 @@
 //! | `devices` | devices that are added, taken out, replaced and removed; spares |
 //! | `failures` | one part after the other dies or stands still; what `status` tells of it |
 //! | `links` | a device whose link to the others is cut and healed |
+//! | `library` | the library for programs: its examples, its deadlines, futures that are dropped |
 //! | `lifecycle` | up, status, volumes, down, signals |
+//! | `mirrors` | structures on a mirror, whose device is lost for good |
 //! | `mistakes` | what people get wrong, and what they are told |
 //! | `objects` | objects and attributes, from the shell and from programs; devices that are killed meanwhile |
+//! | `recipes` | queues, lists and directories, while their device and who changes them are killed |
 //! | `rebuilding` | a rebuild under load, while its host, another device and everybody is killed |
 //! | `strangers` | garbage on ports, clients that vanish, devices that stand still |
 //! | `damage` | devices that are swapped, damaged, too new, or full |
+//! | `tenures` | locks, tickets and leaders, while their device and who holds them are killed |
 //! | `watching` | what is told of devices that go, come back and are rebuilt, and of scrubs: status, rebuild, events |
 
 mod bench;
@@ -27,12 +31,16 @@ mod devices;
 mod failures;
 mod file_system;
 mod hosts;
+mod library;
 mod lifecycle;
 mod links;
 mod migration;
+mod mirrors;
 mod mistakes;
 mod objects;
 mod orderings;
 mod rebuilding;
+mod recipes;
 mod strangers;
+mod tenures;
 mod watching;

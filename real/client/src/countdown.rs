@@ -1,0 +1,57 @@
+//! One deadline for a call that asks several times.
+
+use crate::error::Error;
+use std::time::{Duration, Instant};
+
+/// Runs from when it is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Countdown {
+    begun: Instant,
+    whole: Duration,
+}
+
+impl Countdown {
+    pub fn new(whole: Duration) -> Countdown {
+        Countdown { begun: Instant::now(), whole }
+    }
+
+    /// Asks something that may take as long as is left. Who waits hears of the time since the call began.
+    pub async fn part<T, F>(&self, ask: impl FnOnce(Duration) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let left = self.whole.saturating_sub(self.begun.elapsed());
+        if left.is_zero() {
+            return Err(self.over());
+        }
+        match ask(left).await {
+            Err(Error::TimedOut { .. }) => Err(self.over()),
+            outcome => outcome,
+        }
+    }
+
+    fn over(&self) -> Error {
+        Error::TimedOut { waited: self.begun.elapsed() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait;
+
+    #[test]
+    fn each_part_has_what_those_before_it_left() {
+        let whole = Duration::from_secs(3600);
+        let countdown = Countdown { begun: Instant::now() - Duration::from_secs(600), whole };
+        let left = wait(countdown.part(|left| async move { Ok(left) })).expect("there is time left");
+        assert!(left <= Duration::from_secs(3000) && left > Duration::from_secs(2900), "{left:?}");
+    }
+
+    #[test]
+    fn when_nothing_is_left_nothing_is_asked() {
+        let countdown = Countdown::new(Duration::ZERO);
+        let outcome: Result<(), Error> = wait(countdown.part(|_| async { panic!("it is asked") }));
+        assert!(matches!(outcome, Err(Error::TimedOut { .. })));
+    }
+}

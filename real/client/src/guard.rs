@@ -1,0 +1,82 @@
+//! Guarded requests: the device refuses what comes from who holds a thing no longer.
+
+use crate::error::{Error, RequestError};
+use crate::request::{Answers, Request};
+use braid_recipes::counter::Turn;
+use braid_recipes::failover::Leadership;
+use braid_recipes::fence::{Fence, Unguardable, unguard};
+use braid_recipes::lock::Grant;
+use braid_wire::ObjectRequest;
+
+/// What a request can be guarded by: a [`Grant`] of a lock, a [`Turn`], a [`Leadership`], each for requests to the device or mirror
+/// on which it was won; or a [`Fence`] that was raised elsewhere.
+pub trait Guard {
+    /// The same request, of which nothing happens if this is no longer held.
+    fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable>;
+}
+
+impl Guard for Fence {
+    fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
+        Fence::guard(self, request)
+    }
+}
+
+impl Guard for Grant {
+    fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
+        Grant::guard(self, request)
+    }
+}
+
+impl Guard for Turn {
+    fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
+        Turn::guard(self, request)
+    }
+}
+
+impl Guard for Leadership {
+    fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
+        Leadership::guard(self, request)
+    }
+}
+
+impl Request {
+    /// Has it done, if what guards it is still held; if not, nothing of it happens, and this is [`Error::TooLate`]. Answers are those of this
+    /// request's own commands.
+    ///
+    /// Each of its commands is done only if every compare-and-swap before it has swapped. What says otherwise is [`Error::Unguardable`].
+    ///
+    /// ```no_run
+    /// # use braid_client::{Error, Object, recipes::lock::Grant};
+    /// # async fn example(object: Object, grant: Grant) -> Result<(), Error> {
+    /// match object.request().write(0, "only while I have the lock").guarded(&grant).await {
+    ///     Ok(_) => println!("written"),
+    ///     Err(refused) if matches!(refused.error, Error::TooLate { .. }) => println!("another one has the lock"),
+    ///     Err(failed) => return Err(failed.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn guarded(self, by: &impl Guard) -> Result<Answers, RequestError> {
+        let space = self.space().clone();
+        let request = by.guard(self.into()).map_err(Error::Unguardable)?;
+        let answers = space.send(request).await.map_err(without_guard)?;
+        let results = unguard(answers.into_results()).map_err(|fenced| Error::TooLate { token: fenced.token })?;
+        Ok(Answers::from(results))
+    }
+}
+
+/// The guard is a command before all others, of which the caller knows nothing.
+fn without_guard(error: RequestError) -> RequestError {
+    RequestError { command: error.command.and_then(|command| command.checked_sub(1)), error: error.error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_counted_without_the_guard() {
+        let of = |command| without_guard(RequestError { command, error: Error::NoSuchObject }).command;
+        assert_eq!([of(None), of(Some(0)), of(Some(1)), of(Some(2))], [None, None, Some(0), Some(1)]);
+    }
+}

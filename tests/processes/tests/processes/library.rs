@@ -1,0 +1,156 @@
+//! The library `braid-client` as programs use it: its examples, its deadlines, and futures that nobody waits for any more.
+
+use braid_client::{Array as Client, ArrayOptions, AttributeName, Error, wait};
+use braid_processes::array::Array;
+use braid_processes::daemon::signal;
+use braid_processes::run;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// On a busy machine, a call may end so much later than its deadline.
+const LATE_MAX: Duration = Duration::from_secs(3);
+
+#[test]
+fn the_examples_run_and_do_what_they_say() {
+    let array = Array::small();
+    let variable = format!("BRAID_ARRAY={}", array.dir().display());
+    let said =
+        |name: &str| run("env", &[&variable, example(name).to_str().expect("our paths are plain")]).done().stdout;
+    let expect = |name: &str, line: &str| {
+        let all = said(name);
+        assert!(all.lines().any(|said| said.contains(line)), "{name} does not say '{line}':\n{all}");
+    };
+    expect("counter", "counted to Some(10)");
+    expect("locked_write", "written: false, since Some(\"somebody else\") has the lock");
+    expect("volume", "it is what was written: true");
+    expect("leader", "the first one is told: too late");
+    expect("directory", "plum: \"all about the plum\"");
+    // Two programs, one lock, one number in a file that is read and written.
+    std::thread::scope(|scope| {
+        scope.spawn(|| expect("lock", "counted to"));
+        expect("lock", "counted to");
+    });
+    let counted = array.braid(&["object", "read", "0:1000"]).done().json()["data"]["text"].to_string();
+    assert!(counted.contains("40 so far"), "no count is lost: {counted}");
+}
+
+/// Cargo puts the examples beside the folder of the tests, when it builds the workspace's tests.
+fn example(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("a program knows its file");
+    let path = own.ancestors().nth(2).expect("tests lie in deps").join("examples").join(name);
+    assert!(path.exists(), "{} is not there: `cargo build -p braid-client --examples` makes it", path.display());
+    path
+}
+
+const COUNT: AttributeName = AttributeName::new(1, 1);
+const OTHER: AttributeName = AttributeName::new(1, 2);
+
+#[test]
+fn calls_end_with_a_typed_error_within_their_deadline() {
+    let array = Array::small();
+    let pid = array.device_pid(1);
+    wait(async {
+        let library = connect(array.dir()).await;
+        let object = library.device(1).create().await.expect("the device serves");
+        // Each part of it is quick, and all of them are not: it is one deadline for all.
+        let short = object.within(SECOND / 3);
+        object.truncate(1 << 30).await.expect("holes take no room");
+        times_out(SECOND / 3, short.read(0, 1 << 30)).await;
+
+        let stopped = Stopped::new(pid);
+        let object = object.within(SECOND);
+        times_out(SECOND, object.fetch_and_add(COUNT, 1)).await;
+        times_out(SECOND, object.get(COUNT)).await;
+        times_out(SECOND, object.write(0, vec![1; 1 << 20])).await;
+        times_out(SECOND, object.attributes(None)).await;
+        times_out(SECOND, object.space().list()).await;
+        drop(stopped);
+        let object = object.within(30 * SECOND);
+        object.set(OTHER, "x").await.expect("the device serves again");
+        let count = object.get(COUNT).await.expect("it serves").as_i64();
+        assert!(matches!(count, None | Some(0) | Some(1)), "what timed out has happened once or not: {count:?}");
+        library.close().await;
+
+        // Somebody has the array's folder and does not give it back.
+        let lock = std::fs::File::open(array.dir().join("lock")).expect("arrays have a lock");
+        flock(&lock, FlockOperation::LockExclusive).expect("nobody holds it for long");
+        times_out(SECOND, Client::connect(ArrayOptions::at(array.dir()).deadline(SECOND))).await;
+    });
+}
+
+async fn times_out<T>(deadline: Duration, call: impl Future<Output = Result<T, Error>>) {
+    let begun = Instant::now();
+    let error = call.await.err().expect("it can't be done in time");
+    let took = begun.elapsed();
+    assert!(matches!(error, Error::TimedOut { .. }) && error.may_have_happened(), "{error:?}");
+    assert!(took >= deadline * 9 / 10 && took < deadline + LATE_MAX, "it took {took:?} of {deadline:?}");
+}
+
+const ROUNDS: u32 = 200;
+
+#[test]
+fn what_a_dropped_future_has_asked_happens_once_or_not_at_all() {
+    let array = Array::small();
+    wait(async {
+        let library = connect(array.dir()).await;
+        let object = library.device(1).create().await.expect("the device serves");
+        for round in 0..ROUNDS {
+            let ask = object.request().fetch_and_add(AttributeName::new(2, round), 1).append("x").send();
+            abandon(ask, Duration::from_micros(u64::from(round % 8) * 200));
+            if round == ROUNDS / 2 {
+                // What is under way now comes again when the device is back.
+                array.kill_device(1);
+            }
+            object.fetch_and_add(COUNT, 1).await.expect("who goes on waiting is answered");
+        }
+        // Whatever was asked before this has happened by now, or is on its way; this host's next request comes behind it.
+        object.within(10 * SECOND).set(OTHER, "x").await.expect("the array goes on");
+        let mut done = 0;
+        for (name, _) in object.attributes(Some(2)).await.expect("the device serves") {
+            assert_eq!(object.get(name).await.expect("it is there").as_i64(), Some(1), "{name:?}: once");
+            done += 1;
+        }
+        let appended = object.stat().await.expect("it is there").length;
+        println!("{done} of {ROUNDS} have happened");
+        assert_eq!(appended, done, "each of them wholly");
+        assert!(done > 0, "some were asked in time");
+        let counted = object.get(COUNT).await.expect("it is there").as_i64();
+        assert_eq!(counted, Some(i64::from(ROUNDS)), "nobody else is disturbed");
+        library.close().await;
+    });
+}
+
+/// Asks, waits for a moment, and does not want to know any more.
+fn abandon(call: impl Future, after: Duration) {
+    let mut call = pin!(call);
+    let mut context = Context::from_waker(Waker::noop());
+    if call.as_mut().poll(&mut context).is_pending() {
+        std::thread::sleep(after);
+    }
+}
+
+async fn connect(dir: &Path) -> Client {
+    Client::connect(ArrayOptions::at(dir).name("library")).await.expect("the array is up")
+}
+
+/// A process that stands still, until this is dropped.
+struct Stopped(u32);
+
+impl Stopped {
+    fn new(pid: u32) -> Stopped {
+        signal(pid, Signal::STOP);
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.0, Signal::CONT);
+    }
+}
