@@ -498,7 +498,7 @@ impl Cluster {
     }
 
     /// After everything has healed: what must be true of an array at rest. Tells the steps of the search for an order of the history; none
-    /// if it was given up.
+    /// if it, or that for what was asked of objects, was given up.
     pub fn check_all(&mut self) -> Result<Option<u64>, Failed> {
         self.check_nothing_is_left()?;
         let reader = self.add_host();
@@ -516,8 +516,8 @@ impl Cluster {
         }
         self.check_components(&volume, Some(&content))?;
         self.check_parity(reader, &content)?;
-        self.check_objects(reader)?;
-        self.check_history()
+        let of_objects = self.check_objects(reader)?;
+        Ok(of_objects.and(self.check_history()?))
     }
 
     /// A read that nobody is in the way of, but for the locks that a dead host has kept: they are in nobody's way before this, and

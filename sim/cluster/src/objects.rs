@@ -124,8 +124,9 @@ impl Cluster {
         }
     }
 
-    /// Looks at all that there is, and then at the whole history. Tells the steps of the search for an order.
-    pub(crate) fn check_objects(&mut self, reader: HostSlot) -> Result<u64, Failed> {
+    /// Looks at all that there is, and then at the whole history. Tells the steps of the search for an order; none if it was given up since of
+    /// most requests nobody knows what became of them, as where a mirror's devices are cut off nearly all the time.
+    pub(crate) fn check_objects(&mut self, reader: HostSlot) -> Result<Option<u64>, Failed> {
         let touched: BTreeSet<DeviceId> = self.objects.operations().iter().map(|op| op.device).collect();
         for device in touched {
             match device {
@@ -136,10 +137,11 @@ impl Cluster {
         check_counters(&self.objects)
             .map_err(|miscounted| Failed { check: "counters", details: miscounted.to_string() })?;
         match check_objects(&self.objects) {
-            Linearizability::Linearizable { steps } => Ok(steps),
+            Linearizability::Linearizable { steps } => Ok(Some(steps)),
             Linearizability::Not(contradiction) => {
                 Err(Failed { check: "linearizable", details: contradiction.to_string() })
             }
+            Linearizability::GaveUp(given_up) if given_up.unknown > given_up.operations / 2 => Ok(None),
             Linearizability::GaveUp(given_up) => {
                 Err(Failed { check: "linearizable-undecided", details: given_up.to_string() })
             }
