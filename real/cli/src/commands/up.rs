@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 
 /// Bring up an array on this machine: make or reopen it, run its monitor and devices, serve its volumes
 ///
-/// The first time it makes the array: sparse files in a folder, and a volume that fills them. Later it opens what is there; then
+/// The first time it makes the array: sparse files in a folder, and a volume on them. Later it opens what is there; then
 /// options need not be given again, and must not differ. Devices that die are started again, and so is the monitor. Ctrl-C, SIGTERM or `braid down` ends it.
 ///
 /// Examples:
@@ -55,7 +55,7 @@ pub struct Arguments {
     /// Stripe unit, 4KiB to 1MiB [default: 64KiB]
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,
-    /// A volume and its usable size; may be given more than once [default: vol0, which fills the array]
+    /// A volume and its usable size; may be given more than once [default: vol0, which takes all but a sixteenth]
     #[arg(long = "volume", value_name = "NAME:SIZE", value_parser = named_size)]
     volumes: Vec<(String, u64)>,
     /// Lock servers that share the work, where a volume's ordering needs any [default: 1]

@@ -4,7 +4,7 @@ use braid_processes::array::{Array, number, text};
 use braid_processes::daemon::signal;
 use braid_processes::data::{noise, seed};
 use braid_processes::nbd::{EIO, parts, send_garbage};
-use braid_processes::{Client, Refusal};
+use braid_processes::{Client, Refusal, wait_until};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,13 @@ fn without_redundancy_a_device_that_stays_away_is_an_error_in_the_end_and_no_los
     assert_eq!(status["devices"][device]["standing"], "away", "{status:#}");
     signal(pid, Signal::CONT);
     array.await_volume(0, "healthy");
-    let there = client.read(0, content.len()).expect("all is well again");
+    // The host hears of it a moment after the monitor that says so.
+    let mut there = None;
+    wait_until("the host serves it", REQUEST_LIMIT, || {
+        there = client.read(0, content.len()).ok();
+        there.is_some()
+    });
+    let there = there.expect("it was read");
     let old = there[..8192] == content[..8192];
     assert!(old || there[..8192] == [0xaa; 8192], "the write that failed has happened, or it has not");
     assert!(there[8192..] == content[8192..]);

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// Make a volume on all devices of a running array
 ///
 /// Its space is set aside on the devices, but not written: it reads as zeros. Servers that run already (`braid up`, `braid nbd`)
-/// serve it at once. An array that was made without --volume has no room for it: its first volume, vol0, fills it.
+/// serve it at once. An array that was made without --volume has little room for it: its first volume, vol0, takes all but a sixteenth.
 ///
 /// Examples: `braid up --volume db:4GiB`, and later
 ///   braid volume create scratch --size 2GiB --layout raid1:2
