@@ -7,10 +7,15 @@ use braid_base::Rng;
 use braid_recipes::{Answer, Next, Procedure, Trouble};
 use braid_wire::{ObjectFailure, ObjectRequest};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+/// How long to wait before a mirror is asked again that was not to be had.
+const AWAY_PAUSE: Duration = Duration::from_millis(500);
 
 impl Space {
     /// Runs a procedure of `braid_recipes` to its end. Each of its requests has this handle's deadline; how long the whole takes is the
-    /// procedure's business. What the device refuses, or does not answer in time, the procedure hears of; anything else ends it here.
+    /// procedure's business. What the device refuses, or does not answer in time, the procedure hears of, and so it does where a mirror's devices
+    /// are away; anything else ends it here.
     /// Dropping the future is dying at that step.
     pub async fn run<P: Procedure>(&self, mut procedure: P) -> Result<P::Output, Error> {
         let mut dice = Rng::new(seed());
@@ -22,7 +27,7 @@ impl Space {
                 Next::Await { object, name, seen, patience } => {
                     match self.await_change(object.0, name, Value::from(seen), patience).await {
                         Ok(value) => Answer::Value(value.into_bytes()),
-                        Err(error) => Answer::Trouble(trouble(error)?),
+                        Err(error) => self.trouble(error).await?,
                     }
                 }
                 Next::Sleep(span) => {
@@ -37,8 +42,16 @@ impl Space {
     async fn answer(&self, request: ObjectRequest) -> Result<Answer, Error> {
         match self.send(request).await {
             Ok(answers) => Ok(Answer::Results(answers.into_results())),
-            Err(RequestError { error, .. }) => Ok(Answer::Trouble(trouble(error)?)),
+            Err(RequestError { error, .. }) => self.trouble(error).await,
         }
+    }
+
+    async fn trouble(&self, error: Error) -> Result<Answer, Error> {
+        // Known at once, where silence is known after the deadline: who asks again and again gives the devices time.
+        if matches!(error, Error::Unavailable { .. }) {
+            self.array().sleep(AWAY_PAUSE).await?;
+        }
+        Ok(Answer::Trouble(trouble(error)?))
     }
 }
 
@@ -46,7 +59,7 @@ impl Space {
 fn trouble(error: Error) -> Result<Trouble, Error> {
     let refused = |failure| Ok(Trouble::Refused(failure));
     match error {
-        Error::TimedOut { .. } => Ok(Trouble::Unknown),
+        Error::TimedOut { .. } | Error::Unavailable { .. } => Ok(Trouble::Unknown),
         Error::NoSuchObject => refused(ObjectFailure::NoSuchObject),
         Error::ObjectExists => refused(ObjectFailure::ObjectExists),
         Error::NotANumber { length } => refused(ObjectFailure::NotANumber { length }),
@@ -82,6 +95,9 @@ mod tests {
         for failure in failures {
             assert_eq!(trouble(Error::from(failure)).expect("it is one"), Trouble::Refused(failure));
         }
+        let away = Error::Unavailable { devices: vec![1, 2] };
+        assert!(away.may_have_happened(), "a procedure must find out");
+        assert_eq!(trouble(away).expect("it is one"), Trouble::Unknown);
         assert!(matches!(trouble(Error::Fenced), Err(Error::Fenced)));
         assert_ne!(seed(), seed());
     }

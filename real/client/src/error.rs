@@ -10,7 +10,8 @@ use std::time::Duration;
 
 /// Why something was not done, or may not have been.
 ///
-/// Where [`Error::may_have_happened`], it is not known whether what was asked was done. All others mean: nothing of it was.
+/// Where [`Error::may_have_happened`], it is not known whether what was asked was done. All others mean: nothing of it was. Of a write to a volume
+/// that is not known with any error: see [`Volume::write`](crate::Volume::write).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -141,7 +142,7 @@ impl Error {
         Error::NoSuchDevice { device: device.0 }
     }
 
-    /// True if what was asked may have been done or not.
+    /// True if what was asked of objects may have been done or not.
     pub fn may_have_happened(&self) -> bool {
         matches!(
             self,

@@ -54,7 +54,8 @@ impl Volume {
         if data.len() == length { Ok(data.freeze()) } else { Err(Error::Nonsense) }
     }
 
-    /// Writes bytes at `offset`. They are durable when this ends.
+    /// Writes bytes at `offset`. They are durable when this ends. If it ends in an error, they may be found written or not, each transaction's wholly:
+    /// write them again.
     pub async fn write(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
         let data = data.into();
         for (at, length) in self.pieces(offset, data.len() as u64, limits::TRANSACTION_BYTES_MAX as u64)? {
@@ -65,7 +66,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a range zeros, and gives the room of whole blocks back.
+    /// Makes a range zeros, and gives the room of whole blocks back. An error means as much as one of [`Volume::write`].
     pub async fn zero(&self, offset: u64, length: u64) -> Result<(), Error> {
         // A device's part has at most one extent in each stripe.
         let most = ZERO_BYTES_MAX.min(self.stripe * (limits::EXTENTS_MAX as u64 - 1));
