@@ -116,6 +116,8 @@ pub struct Settings {
     /// How long a host keeps a lock after it was granted (callback locking), and then until it is idle. Zero: until it is called
     /// back.
     pub lock_lease: Duration,
+    /// Bytes of memory in which a device keeps what its objects hold; the rest is read when it is asked for.
+    pub object_memory: u64,
     /// Stripes of a volume that one lock server after the other gets, where there are several. The same for all hosts of an
     /// array, always: it says whom to ask for a lock.
     pub stripes_per_lock_server: u64,
@@ -142,6 +144,7 @@ impl Default for Settings {
             reader_patience: 4,
             lock_timeout: Duration::from_millis(50),
             lock_lease: Duration::from_secs(4),
+            object_memory: 128 << 20,
             stripes_per_lock_server: 16,
         }
     }

@@ -132,8 +132,8 @@ const PATROLS_PER_LEASE: u32 = 4;
 impl Device {
     /// A device that is off, over a store on its disk.
     pub fn new(config: DeviceConfig) -> Device {
-        let store = Box::new(Store::new(config.store));
-        Device::over(config, store)
+        let store = Store::new(config.store).with_object_memory(config.settings.object_memory);
+        Device::over(config, Box::new(store))
     }
 
     /// A device that is off, over some other storage.

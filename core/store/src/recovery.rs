@@ -60,6 +60,7 @@ struct Salvage {
 #[derive(Debug)]
 pub(crate) struct Recovery {
     config: StoreConfig,
+    object_memory: u64,
     stage: Stage,
     next_tag: u64,
     /// What is read, and the span that it is all or a part of.
@@ -87,9 +88,10 @@ pub(crate) enum Progress {
 
 impl Recovery {
     /// Reads the superblock.
-    pub fn start(config: StoreConfig, out: &mut Effects) -> Recovery {
+    pub fn start(config: StoreConfig, object_memory: u64, out: &mut Effects) -> Recovery {
         let mut recovery = Recovery {
             config,
+            object_memory,
             stage: Stage::Superblock,
             next_tag: 1,
             reading: BTreeMap::new(),
@@ -282,7 +284,7 @@ impl Recovery {
         self.journal = Some(journal);
         self.records = found.records;
 
-        let mut state = State::new(&geometry, superblock.device);
+        let mut state = State::new(&geometry, superblock.device, self.object_memory);
         let mut pages = BTreeSet::new();
         // The snapshot that the journal begins with names the objects whose pages are on the disk. Another snapshot may
         // follow, of a checkpoint that did not end: it says nothing new.
@@ -371,7 +373,7 @@ impl Recovery {
         if roots.is_empty() {
             return self.replay(out);
         }
-        let opening = Opening::new(catalogue_settings(&geometry), roots);
+        let opening = Opening::new(catalogue_settings(&geometry, self.object_memory), roots);
         let spans: Vec<Span> =
             opening.places().map(|place| Span { offset: offset(place.slot), length: place.read_len() }).collect();
         let nodes = spans.iter().enumerate().map(|(which, span)| (span.offset, which)).collect();

@@ -27,8 +27,6 @@ use std::collections::BTreeMap;
 pub(crate) const SPARE_MIN: u32 = 64;
 const SPARE_MAX: u32 = 1024;
 
-/// Leaves of the catalogue in memory. A million names in a directory fit.
-const CACHE_BYTES: usize = 128 << 20;
 /// Slots that a round of merging gets at most, as far as there are enough.
 const ROUND_SLOTS_MAX: u32 = 256;
 
@@ -98,13 +96,14 @@ pub(crate) fn spare_slots(slots: u32) -> u32 {
 }
 
 /// How the map of what objects hold lies on a device.
-pub(crate) fn catalogue_settings(geometry: &Geometry) -> Settings {
+pub(crate) fn catalogue_settings(geometry: &Geometry, memory: u64) -> Settings {
     let round_slots = (geometry.slots / 32).clamp(ROUND_SLOTS_MIN, ROUND_SLOTS_MAX);
-    Settings { leaf_bytes: SLOT_BYTES as usize, round_slots, cache_bytes: CACHE_BYTES, ..Settings::default() }
+    let cache_bytes = usize::try_from(memory).unwrap_or(usize::MAX);
+    Settings { leaf_bytes: SLOT_BYTES as usize, round_slots, cache_bytes, ..Settings::default() }
 }
 
 impl State {
-    pub fn new(geometry: &Geometry, own: DeviceId) -> State {
+    pub fn new(geometry: &Geometry, own: DeviceId, object_memory: u64) -> State {
         let spare = spare_slots(geometry.slots);
         State {
             objects: Objects::new(geometry.slots, u64::from(geometry.slots.saturating_sub(spare))),
@@ -112,7 +111,7 @@ impl State {
             resident: BTreeMap::new(),
             intents: BTreeMap::new(),
             decisions: BTreeMap::new(),
-            catalogue: Catalogue::new(catalogue_settings(geometry)),
+            catalogue: Catalogue::new(catalogue_settings(geometry, object_memory)),
             answers: Answers::default(),
             stamps_reserved: Clock(0),
             membership: None,

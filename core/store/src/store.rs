@@ -7,6 +7,7 @@ use crate::serving::Serving;
 use crate::storage::Storage;
 use crate::superblock::{Geometry, PAGE, Superblock};
 use crate::{Intent, StoreConfig, StoreError, StoreEvent};
+use braid_base::limits::Settings;
 use braid_base::{
     AlignedBuffer, BlockRange, Clock, DeviceId, DiskId, Generation, Membership, Now, ObjectId, Time, TransactionId,
 };
@@ -23,6 +24,7 @@ const WIPE_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Store {
     config: StoreConfig,
+    object_memory: u64,
     phase: Phase,
     /// Of phases that have no queue of their own.
     events: VecDeque<StoreEvent>,
@@ -91,7 +93,13 @@ impl Store {
 
     /// A store that has not been started.
     pub fn new(config: StoreConfig) -> Store {
-        Store { config, phase: Phase::New, events: VecDeque::new() }
+        let object_memory = Settings::default().object_memory;
+        Store { config, object_memory, phase: Phase::New, events: VecDeque::new() }
+    }
+
+    /// The same, which keeps at most so many bytes of what its objects hold in memory.
+    pub fn with_object_memory(self, object_memory: u64) -> Store {
+        Store { object_memory, ..self }
     }
 
     /// Blocks that more objects may have.
@@ -132,7 +140,7 @@ impl Store {
 impl Storage for Store {
     fn start(&mut self, out: &mut Effects) {
         assert!(matches!(self.phase, Phase::New), "a store starts once");
-        self.phase = Phase::Recovering(Box::new(Recovery::start(self.config, out)));
+        self.phase = Phase::Recovering(Box::new(Recovery::start(self.config, self.object_memory, out)));
     }
 
     fn on_disk_done(&mut self, now: Now, tag: DiskTag, result: DiskResult, out: &mut Effects) {

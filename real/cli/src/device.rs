@@ -21,6 +21,7 @@ use uuid::Uuid;
 pub struct DeviceFile {
     disk: Disk,
     superblock: Superblock,
+    settings: Settings,
 }
 
 /// The number in the superblock of a store that was made for whichever slot takes it: it gets that slot's when it is first opened to be served.
@@ -109,6 +110,12 @@ impl DeviceFile {
         Ok(())
     }
 
+    /// The same, which keeps so many bytes of what its objects hold in memory, if that is said.
+    pub fn with_object_memory(mut self, bytes: Option<u64>) -> DeviceFile {
+        self.settings.object_memory = bytes.unwrap_or(self.settings.object_memory);
+        self
+    }
+
     /// True if it was made for any slot, and has never been served.
     pub fn is_unassigned(&self) -> bool {
         self.superblock.device == UNASSIGNED
@@ -134,7 +141,7 @@ impl DeviceFile {
         let path = self.disk.path().display().to_string();
         let us = Node { array: self.superblock.array, id: NodeId::Device(self.superblock.device) };
         let device =
-            Device::new(DeviceConfig { store: self.store_config(), membership: None, settings: Settings::default() });
+            Device::new(DeviceConfig { store: self.store_config(), membership: None, settings: self.settings });
         let counters = Arc::new(Counters::default());
         let (machine, seen) = ObservedDevice::new(device, counters.clone(), own_process);
         let (follow, nodes) = watch::channel(monitor.known());
@@ -219,7 +226,7 @@ impl DeviceFile {
 
     fn identify(disk: Disk, path: &Path) -> Result<DeviceFile, Failure> {
         let superblock = DeviceFile::read_superblock(&disk).map_err(|error| Failure::from(error).of(path.display()))?;
-        Ok(DeviceFile { disk, superblock })
+        Ok(DeviceFile { disk, superblock, settings: Settings::default() })
     }
 
     fn read_superblock(disk: &Disk) -> Result<Superblock, StoreError> {

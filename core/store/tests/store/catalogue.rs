@@ -53,6 +53,25 @@ fn what_is_in_leaves_is_read_when_it_is_asked_for_and_not_before() {
 }
 
 #[test]
+fn a_store_with_little_memory_reads_leaves_again_and_knows_as_much() {
+    let mut bench = at_rest();
+    bench.disk.crash(&mut bench.rng);
+    let memory = 2 * SLOT;
+    bench.store = Store::new(config()).with_object_memory(memory);
+    bench.store.start(&mut bench.out);
+    bench.run();
+    assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Ready(_))));
+    let leaves = bench.counter("catalogue_leaves");
+    for round in 0..3 {
+        for index in 1..400 {
+            assert_eq!(get(&mut bench, 5000 + 400 * round + index, index), Ok(value(index, 1000).into()));
+            assert!(bench.counter("catalogue_bytes_cached") <= memory);
+        }
+    }
+    assert!(bench.counter("leaves_read") >= 3 * (leaves - 2), "they don't all stay");
+}
+
+#[test]
 fn the_leaves_that_several_requests_need_are_read_together() {
     let mut bench = at_rest();
     bench.disk.hold_reads = true;

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::front::{self, Front};
 use crate::output;
 use crate::signals::{self, Signals};
-use crate::supervisor::{self, Keepers, Placement, Report, keep_fenced};
+use crate::supervisor::{self, Keepers, Placement, Report, Tuning, keep_fenced};
 use crate::{ordering, slots, volumes};
 use braid_base::units::{format_size, parse_size};
 use braid_base::{DeviceId, NodeId};
@@ -73,6 +73,9 @@ pub struct Arguments {
     /// How long a device stays out until a spare takes its place: 30s, 10m [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = super::span)]
     spare_after: Option<Duration>,
+    /// Memory in which each device keeps what its objects hold, 8MiB or more; what is beyond is read when it is asked for [default: 128MiB]
+    #[arg(long, value_name = "SIZE", value_parser = super::device::object_memory)]
+    object_memory: Option<u64>,
     /// Run the monitor and each device in a process of its own (the default)
     #[arg(long, conflicts_with = "in_process")]
     processes: bool,
@@ -106,6 +109,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         None => common.folder(),
     };
     let placement = if arguments.in_process { Placement::Task } else { Placement::Process };
+    let tuning = Tuning { spare_after: arguments.spare_after, object_memory: arguments.object_memory };
     let asked = Asked {
         devices: arguments.devices,
         size: arguments.size,
@@ -125,7 +129,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let description = open_or_create(&folder, &asked)?;
 
     let mut array = Array {
-        keepers: Keepers::start(&folder, &description, placement, arguments.spare_after),
+        keepers: Keepers::start(&folder, &description, placement, tuning),
         running: RunningSet::begun(std::process::id()),
         lock_servers_started: false,
         may_be_degraded: arguments.degraded,

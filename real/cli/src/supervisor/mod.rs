@@ -39,6 +39,15 @@ pub enum Placement {
     Task,
 }
 
+/// How they run, where that is not the default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tuning {
+    /// A spare takes the slot of a device that has been out for so long.
+    pub spare_after: Option<Duration>,
+    /// Bytes of memory in which each device keeps what its objects hold.
+    pub object_memory: Option<u64>,
+}
+
 /// What a keeper says of its monitor, device or lock server.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -61,7 +70,7 @@ pub struct Running {
 #[derive(Clone, Debug)]
 enum Assignment {
     Monitor { folder: ArrayFolder, spare_after: Option<Duration> },
-    Device { folder: ArrayFolder, array: ArrayId, id: DeviceId, file: PathBuf },
+    Device { folder: ArrayFolder, array: ArrayId, id: DeviceId, file: PathBuf, object_memory: Option<u64> },
     LockServer { folder: ArrayFolder, id: LockServerId },
 }
 
@@ -72,6 +81,7 @@ type Wanted = Option<Assignment>;
 pub struct Keepers {
     folder: ArrayFolder,
     placement: Placement,
+    tuning: Tuning,
     /// What each device's keeper is to keep running, and on which file.
     devices: BTreeMap<DeviceId, (PathBuf, watch::Sender<Wanted>)>,
     lock_servers: Vec<watch::Sender<Wanted>>,
@@ -85,19 +95,19 @@ pub struct Keepers {
 
 impl Keepers {
     /// Starts the monitor and every device of the array, but those that somebody else runs, at an address of their own. What becomes of them is told by [`Keepers::report`].
-    /// A spare takes the slot of a device that has been out for `spare_after`.
     pub fn start(
         folder: &ArrayFolder,
         description: &ArrayDescription,
         placement: Placement,
-        spare_after: Option<Duration>,
+        tuning: Tuning,
     ) -> Keepers {
         let (reporter, reports) = mpsc::channel(description.devices.len() + 1);
-        let monitor = Assignment::Monitor { folder: folder.clone(), spare_after };
+        let monitor = Assignment::Monitor { folder: folder.clone(), spare_after: tuning.spare_after };
         let (stop_monitor, wanted) = watch::channel(Some(monitor));
         let mut keepers = Keepers {
             folder: folder.clone(),
             placement,
+            tuning,
             devices: BTreeMap::new(),
             lock_servers: Vec::new(),
             tasks: JoinSet::new(),
@@ -125,7 +135,7 @@ impl Keepers {
         for (id, file) in ours {
             let assignment = || {
                 let (folder, array, file) = (self.folder.clone(), description.array, file.clone());
-                Some(Assignment::Device { folder, array, id, file })
+                Some(Assignment::Device { folder, array, id, file, object_memory: self.tuning.object_memory })
             };
             match self.devices.get_mut(&id) {
                 Some((kept, _)) if *kept == file => {}

@@ -26,8 +26,12 @@ impl ServerProcess {
                 let spare_after = spare_after.map(|span| format!("{}s", span.as_secs()));
                 command.arg("monitord").args(spare_after.iter().flat_map(|span| ["--spare-after", span]))
             }
-            Assignment::Device { array, id, file, .. } => {
-                command.args(["device", "serve", "--array-id", &array.to_string(), "--id", &id.0.to_string()]).arg(file)
+            Assignment::Device { array, id, file, object_memory, .. } => {
+                let object_memory = object_memory.map(|bytes| bytes.to_string());
+                command
+                    .args(["device", "serve", "--array-id", &array.to_string(), "--id", &id.0.to_string()])
+                    .arg(file);
+                command.args(object_memory.iter().flat_map(|bytes| ["--object-memory", bytes]))
             }
             Assignment::LockServer { id, .. } => command.args(["lockd", "--id", &id.0.to_string()]),
         };

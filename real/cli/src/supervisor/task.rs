@@ -46,10 +46,11 @@ impl ServerTask {
                     Assignment::Monitor { folder, spare_after } => {
                         MonitorDaemon::open(&folder, spare_after)?.serve(&listen, false, told, stopped).await
                     }
-                    Assignment::Device { folder, array, id, file } => {
+                    Assignment::Device { folder, array, id, file, object_memory } => {
                         let expected = Expected { array: Some(array), id: Some(id) };
                         let monitor = MonitorAt::Folder(folder);
-                        DeviceFile::open(&file, expected)?.serve(&listen, monitor, false, told, stopped).await
+                        let device = DeviceFile::open(&file, expected)?.with_object_memory(object_memory);
+                        device.serve(&listen, monitor, false, told, stopped).await
                     }
                     Assignment::LockServer { folder, id } => {
                         LockDaemon::open(&folder, id)?.serve(&listen, false, told, stopped).await

@@ -14,6 +14,7 @@ mod serve;
 use crate::commands::Common;
 use crate::failure::Failure;
 use braid_base::ArrayId;
+use braid_base::units::format_size;
 use braid_session::{Session, require_up};
 use std::process::ExitCode;
 
@@ -63,6 +64,13 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 fn array_id(text: &str) -> Result<ArrayId, String> {
     braid_control::parse_array_id(text)
         .ok_or_else(|| format!("'{text}' is not a UUID; `braid status` shows the array's"))
+}
+
+/// Reads how much memory a device has for what its objects hold: enough for some leaves at least, by which they are read.
+pub fn object_memory(text: &str) -> Result<u64, String> {
+    const LEAST: u64 = 8 << 20;
+    let bytes = super::size(text)?;
+    if bytes < LEAST { Err(format!("a device needs {} at least", format_size(LEAST))) } else { Ok(bytes) }
 }
 
 /// Does something by way of a host of its own, of a running array.

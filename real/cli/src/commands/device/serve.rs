@@ -36,6 +36,9 @@ pub struct Arguments {
     /// Where the array's monitor listens [default: as the folder of --array says]
     #[arg(long, value_name = "ADDR")]
     monitor: Option<Address>,
+    /// Memory in which it keeps what its objects hold, 8MiB or more; what is beyond is read when it is asked for [default: 128MiB]
+    #[arg(long, value_name = "SIZE", value_parser = super::object_memory)]
+    object_memory: Option<u64>,
     /// Die with this process, which must be the parent
     #[arg(long, hide = true)]
     child_of: Option<u32>,
@@ -66,6 +69,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         Some(address) => MonitorAt::Address(address),
         None => MonitorAt::Folder(monitor_folder(common, superblock.array)?),
     };
+    let device = device.with_object_memory(arguments.object_memory);
     device.serve(&arguments.listen, monitor, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }
