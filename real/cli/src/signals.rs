@@ -32,7 +32,12 @@ impl Signals {
 
 /// The system kills this process when its parent dies, however that happens.
 pub fn die_with(parent: u32) -> Result<(), Failure> {
-    set_parent_process_death_signal(Some(Kill::KILL)).map_err(std::io::Error::from)?;
+    heed_death_of(parent, Kill::KILL)
+}
+
+/// The system sends this process a signal when its parent dies.
+pub fn heed_death_of(parent: u32, signal: Kill) -> Result<(), Failure> {
+    set_parent_process_death_signal(Some(signal)).map_err(std::io::Error::from)?;
     // It may have died before we asked.
     if getppid().map(Pid::as_raw_pid) != Some(parent as i32) {
         return Err(Failure::failed("orphaned", "the process that started this one is gone"));

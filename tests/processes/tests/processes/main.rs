@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | `attended` | commands that run while something is held: how they end, and that nothing is left of them |
 //! | `bench` | `braid bench`: whether its figures are so, and whether it leaves everything as it was |
 //! | `clients` | nbdinfo, nbdcopy, qemu-img, qemu-io, fio, libnbd |
 //! | `file_system` | ext4 on a volume, through nbdfuse and a loop device |
@@ -23,6 +24,7 @@
 //! | `tenures` | locks, tickets and leaders, while their device and who holds them are killed |
 //! | `watching` | what is told of devices that go, come back and are rebuilt, and of scrubs: status, rebuild, events |
 
+mod attended;
 mod bench;
 mod clients;
 mod crashes;

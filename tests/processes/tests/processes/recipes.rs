@@ -14,8 +14,8 @@ use std::sync::Mutex;
 #[test]
 fn each_item_of_a_queue_is_done_once_or_again_after_its_consumer_died() {
     let (array, scene) = Scene::new();
-    let script =
-        r#"item=$(cat); echo "in $item $BRAID_TOKEN $PPID" >> $LOG; sleep 0.05; echo "out $item $BRAID_TOKEN" >> $LOG"#;
+    let script = r#"item=$(cat); read -r _ _ _ braid _ < /proc/$PPID/stat
+        echo "in $item $BRAID_TOKEN $braid" >> $LOG; sleep 0.05; echo "out $item $BRAID_TOKEN" >> $LOG"#;
     let (lease, patience) = (format!("{}s", LEASE.as_secs()), format!("{}s", 2 * LEASE.as_secs()));
     let (queue, mut put) = (Queue::new(ObjectId(1), LEASE), 0);
     let work =

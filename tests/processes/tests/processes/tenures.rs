@@ -27,7 +27,8 @@ fn at_most_one_leads_though_its_device_and_the_leaders_are_killed() {
 
 fn one_at_a_time(kind: Kind) {
     let (array, scene) = Scene::new();
-    let script = r#"echo "in x $BRAID_TOKEN $PPID" >> $LOG; sleep 0.05; echo "out x $BRAID_TOKEN" >> $LOG"#;
+    let script = r#"read -r _ _ _ braid _ < /proc/$PPID/stat
+        echo "in x $BRAID_TOKEN $braid" >> $LOG; sleep 0.05; echo "out x $BRAID_TOKEN" >> $LOG"#;
     let lease = format!("{}s", LEASE.as_secs());
     let run = [kind.word(), "run", "1:1", "9.1", "--lease", &lease, "--", "sh", "-c", script];
     let counted = std::thread::scope(|scope| {

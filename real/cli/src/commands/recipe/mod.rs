@@ -5,9 +5,11 @@
 //! | `hold` | lock, delivery counter, fail-over: a command that runs while something is held |
 //! | `tenure` | what these three, and the work on a queue's items, have in common |
 //! | `running` | the command, which does not outlive this program |
+//! | `attendant` | the process between, which sees to that |
 //! | `list`, `queue`, `directory` | what many put in and take out |
 //! | `fence` | refusing what comes too late |
 
+mod attendant;
 mod directory;
 mod fence;
 mod hold;
@@ -67,7 +69,9 @@ pub enum Command {
     #[command(subcommand)]
     Fence(fence::Command),
     #[command(hide = true)]
-    Attended(running::Attended),
+    Attend(attendant::Attend),
+    #[command(hide = true)]
+    Become(attendant::Become),
 }
 
 const EXAMPLES: &str = "\
@@ -98,9 +102,6 @@ pub struct In {
 
 /// Runs one of them.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
-    if let Command::Attended(attended) = command {
-        return attended.run();
-    }
     let place = match &command {
         Command::Lock(command) => command.place(),
         Command::Counter(command) => command.place(),
@@ -109,7 +110,8 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Queue(command) => command.place(),
         Command::Directory(command) => command.place(),
         Command::Fence(command) => command.place(),
-        Command::Attended(_) => unreachable!("it has run"),
+        Command::Attend(attendant) => return attendant.run().await,
+        Command::Become(command) => return command.run(),
     };
     let array = place.trying.connect("recipe", common).await?;
     let outcome = async {
@@ -122,7 +124,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
             Command::Queue(command) => command.execute(&object, common.json).await,
             Command::Directory(command) => command.execute(&object, common.json).await,
             Command::Fence(command) => command.execute(&object, common.json).await,
-            Command::Attended(_) => unreachable!("it has run"),
+            Command::Attend(_) | Command::Become(_) => unreachable!("they have run"),
         }
     };
     let outcome = outcome.await.map_err(|failure| failure.of(&place.object));

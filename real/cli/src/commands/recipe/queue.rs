@@ -1,6 +1,7 @@
 //! `braid recipe queue`.
 
-use super::running::{NOT_FOUND, NOT_RUN, Running, status_of_signal};
+use super::attendant::{NOT_FOUND, NOT_RUN};
+use super::running::{Running, status_of_signal};
 use super::tenure::{Ended, Item, Tenure, now};
 use super::{In, bytes, id, lease, trouble};
 use crate::commands::span;

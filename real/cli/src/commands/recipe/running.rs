@@ -1,109 +1,86 @@
-//! A command that runs for as long as something is held. It does not outlive this program, however that ends: where this program is asked to end, it ends
-//! the command first; where it is killed, the system kills the command.
+//! A command that runs for as long as something is held. Neither it nor what it starts outlives this program, however that ends: where this program is
+//! asked to end, it ends the command first; where it is killed, the command's attendant (`attendant`) ends all.
+//!
+//! ```text
+//!   braid recipe … run ─┬─▶ attendant ─┬─▶ command ─▶ what it starts, and leaves behind
+//!         killed: ······└···▶ ends all ┘      ▲
+//!                             killed: ········┘ killed by the system
+//! ```
 
+use super::attendant;
 use crate::failure::Failure;
-use crate::signals;
-use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::process::{Child, ChildStdin, Command};
 
-/// A command can't be run.
-pub const NOT_RUN: i32 = 126;
-/// There is no such command.
-pub const NOT_FOUND: i32 = 127;
-
-/// A command under way.
+/// A command under way, with its attendant.
 pub struct Running {
-    child: Child,
-    pid: Pid,
-    /// It is the head of a process group: what it starts is ended with it.
-    group: bool,
+    attendant: Child,
 }
 
-/// Becomes a command that dies with the program that started it
-#[derive(clap::Args)]
-pub struct Attended {
-    /// That program
-    #[arg(long)]
-    parent: u32,
-    /// The command, behind `--`
-    #[arg(last = true, required = true)]
-    command: Vec<OsString>,
-}
-
-/// How often it is looked whether all that a command has started is gone.
-const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// How long the attendant may take to end all, before it is killed itself.
+const ENDING_WAIT: Duration = Duration::from_secs(1);
 
 impl Running {
     /// Starts it, with these variables in its environment. Where its input is `given`, [`Running::input`] takes it.
     pub fn start(words: &[OsString], variables: &[(&str, String)], given: bool) -> Result<Running, Failure> {
-        // Not by its path: that may be another release's by now.
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("braid").args(["recipe", "attended", "--parent", &std::process::id().to_string(), "--"]);
-        command.args(words).envs(variables.iter().map(|(name, value)| (name, value)));
         // Who reads from a terminal must be in the group that the terminal belongs to.
-        let group = given || !std::io::stdin().is_terminal();
-        if group {
+        let grouped = given || !std::io::stdin().is_terminal();
+        let mut command = Command::from(attendant::attend(words, grouped));
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        if grouped {
             command.process_group(0);
         }
         if given {
             command.stdin(Stdio::piped());
         }
-        let child = command.kill_on_drop(true).spawn()?;
-        let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32)).expect("it was not waited for yet");
-        Ok(Running { child, pid, group })
+        Ok(Running { attendant: command.spawn()? })
     }
 
     /// Where its standard input is written, once.
     pub fn input(&mut self) -> Option<ChildStdin> {
-        self.child.stdin.take()
+        self.attendant.stdin.take()
     }
 
     /// Waits until it has ended by itself.
     pub async fn wait(&mut self) -> Result<ExitStatus, Failure> {
-        Ok(self.child.wait().await?)
+        Ok(self.attendant.wait().await?)
     }
 
     /// Asks it to end, with what it has started, and after so long makes it.
     pub async fn end(&mut self, wait: Duration) {
-        self.signal(Signal::TERM);
-        let ended = async {
-            let _ = self.child.wait().await;
-            while self.group && test_kill_process_group(self.pid) != Err(Errno::SRCH) {
-                tokio::time::sleep(LOOK_PAUSE).await;
-            }
-        };
-        if tokio::time::timeout(wait, ended).await.is_err() {
+        self.signal(attendant::ASK);
+        if tokio::time::timeout(wait, self.attendant.wait()).await.is_ok() {
+            return;
+        }
+        self.end_all();
+        if tokio::time::timeout(ENDING_WAIT, self.attendant.wait()).await.is_err() {
             self.signal(Signal::KILL);
-            let _ = self.child.wait().await;
+            let _ = self.attendant.wait().await;
         }
     }
 
+    fn end_all(&self) {
+        self.signal(attendant::END_ALL);
+        // It may have been made to stand still.
+        self.signal(Signal::CONT);
+    }
+
     fn signal(&self, signal: Signal) {
-        // One that is gone already needs no signal.
-        let _ = match (self.group, self.child.id()) {
-            (true, _) => kill_process_group(self.pid, signal),
-            // It is ours until it is waited for.
-            (false, Some(_)) => kill_process(self.pid, signal),
-            (false, None) => Ok(()),
-        };
+        // It is ours until it is waited for; one that is gone already needs no signal.
+        if let Some(pid) = self.attendant.id().and_then(|pid| Pid::from_raw(pid as i32)) {
+            let _ = kill_process(pid, signal);
+        }
     }
 }
 
-impl Attended {
-    /// Becomes the command. What comes back is why not.
-    pub fn run(self) -> Result<ExitCode, Failure> {
-        signals::die_with(self.parent)?;
-        let (program, arguments) = self.command.split_first().expect("the command line asks for a command");
-        let error = std::process::Command::new(program).args(arguments).exec();
-        let found = error.kind() != std::io::ErrorKind::NotFound;
-        eprintln!("error: {}: {error}", program.to_string_lossy());
-        Ok(ExitCode::from(if found { NOT_RUN } else { NOT_FOUND } as u8))
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end_all();
     }
 }
 

@@ -84,7 +84,7 @@ impl Tenure {
             let renewed = tokio::select! {
                 status = running.wait() => return Ok(Ended::Itself(status?)),
                 signal = signals.which() => {
-                    running.end(END_WAIT.min(self.sure_for())).await;
+                    running.end(self.end_wait()).await;
                     return Ok(Ended::Asked(signal));
                 }
                 renewed = self.renew_in_time(space) => renewed,
@@ -92,11 +92,16 @@ impl Tenure {
             match renewed {
                 Ok(renewed) => *self = renewed,
                 Err(failure) => {
-                    running.end(END_WAIT.min(self.sure_for())).await;
+                    running.end(self.end_wait()).await;
                     return Ok(Ended::Lost(failure));
                 }
             }
         }
+    }
+
+    /// How long the command may take to end. It is to be killed, and what was held given back, before that is others'.
+    fn end_wait(&self) -> Duration {
+        END_WAIT.min(self.sure_for() * 9 / 10)
     }
 
     /// Gives it back, if the device answers before it is others' anyhow.
