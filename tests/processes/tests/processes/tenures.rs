@@ -2,13 +2,14 @@
 
 use braid_client::recipes::counter::{CounterError, CounterOptions, DeliveryCounter, Turn};
 use braid_client::recipes::failover::{FailOver, FailOverError, FailOverOptions, Leadership};
-use braid_client::recipes::fence::Unguardable;
+use braid_client::recipes::fence::{Fence, Unguardable};
 use braid_client::recipes::lock::{Grant, Lock, LockError, LockOptions};
 use braid_client::{AttributeName, Error, Guard, Object, ObjectRequest, wait};
 use braid_processes::scene::{DEVICE, LEASE, PROGRESS_MAX, Scene};
 use std::time::Duration;
 
 const COUNT: AttributeName = AttributeName::new(5, 1);
+const FENCE: AttributeName = AttributeName::new(5, 2);
 
 #[test]
 fn a_lock_is_held_by_one_at_a_time_though_its_device_and_its_holders_are_killed() {
@@ -103,6 +104,18 @@ async fn refuses_the_late(kind: Kind, object: &Object) {
     assert!(matches!(late.error, Error::TooLate { .. }), "{late}");
     assert_eq!(object.get(COUNT).await.expect("it serves").as_i64(), Some(1), "nothing of it happens");
     object.request().set(COUNT, 2).guarded(&second).await.expect("it is the second one's");
+    // On another device as well, once the second one has been there.
+    let elsewhere = object.space().array().device(DEVICE as u16 + 1).create().await.expect("there is room");
+    let fences = [&first, &second].map(|held| held.fence_at(&elsewhere));
+    elsewhere.request().append("one, ").guarded(&fences[0]).await.expect_err("it was never raised");
+    for (fence, raised) in [(&fences[0], true), (&fences[1], true), (&fences[0], false)] {
+        let outcome = elsewhere.space().run(fence.raise()).await.expect("it serves");
+        assert_eq!(outcome.is_ok(), raised, "{outcome:?}");
+    }
+    let late = elsewhere.request().append("late, ").guarded(&fences[0]).await.expect_err("the second one was here");
+    assert!(matches!(late.error, Error::TooLate { .. }), "{late}");
+    elsewhere.request().append("two").guarded(&fences[1]).await.expect("it is the second one's");
+    assert_eq!(elsewhere.read(0, 100).await.expect("it serves"), "two");
     second.give_back(object).await;
 }
 
@@ -154,6 +167,14 @@ impl Kind {
 }
 
 impl Held {
+    fn fence_at(&self, object: &Object) -> Fence {
+        match self {
+            Held::Lock(grant) => grant.fence_at(object.id(), FENCE),
+            Held::Turn(turn) => turn.fence_at(object.id(), FENCE),
+            Held::Lead(lead) => lead.fence_at(object.id(), FENCE),
+        }
+    }
+
     async fn give_back(self, object: &Object) {
         let space = object.space();
         let is_fine = match self {
