@@ -186,6 +186,11 @@ impl Lab {
         Ok((site, true))
     }
 
+    /// What the volume at `site` is called.
+    pub fn name(&self, site: Site) -> &str {
+        &self.volume(site).name
+    }
+
     /// What is known of the volume at `site`.
     pub fn content(&self, site: Site) -> Rc<Content> {
         self.volume(site).content.clone()
@@ -333,7 +338,7 @@ impl Array {
     async fn start_host(&self, volume: &str) -> Result<(HostProcess, Address), Failure> {
         let mut command = Command::new(&self.program);
         command.args(["nbd", "--json", "--volume", volume, "--array"]).arg(self.folder.dir());
-        let mut started = spawn(command, &self.program)?;
+        let mut started = spawn(command, &self.program, Stdio::null())?;
         let said = timeout(UP_WAIT, ready(&mut started)).await.unwrap_or_else(|_| {
             Err(Failure::unreachable("host-slow", format!("a host did not serve within {UP_WAIT:?}")))
         })?;
@@ -370,13 +375,13 @@ fn start(
     command.args(["--devices", &settings.devices.to_string()]);
     command.args(["--size", &device_bytes.next_multiple_of(block).to_string()]);
     command.arg(if settings.in_process { "--in-process" } else { "--processes" });
-    spawn(command, program)
+    spawn(command, program, Stdio::null())
 }
 
 /// Starts a process that dies with this one.
-fn spawn(mut command: Command, program: &Path) -> Result<(Child, BufReader<ChildStdout>), Failure> {
+pub fn spawn(mut command: Command, program: &Path, input: Stdio) -> Result<(Child, BufReader<ChildStdout>), Failure> {
     command.env(CHILD_OF, std::process::id().to_string()).env_remove("BRAID_ARRAY");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0).kill_on_drop(true);
+    command.stdin(input).stdout(Stdio::piped()).process_group(0).kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| Failure::from(error).of(program.display()))?;
     let output = BufReader::new(child.stdout.take().expect("it was asked for"));
     Ok((child, output))

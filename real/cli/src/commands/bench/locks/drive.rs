@@ -1,5 +1,6 @@
-//! Processes that take locks, each by a host of its own: the very steps that the simulator drives, on devices that are there.
+//! Taking locks: the very steps that the simulator drives, on devices that are there.
 
+use super::Spot;
 use super::alarm::Alarm;
 use crate::failure::Failure;
 use braid_base::limits::OBJECT_COMMANDS_MAX;
@@ -11,17 +12,16 @@ use braid_shell::HostClient;
 use braid_wire::{Action, ActionResult, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, When};
 use bytes::Bytes;
 use hdrhistogram::Histogram;
-use std::rc::Rc;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 
 /// How long a request is tried.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The objects that locks are taken of: some on each device, numbered as the device chose.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Objects {
-    by_device: Vec<Vec<ObjectId>>,
+    by_device: Vec<Vec<u64>>,
 }
 
 impl Objects {
@@ -35,7 +35,7 @@ impl Objects {
                 let commands = vec![command(ObjectId(0), Action::Create); count];
                 for result in ask(client, device, ObjectRequest { commands }).await? {
                     match result.action {
-                        ActionResult::Created { object } => made.push(object),
+                        ActionResult::Created { object } => made.push(object.0),
                         other => return Err(unexpected(&other)),
                     }
                 }
@@ -49,7 +49,7 @@ impl Objects {
     pub async fn remove(&self, client: &HostClient) -> Result<(), Failure> {
         for (device, objects) in self.by_device.iter().enumerate() {
             for batch in objects.chunks(OBJECT_COMMANDS_MAX) {
-                let commands = batch.iter().map(|object| command(*object, Action::Remove)).collect();
+                let commands = batch.iter().map(|object| command(ObjectId(*object), Action::Remove)).collect();
                 ask(client, DeviceId(device as u16), ObjectRequest { commands }).await?;
             }
         }
@@ -59,122 +59,67 @@ impl Objects {
     /// Where the lock of this index lies, if the last device keeps them all.
     fn lock(&self, index: u64) -> Place {
         let last = self.by_device.len() - 1;
-        Place { device: DeviceId(last as u16), object: self.by_device[last][index as usize] }
+        Place { device: DeviceId(last as u16), object: ObjectId(self.by_device[last][index as usize]) }
     }
 
     /// Where the object of this index lies, if they are dealt round so many devices.
     fn place(&self, index: u64, devices: u16) -> Place {
         let device = (index % u64::from(devices)) as usize;
         let object = self.by_device[device][(index / u64::from(devices)) as usize];
-        Place { device: DeviceId(device as u16), object }
+        Place { device: DeviceId(device as u16), object: ObjectId(object) }
     }
-}
-
-/// What a run is about.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Load {
-    /// Locks in devices.
-    Devices {
-        /// What each process does each time.
-        habit: Habit,
-        /// Devices that the objects are on.
-        devices: u16,
-    },
-    /// Writes of a block to a volume whose hosts lock it at a lock server.
-    LockServer(VolumeId),
-}
-
-/// How a run went.
-pub struct Driven {
-    /// From the first begin to the last end.
-    pub elapsed: Duration,
-    /// How long each lock took, from the first attempt to the end, in nanoseconds.
-    pub latencies: Histogram<u64>,
-    /// Of all processes together; of a lock server's locks only how many.
-    pub counts: Counts,
-}
-
-/// Has each client take so many locks, one after the other, of `set` objects.
-pub async fn drive(
-    clients: &[HostClient],
-    objects: &Rc<Objects>,
-    load: &Load,
-    set: u64,
-    locks: u64,
-    seed: u64,
-) -> Result<Driven, Failure> {
-    if let Load::Devices { devices, .. } = load {
-        forget_who_waits(&clients[0], objects.place(0, *devices)).await?;
-    }
-    let alarm = Alarm::start()?;
-    let mut seeds = Rng::new(seed);
-    let begun = Instant::now();
-    let mut processes = JoinSet::new();
-    for (number, client) in clients.iter().enumerate() {
-        let process = Process {
-            number: number as u64,
-            client: client.clone(),
-            set,
-            locks,
-            dice: seeds.fork(),
-            alarm: alarm.clone(),
-        };
-        match load {
-            Load::Devices { habit, devices } => {
-                processes.spawn_local(process.lock_in_devices(objects.clone(), *habit, *devices));
-            }
-            Load::LockServer(volume) => {
-                processes.spawn_local(process.lock_at_a_server(*volume));
-            }
-        }
-    }
-    let mut driven = Driven { elapsed: Duration::ZERO, latencies: histogram(), counts: Counts::default() };
-    while let Some(ended) = processes.join_next().await {
-        let (latencies, counts) = ended.map_err(|error| Failure::failed("internal", error.to_string()))??;
-        driven.latencies.add(latencies).expect("all have the same form");
-        driven.counts.locks += counts.locks;
-        driven.counts.requests += counts.requests;
-        driven.counts.refused += counts.refused;
-        driven.counts.delayed += counts.delayed;
-    }
-    driven.elapsed = begun.elapsed();
-    Ok(driven)
 }
 
 /// One strategy leaves more counts of those who wait than there are.
-async fn forget_who_waits(client: &HostClient, at: Place) -> Result<(), Failure> {
+pub async fn forget_who_waits(client: &HostClient, objects: &Objects) -> Result<(), Failure> {
+    let at = objects.place(0, 1);
     let sets = vec![SetAttribute { name: WAITING, value: Bytes::new() }];
     let command = ObjectCommand { sets, ..command(at.object, Action::Nothing) };
     ask(client, at.device, ObjectRequest { commands: vec![command] }).await.map(|_| ())
 }
 
 /// One that takes locks.
-struct Process {
+pub struct Locking {
     number: u64,
     client: HostClient,
-    set: u64,
-    locks: u64,
-    dice: Rng,
+    objects: Objects,
+    volume: VolumeId,
     alarm: Alarm,
 }
 
-impl Process {
+impl Locking {
+    /// One that has a host, and a number of its own.
+    pub fn new(number: u64, client: HostClient, objects: Objects, volume: VolumeId) -> Result<Locking, Failure> {
+        Ok(Locking { number, client, objects, volume, alarm: Alarm::start()? })
+    }
+
+    /// Takes so many locks, one after the other. How long each took, in nanoseconds, and what it cost; at a lock server, only how many.
+    pub async fn run(&self, spot: &Spot, locks: u64, seed: u64) -> Result<(Histogram<u64>, Counts), Failure> {
+        let dice = Rng::new(seed);
+        match spot.devices {
+            Some((habit, devices)) => self.lock_in_devices(habit, devices, spot.objects, locks, dice).await,
+            None => self.lock_at_a_server(spot.objects, locks, dice).await,
+        }
+    }
+
     async fn lock_in_devices(
-        mut self,
-        objects: Rc<Objects>,
+        &self,
         habit: Habit,
         devices: u16,
+        set: u64,
+        locks: u64,
+        mut dice: Rng,
     ) -> Result<(Histogram<u64>, Counts), Failure> {
         let (mut locker, mut latencies) = (Locker::new(self.number, habit), histogram());
-        for _ in 0..self.locks {
+        for _ in 0..locks {
             let index = match habit.strategy {
                 Strategy::Uncontended => self.number,
-                _ => self.dice.below(self.set),
+                _ => dice.below(set),
             };
-            let at = objects.place(index, devices);
+            let at = self.objects.place(index, devices);
             let elsewhere = match habit.keeper {
-                Keeper::OneDevice => objects.lock(index),
-                _ => objects.place((index + 1) % u64::from(devices), devices),
+                Keeper::OneDevice => self.objects.lock(index),
+                _ => self.objects.place((index + 1) % u64::from(devices), devices),
             };
             let begun = Instant::now();
             let mut step = locker.begin(at, elsewhere, braid_shell::now().time);
@@ -182,11 +127,11 @@ impl Process {
                 step = match step {
                     Step::Ask { device, request } => {
                         let results = ask(&self.client, device, request).await?;
-                        locker.resume(braid_shell::now().time, &mut self.dice, Heard::Results(&results))
+                        locker.resume(braid_shell::now().time, &mut dice, Heard::Results(&results))
                     }
                     Step::Wait(span) => {
                         self.alarm.wait(span).await;
-                        locker.resume(braid_shell::now().time, &mut self.dice, Heard::Nothing)
+                        locker.resume(braid_shell::now().time, &mut dice, Heard::Nothing)
                     }
                     Step::Done => break,
                     Step::Claim(_) | Step::GiveBack(_) => unreachable!("lock servers are asked by hosts"),
@@ -197,16 +142,16 @@ impl Process {
         Ok((latencies, locker.counts()))
     }
 
-    async fn lock_at_a_server(mut self, volume: VolumeId) -> Result<(Histogram<u64>, Counts), Failure> {
+    async fn lock_at_a_server(&self, set: u64, locks: u64, mut dice: Rng) -> Result<(Histogram<u64>, Counts), Failure> {
         let mut latencies = histogram();
         let data = Bytes::from(vec![self.number as u8; BLOCK_BYTES]);
-        for _ in 0..self.locks {
-            let offset = self.dice.below(self.set) * BLOCK_BYTES as u64;
+        for _ in 0..locks {
+            let offset = dice.below(set) * BLOCK_BYTES as u64;
             let begun = Instant::now();
-            self.client.call(HostRequest::Write { volume, offset, data: data.clone() }).await?;
+            self.client.call(HostRequest::Write { volume: self.volume, offset, data: data.clone() }).await?;
             latencies.record(begun.elapsed().as_nanos() as u64).expect("it grows as needed");
         }
-        Ok((latencies, Counts { locks: self.locks, ..Counts::default() }))
+        Ok((latencies, Counts { locks, ..Counts::default() }))
     }
 }
 
@@ -226,6 +171,7 @@ fn unexpected(result: &ActionResult) -> Failure {
     Failure::failed("wrong-answer", format!("the device answered what can't be: {result:?}"))
 }
 
-fn histogram() -> Histogram<u64> {
+/// Of nanoseconds, as all of them are.
+pub fn histogram() -> Histogram<u64> {
     Histogram::new(3).expect("three digits are possible")
 }

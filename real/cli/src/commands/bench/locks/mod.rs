@@ -2,11 +2,15 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `drive` | processes that take locks |
+//! | `crew` | the processes that take locks, as the bench sees them |
+//! | `worker` | one of them |
+//! | `drive` | taking locks |
 //! | `alarm` | short waits |
 
 mod alarm;
+mod crew;
 mod drive;
+mod worker;
 
 use super::lab::Lab;
 use super::load::Target;
@@ -24,18 +28,18 @@ use braid_experiments::rows::Row;
 use braid_experiments::statistics::Estimate;
 use braid_layout::Scheme;
 use braid_measure::locking::{Habit, Keeper, Strategy, Unlock, Work};
-use braid_shell::HostClient;
 use braid_wire::{Atomicity, Ordering};
-use drive::{Driven, Load, Objects, drive};
+use crew::{Crew, Driven};
+use drive::{Objects, forget_who_waits};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::rc::Rc;
+use worker::Scene;
 
 /// Measure locks that devices keep, as attributes of objects, against locks of a lock server
 ///
-/// Processes pick an object at random, lock it (compare-and-swap, truncated binary exponential back-off), write 256 bytes to it, unlock it, and
-/// begin again; each is a host of its own, all in this process. Measured against the number of objects, for several numbers of devices; with the
+/// Processes of this machine pick an object at random, lock it (compare-and-swap, truncated binary exponential back-off), write 256 bytes to it, unlock it, and
+/// begin again; each is a host of its own. Measured against the number of objects, for several numbers of devices; with the
 /// unlock in the write, and with everything in one request. Beside that: a lock manager, which is one more device that keeps all locks and
 /// nothing else, and commits each change; and a lock server, by which hosts write blocks of 4 KiB to a volume of ordering server-lock: it keeps locks in
 /// memory, and commits nothing.
@@ -79,6 +83,12 @@ pub struct Arguments {
     /// A folder for plots and numbers, which must not be there yet
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Be the process of this number
+    #[arg(long, hide = true)]
+    worker: Option<u64>,
+    /// Die with this process, which must be the parent
+    #[arg(long, hide = true, env = super::CHILD_OF)]
+    child_of: Option<u32>,
 }
 
 const THROUGHPUT: Axis = Axis { name: "throughput_ops", title: "throughput (operations/s)" };
@@ -129,6 +139,9 @@ struct Spot {
 
 /// Measures, tells, and puts everything away.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    if let Some(number) = arguments.worker {
+        return worker::run(number, &arguments, common).await;
+    }
     let mut signals = Signals::catch()?;
     let spots = arguments.spots();
     let used: Vec<(Habit, u16)> = spots.iter().filter_map(|spot| spot.devices).collect();
@@ -162,6 +175,18 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 }
 
 impl Arguments {
+    /// The same for a process, as far as it decides about what is measured.
+    fn of_worker(&self) -> Vec<String> {
+        let list = |numbers: &[u16]| numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+        let objects: Vec<String> = self.objects.iter().map(u32::to_string).collect();
+        let mut words = vec!["--locks".to_string(), self.locks.to_string()];
+        words.extend(self.contention.then(|| "--contention".to_string()));
+        let lists =
+            [("devices", list(&self.devices)), ("processes", list(&self.processes)), ("objects", objects.join(","))];
+        words.extend(lists.iter().filter(|(_, list)| !list.is_empty()).map(|(name, list)| format!("--{name}={list}")));
+        words
+    }
+
     /// Everything that is to be measured.
     fn spots(&self) -> Vec<Spot> {
         if self.contention { self.by_processes() } else { self.by_objects() }
@@ -245,34 +270,26 @@ async fn measure_all(
     settings.check()?;
     lab.bring_up(array, settings.volume.bytes).await?;
     let (site, _) = lab.make_volume(&settings).await?;
-    let ways = lab.open(site, Through::Direct, processes as u16).await?;
-    let mut clients: Vec<HostClient> = Vec::new();
-    let mut volume = None;
-    for target in &ways.targets {
-        let Target::Host { client, volume: of } = target else { unreachable!("they were opened directly") };
-        clients.push(client.clone());
-        volume = Some(*of);
-    }
-    let volume = volume.expect("there is a process at least");
-    let made = Rc::new(Objects::make(&clients[0], devices, objects).await?);
+    let ways = lab.open(site, Through::Direct, 1).await?;
+    let Some(Target::Host { client, .. }) = ways.targets.first() else { unreachable!("it was opened directly") };
+    let made = Objects::make(client, devices, objects).await?;
+    let scene = Scene { objects: made.clone(), volume: lab.name(site).to_string() };
+    let mut crew = Crew::start(lab.folder(), arguments, &scene, processes).await?;
     let progress = output::steps(spots.len() as u64 * u64::from(arguments.rounds));
     let mut runs: Vec<Vec<Driven>> = spots.iter().map(|_| Vec::new()).collect();
     let mut seeds = Rng::new(seed);
     for _ in 0..arguments.rounds {
         let seed = seeds.next_u64();
-        for (spot, runs) in spots.iter().zip(&mut runs) {
+        for (number, (spot, runs)) in spots.iter().zip(&mut runs).enumerate() {
             progress.set_message(format!("measuring {} at {}", spot.series, spot.x));
-            let load = match spot.devices {
-                Some((habit, devices)) => Load::Devices { habit, devices },
-                None => Load::LockServer(volume),
-            };
-            let clients = &clients[..usize::from(spot.processes)];
-            runs.push(drive(clients, &made, &load, spot.objects, arguments.locks.into(), seed).await?);
+            forget_who_waits(client, &made).await?;
+            runs.push(crew.run(spot.processes.into(), number, seed).await?);
             progress.inc(1);
         }
     }
     progress.finish_and_clear();
-    made.remove(&clients[0]).await?;
+    crew.end().await;
+    made.remove(client).await?;
     lab.close(ways).await;
     Ok(spots.iter().zip(&runs).flat_map(|(spot, runs)| rows_of(spot, runs)).collect())
 }
