@@ -41,12 +41,13 @@ mod word;
 pub use keep::{Release, ReleaseWith, Renew};
 pub use take::{Acquire, Once};
 
-use crate::edit::{Backoff, Desk, number};
+use crate::asking::Results;
+use crate::edit::{At, Backoff, Desk, Editing, Editor, Move, Patience, Seen, number};
 use crate::fence::{Fence, Unguardable, if_swapped};
 use crate::lease::{Entry, Name, sure_until};
 use crate::procedure::{Answer, Next, Procedure, Trouble};
 use braid_base::{ObjectId, Rng, Time};
-use braid_wire::{Action, ActionResult, AttributeName, ObjectCommand, ObjectRequest};
+use braid_wire::{AttributeName, ObjectRequest};
 use bytes::Bytes;
 use std::time::Duration;
 use word::Word;
@@ -68,9 +69,9 @@ pub struct LockOptions {
     pub lease: Duration,
     /// The first pause before trying again is up to this; the limit doubles up to `longest_pause`.
     pub first_pause: Duration,
-    /// See `first_pause`. A quarter of the lease at most, or a waiting writer's mark is taken for a dead one's.
+    /// See `first_pause`. A quarter of the lease counts if that is shorter: else a waiting writer's mark would be taken for a dead one's.
     pub longest_pause: Duration,
-    /// How long to try. If it is not longer than others' leases, nobody who was lost is noticed.
+    /// How long to try to take it. If it is not longer than others' leases, nobody who was lost is noticed.
     pub patience: Duration,
 }
 
@@ -118,7 +119,7 @@ impl Lock {
 
     /// Looks who holds it.
     pub fn status(&self) -> Status {
-        Status { lock: self.clone(), asked: false }
+        Status(Editing::new(self.desk(Patience::For(Duration::ZERO)), Looking))
     }
 
     fn token(&self) -> AttributeName {
@@ -129,18 +130,18 @@ impl Lock {
         AttributeName::new(self.word.page + 2, self.word.number)
     }
 
-    fn desk(&self) -> Desk {
+    fn desk(&self, patience: Patience) -> Desk {
         Desk {
             object: self.object,
             word: self.word,
             extras: vec![self.token(), self.trace()],
             backoff: self.backoff(),
-            patience: self.options.patience,
+            patience,
         }
     }
 
     fn backoff(&self) -> Backoff {
-        Backoff::new(self.options.first_pause, self.options.longest_pause)
+        Backoff::new(self.options.first_pause, self.options.longest_pause.min(self.options.lease / 4))
     }
 }
 
@@ -189,12 +190,12 @@ impl Grant {
         Fence { object, name, token: self.token }
     }
 
-    /// Keeps it for another lease.
+    /// Keeps it for another lease. It ends at [`sure_until`](Grant::sure_until) at the latest, or, begun later, after a third of the lease.
     pub fn renew(&self) -> Renew {
         Renew::new(self.clone())
     }
 
-    /// Gives it back.
+    /// Gives it back. Tries for a lease; then it is others' anyhow.
     pub fn release(self) -> Release {
         Release::new(self)
     }
@@ -217,6 +218,9 @@ pub enum LockError {
     /// The lease has run out, and others have broken the lock. Nothing of a last request has happened.
     #[error("the lock was lost: its lease ran out, and another one came")]
     Lost,
+    /// It was not heard in time whether the lock was renewed: others may have broken it by now. Renewing it again finds out.
+    #[error("it was not heard in time whether the lock was kept: others may have broken it by now")]
+    Uncertain,
     /// The attribute is used for something else.
     #[error("what is there is no lock")]
     NoLock,
@@ -239,39 +243,39 @@ pub struct LockStatus {
 }
 
 /// Looks who holds a lock.
-pub struct Status {
-    lock: Lock,
-    asked: bool,
-}
+pub struct Status(Editing<Looking>);
 
 impl Procedure for Status {
     type Output = Result<LockStatus, LockError>;
 
-    fn resume(&mut self, _now: Time, _dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        if !std::mem::replace(&mut self.asked, true) {
-            let nothing = crate::edit::command(self.lock.object, Action::Nothing);
-            let gets = vec![self.lock.word, self.lock.token()];
-            return Next::Ask(ObjectRequest { commands: vec![ObjectCommand { gets, ..nothing }] });
-        }
-        Next::Done(match answer {
-            Answer::Results(results) => match &results[..] {
-                [result] if result.action == ActionResult::Done && result.values.len() == 2 => {
-                    status(&result.values[0], &result.values[1]).ok_or(LockError::NoLock)
-                }
-                _ => Err(LockError::Trouble(Trouble::Unknown)),
-            },
-            Answer::Trouble(trouble) => Err(LockError::Trouble(trouble)),
-            _ => Err(LockError::Trouble(Trouble::Unknown)),
-        })
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, dice, answer)
     }
 }
 
-fn status(word: &Bytes, token: &Bytes) -> Option<LockStatus> {
-    let Word { mode, holders, mark } = Word::decode(word)?;
-    Some(LockStatus {
-        mode: (!holders.is_empty()).then_some(mode),
-        holders: holders.into_iter().map(|entry| entry.name).collect(),
-        waiting: mark.map(|entry| entry.name),
-        token: number(token)?,
-    })
+struct Looking;
+
+impl Editor for Looking {
+    type Output = Result<LockStatus, LockError>;
+
+    fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+        let (Some(Word { mode, holders, mark }), Some(token)) = (Word::decode(&seen.word), number(&seen.extras[0]))
+        else {
+            return Move::Done(Err(LockError::NoLock));
+        };
+        Move::Done(Ok(LockStatus {
+            mode: (!holders.is_empty()).then_some(mode),
+            holders: holders.into_iter().map(|entry| entry.name).collect(),
+            waiting: mark.map(|entry| entry.name),
+            token,
+        }))
+    }
+
+    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
+        unreachable!("who looks swaps nothing")
+    }
+
+    fn fails(&mut self, trouble: Trouble) -> Self::Output {
+        Err(LockError::Trouble(trouble))
+    }
 }

@@ -7,10 +7,11 @@ use braid_base::Rng;
 use braid_recipes::{Answer, Next, Procedure, Trouble};
 use braid_wire::{ObjectFailure, ObjectRequest};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
 
 impl Space {
-    /// Runs a procedure of `braid_recipes` to its end. Each of its requests has this handle's deadline; how long the whole takes is the
-    /// procedure's business. What the device refuses, or does not answer in time, the procedure hears of; anything else ends it here.
+    /// Runs a procedure of `braid_recipes` to its end. Each of its requests has this handle's deadline, or the procedure's if that is shorter; how long the
+    /// whole takes is the procedure's business. What the device refuses, or does not answer in time, the procedure hears of; anything else ends it here.
     /// Dropping the future is dying at that step.
     pub async fn run<P: Procedure>(&self, mut procedure: P) -> Result<P::Output, Error> {
         let mut dice = Rng::new(seed());
@@ -18,7 +19,7 @@ impl Space {
         loop {
             let next = procedure.resume(crate::now(), &mut dice, answer);
             answer = match next {
-                Next::Ask(request) => self.answer(request).await?,
+                Next::Ask { request, patience } => self.answer(request, patience).await?,
                 Next::Await { object, name, seen, patience } => {
                     match self.await_change(object.0, name, Value::from(seen), patience).await {
                         Ok(value) => Answer::Value(value.into_bytes()),
@@ -34,8 +35,8 @@ impl Space {
         }
     }
 
-    async fn answer(&self, request: ObjectRequest) -> Result<Answer, Error> {
-        match self.send(request).await {
+    async fn answer(&self, request: ObjectRequest, patience: Duration) -> Result<Answer, Error> {
+        match self.within(patience.min(self.array().deadline())).send(request).await {
             Ok(answers) => Ok(Answer::Results(answers.into_results())),
             Err(RequestError { error, .. }) => Ok(Answer::Trouble(trouble(error)?)),
         }

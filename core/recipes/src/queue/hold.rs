@@ -127,12 +127,7 @@ impl Holding {
         let mut course = std::mem::take(&mut self.course);
         let next = course.resume(dice, answer, |course, dice, heard| self.step(course, dice, heard));
         self.course = course;
-        match next {
-            Next::Done(result) => Next::Done(result.map(end)),
-            Next::Ask(request) => Next::Ask(request),
-            Next::Await { object, name, seen, patience } => Next::Await { object, name, seen, patience },
-            Next::Sleep(span) => Next::Sleep(span),
-        }
+        next.map(|result| result.map(end))
     }
 
     fn step(&mut self, course: &mut Course, dice: &mut Rng, heard: Heard) -> Step<Option<Claimed>> {

@@ -2,7 +2,9 @@
 
 use braid_base::ObjectId;
 use braid_objects::{Key, evaluate, view};
-use braid_wire::{Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectRequest};
+use braid_wire::{
+    Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
+};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -10,7 +12,12 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     map: BTreeMap<Key, Bytes>,
+    /// The most bytes that there is room for; none: there is no end of room.
+    room: Option<usize>,
 }
+
+/// So much an attribute takes besides its value.
+const ENTRY: usize = 21;
 
 impl Space {
     /// With these objects, all empty.
@@ -25,8 +32,20 @@ impl Space {
     /// Does it, as one.
     pub fn execute(&mut self, request: &ObjectRequest) -> ObjectAnswer {
         let evaluation = evaluate(request, &mut self.map).expect("all is in memory");
-        view::apply(&evaluation.changes, &mut self.map);
+        let mut after = self.map.clone();
+        view::apply(&evaluation.changes, &mut after);
+        let longer = after.iter().any(|(key, value)| self.map.get(key).is_none_or(|before| before.len() < value.len()));
+        if longer && self.room.is_some_and(|room| bytes(&after) > room) {
+            return Err(ObjectRefusal { command: 0, failure: ObjectFailure::NoSpace });
+        }
+        self.map = after;
         evaluation.answer
+    }
+
+    /// There is room for so many bytes more. As on a device, and harder than in a mirror: when that is used up, nothing can become longer, even
+    /// if something else goes with the same request.
+    pub fn leave_room_for(&mut self, more: usize) {
+        self.room = Some(bytes(&self.map) + more);
     }
 
     /// An attribute's value; no bytes if it is undefined, or there is no such object.
@@ -68,6 +87,10 @@ impl Space {
             other => panic!("a list brings names, not {other:?}"),
         }
     }
+}
+
+fn bytes(map: &BTreeMap<Key, Bytes>) -> usize {
+    map.values().map(|value| ENTRY + value.len()).sum()
 }
 
 /// One command, without conditions, sets and gets.

@@ -264,7 +264,7 @@ fn a_change_that_comes_after_its_lock_was_broken_is_refused() {
 /// What a mirror says to a first request, if it refuses it; else nothing.
 fn first_refusal<T>(mut procedure: impl Procedure<Output = Result<T, Trouble>>) -> Option<Trouble> {
     let dice = &mut Rng::new(1);
-    let Next::Ask(request) = procedure.resume(Time(0), dice, Answer::None) else { panic!("it asks first") };
+    let Next::Ask { request, .. } = procedure.resume(Time(0), dice, Answer::None) else { panic!("it asks first") };
     let refusal = place_of(&request, 1_000).err()?;
     match procedure.resume(Time(0), dice, Answer::Trouble(Trouble::Refused(refusal.failure))) {
         Next::Done(Err(trouble)) => Some(trouble),
