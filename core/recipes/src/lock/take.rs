@@ -72,7 +72,7 @@ struct Take {
     tried: bool,
     trying: Trying,
     sent: Time,
-    /// When it last put its mark in.
+    /// When the request was sent that last put its mark in.
     marked: Time,
     /// What the last swap puts in.
     word: Bytes,
@@ -257,7 +257,6 @@ impl Editor for Take {
                 self.swap(at, Trying::Join, seen.word, &Word { mode: Mode::Shared, holders, mark: None })
             }
             (Mode::Shared, Mode::Exclusive) if !marked || at.now.since(self.marked) >= self.lock.options.lease / 4 => {
-                self.marked = at.now;
                 let mark = Some(self.next_entry(at));
                 self.swap(at, Trying::Mark, seen.word, &Word { mode: Mode::Shared, holders: live, mark })
             }
@@ -278,6 +277,7 @@ impl Editor for Take {
                 None => Move::Look,
             },
             Trying::Mark => {
+                self.marked = self.sent;
                 let left = self.deadline.unwrap_or_default().since(at.now);
                 Move::Sleep(self.backoff.draw(at.dice).min(left))
             }

@@ -68,6 +68,9 @@ pub const ROUGH: Weather = Weather {
     drift: 20_000,
 };
 
+/// The device is cut off, and clients would wait long for an answer.
+pub const SILENT: Weather = Weather { unknown: 1000, unknown_after: Duration::from_secs(3600), ..CALM };
+
 /// How a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {

@@ -39,6 +39,8 @@ struct Log {
     /// Last writes that were said to have happened, and those said not to.
     happened: Vec<[u64; 3]>,
     not_happened: Vec<[u64; 3]>,
+    /// Of how many nobody knows.
+    doubts: u64,
 }
 
 fn lock() -> Lock {
@@ -122,7 +124,7 @@ fn held<'a>(moment: &'a mut Moment<Log>, grant: &Grant) -> &'a mut Held {
 fn told(moment: &mut Moment<Log>, record: [u64; 3], end: Result<Option<Vec<CommandResult>>, LockError>) {
     match end {
         Ok(_) => moment.ledger.happened.push(record),
-        Err(LockError::Trouble(Trouble::Unknown)) => {}
+        Err(LockError::Trouble(Trouble::Unknown)) => moment.ledger.doubts += 1,
         Err(_) => moment.ledger.not_happened.push(record),
     }
 }
@@ -277,7 +279,7 @@ fn check(log: &Log, data: &[u8]) {
 
 #[test]
 fn storms() {
-    let (mut taken, mut refused, mut lost, mut once, mut said) = (0, 0, 0, 0, 0);
+    let (mut taken, mut refused, mut lost, mut once, mut said, mut doubts) = (0, 0, 0, 0, 0, 0);
     for seed in 0..300 {
         let log = storm(seed, ROUGH);
         taken += log.taken;
@@ -285,11 +287,13 @@ fn storms() {
         lost += log.lost;
         once += log.once;
         said += log.happened.len() + log.not_happened.len();
+        doubts += log.doubts;
     }
     println!(
-        "{taken} writes taken, {refused} refused, {lost} locks lost, {once} times once; of {said} last writes the fate was known"
+        "{taken} writes taken, {refused} refused, {lost} locks lost, {once} times once; of {said} last writes the fate was known, of {doubts} not"
     );
     assert!(taken > 1000 && refused > 20 && lost > 20 && once > 100, "{taken} {refused} {lost} {once}");
+    assert!(said as u64 > 10 * doubts, "{said} known, {doubts} not");
 }
 
 #[test]
