@@ -1,6 +1,8 @@
 //! The delivery counter: stories, every order of two clients' steps, and storms.
 
-use crate::bench::{Budget, CALM, Doing, Moment, ROUGH, SILENT, Weather, World, ask, explore, late, over, run, sleep, space};
+use crate::bench::{
+    Budget, CALM, Doing, Moment, ROUGH, SILENT, Weather, World, ask, explore, late, over, run, sleep, space,
+};
 use braid_base::{ObjectId, Time};
 use braid_recipes::counter::{CounterError, CounterOptions, DeliveryCounter, SLOTS, Turn};
 use braid_recipes::fence::unguard;

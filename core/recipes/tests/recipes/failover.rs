@@ -1,6 +1,8 @@
 //! Fail-over: stories, every order of two machines' steps, and storms.
 
-use crate::bench::{Budget, CALM, Doing, Moment, ROUGH, SILENT, Weather, World, ask, explore, late, over, run, sleep, space};
+use crate::bench::{
+    Budget, CALM, Doing, Moment, ROUGH, SILENT, Weather, World, ask, explore, late, over, run, sleep, space,
+};
 use braid_base::{ObjectId, Time};
 use braid_recipes::failover::{FailOver, FailOverError, FailOverOptions, LeaderStatus, Leadership};
 use braid_recipes::fence::{RaiseError, unguard};
@@ -216,7 +218,8 @@ fn a_backup_that_has_waited_enough_says_who_leads() {
 #[test]
 fn a_leader_that_is_cut_off_hears_so_when_its_lease_is_over() {
     let mut world = world(1, CALM);
-    let service = FailOver::new(SERVICE, WORD, FailOverOptions { lease: options().lease, ..FailOverOptions::default() });
+    let service =
+        FailOver::new(SERVICE, WORD, FailOverOptions { lease: options().lease, ..FailOverOptions::default() });
     world.client(run(service.campaign("a"), |_, leader| {
         let leader = leader.unwrap();
         sleep(seconds(1), move |_| {

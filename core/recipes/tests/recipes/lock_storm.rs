@@ -279,26 +279,24 @@ fn check(log: &Log, data: &[u8]) {
 
 #[test]
 fn storms() {
-    let (mut taken, mut refused, mut lost, mut once, mut said, mut doubts) = (0, 0, 0, 0, 0, 0);
+    let (mut taken, mut refused, mut lost, mut once) = (0, 0, 0, 0);
     for seed in 0..300 {
         let log = storm(seed, ROUGH);
         taken += log.taken;
         refused += log.refused;
         lost += log.lost;
         once += log.once;
-        said += log.happened.len() + log.not_happened.len();
-        doubts += log.doubts;
     }
-    println!(
-        "{taken} writes taken, {refused} refused, {lost} locks lost, {once} times once; of {said} last writes the fate was known, of {doubts} not"
-    );
     assert!(taken > 1000 && refused > 20 && lost > 20 && once > 100, "{taken} {refused} {lost} {once}");
-    assert!(said as u64 > 10 * doubts, "{said} known, {doubts} not");
 }
 
 #[test]
 fn storms_in_which_nobody_dies_but_much_is_lost() {
+    let (mut known, mut doubts) = (0, 0);
     for seed in 0..100 {
-        storm(seed, Weather { death: 0, unknown: 200, straggling: 5, ..ROUGH });
+        let log = storm(seed, Weather { death: 0, unknown: 200, straggling: 5, ..ROUGH });
+        known += log.happened.len() + log.not_happened.len();
+        doubts += log.doubts;
     }
+    assert!(known as u64 > 4 * doubts, "the fate of {known} last writes was known, and of {doubts} not");
 }
