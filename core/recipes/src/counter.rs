@@ -182,7 +182,7 @@ impl Turn {
         self.give(None)
     }
 
-    /// The same, together with a last request. If the turn is over already, nothing of it happens.
+    /// The same, together with a last request. If the turn is over already, nothing of it happens. Tries for three leases.
     pub fn leave_with(self, request: ObjectRequest) -> Result<Leave, Unguardable> {
         Ok(self.give(Some(if_swapped(request, 1)?)))
     }

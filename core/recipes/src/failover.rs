@@ -149,7 +149,7 @@ impl Leadership {
         self.give(None)
     }
 
-    /// The same, together with a last request. If another one leads, nothing of it happens.
+    /// The same, together with a last request. If another one leads, nothing of it happens. Tries for three leases.
     pub fn resign_with(self, request: ObjectRequest) -> Result<Resign, Unguardable> {
         Ok(self.give(Some(if_swapped(request, 1)?)))
     }

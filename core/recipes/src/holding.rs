@@ -115,7 +115,7 @@ impl Holding {
 
     /// Gives it back: the word is `next`, these attributes are set, and the request is done, all or nothing.
     pub fn give(self, next: Word, sets: Vec<SetAttribute>, request: Option<Vec<ObjectCommand>>) -> Editing<Give> {
-        let desk = self.place.desk(patience_to_give_back(self.entry.lease));
+        let desk = self.place.desk(patience_to_give_back(self.entry.lease, request.is_some()));
         Editing::new(desk, Give { holding: self, next, sets, request, doubted: false })
     }
 }
@@ -125,9 +125,9 @@ pub(crate) fn patience_to_renew(sure_until: Time, lease: Duration) -> Patience {
     Patience::Until(sure_until, lease / 3)
 }
 
-/// After a lease it is others' anyhow.
-pub(crate) fn patience_to_give_back(lease: Duration) -> Patience {
-    Patience::Until(Time(0), lease)
+/// After a lease it is others' anyhow. What came of a last request is worth some more.
+pub(crate) fn patience_to_give_back(lease: Duration, has_request: bool) -> Patience {
+    Patience::Until(Time(0), if has_request { lease * 3 } else { lease })
 }
 
 /// Whether a renewal that ends so is one whose time was up.

@@ -28,7 +28,8 @@
 //! - **No lock is lost for ever**: a holder that is silent for its lease is broken by the next who comes.
 //! - **A waiting writer is next**: once its mark is there no reader comes in, and no other writer, while the mark is renewed.
 //! - **A lost answer is found out**: who acquires, renews or releases knows in the end whether it has, by its nonce. Of commands that
-//!   went with it, it knows unless others have been in since; then it says that it does not ([`Trouble::Unknown`]).
+//!   went with it, it knows if it has a [receipt](crate::receipt); else by the trace, unless that is another's by now, or (of the first request of
+//!   [`Lock::once`], which knows nothing of the lock) was another's before. Then it says that it does not know ([`Trouble::Unknown`]).
 //!
 //! Not guaranteed: order among writers that meet only writers (that is [`counter`](crate::counter)'s), and turns for readers while writers come without end.
 //! Exclusion for requests without a guard: between renewals a holder is sure of itself until [`Grant::sure_until`], if no clock runs
@@ -46,6 +47,7 @@ use crate::edit::{At, Backoff, Desk, Editing, Editor, Move, Patience, Seen, numb
 use crate::fence::{Fence, Unguardable, if_swapped};
 use crate::lease::{Entry, Name, sure_until};
 use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::receipt::Receipt;
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::{AttributeName, ObjectRequest};
 use bytes::Bytes;
@@ -73,6 +75,9 @@ pub struct LockOptions {
     pub longest_pause: Duration,
     /// How long to try to take it. If it is not longer than others' leases, nobody who was lost is noticed.
     pub patience: Duration,
+    /// Where this program's last requests leave word that they have happened ([`Grant::release_with`], [`Lock::once`]), instead of the trace: then no one
+    /// else's takes that away. Not for objects that mirrors spread.
+    pub receipt: Option<Receipt>,
 }
 
 impl Default for LockOptions {
@@ -82,6 +87,7 @@ impl Default for LockOptions {
             first_pause: Duration::from_millis(1),
             longest_pause: Duration::from_millis(500),
             patience: Duration::from_secs(30),
+            receipt: None,
         }
     }
 }
@@ -127,7 +133,8 @@ impl Lock {
     }
 
     fn trace(&self) -> AttributeName {
-        AttributeName::new(self.word.page + 2, self.word.number)
+        let trace = AttributeName::new(self.word.page + 2, self.word.number);
+        self.options.receipt.map_or(trace, Receipt::attribute)
     }
 
     fn desk(&self, patience: Patience) -> Desk {
@@ -200,7 +207,8 @@ impl Grant {
         Release::new(self)
     }
 
-    /// Has a last request done and gives it back, in one round trip. If it is no longer held, nothing of the request happens.
+    /// Has a last request done and gives it back, in one round trip. If it is no longer held, nothing of the request happens. Tries for three
+    /// leases, to know what came of it.
     pub fn release_with(self, request: ObjectRequest) -> Result<ReleaseWith, Unguardable> {
         Ok(ReleaseWith::new(self, if_swapped(request, 2)?))
     }

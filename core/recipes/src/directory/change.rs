@@ -41,7 +41,8 @@ pub enum Changed {
     Inserted,
     /// The name was there already, and stands for this.
     Exists(ObjectId),
-    /// There is no free slot in the linked list.
+    /// No free slot was found in the linked list: 64 in a row are taken. With the largest there is, that is next to impossible; a small one has others
+    /// free, perhaps, and trying again looks at the next 64.
     Full,
     /// The name is gone; it stood for this.
     Removed(ObjectId),

@@ -131,7 +131,7 @@ struct Give {
 
 impl Give {
     fn new(grant: Grant, request: Option<Vec<ObjectCommand>>) -> Editing<Give> {
-        let desk = grant.lock.desk(patience_to_give_back(grant.entry.lease));
+        let desk = grant.lock.desk(patience_to_give_back(grant.entry.lease, request.is_some()));
         Editing::new(desk, Give { grant, request, own: 0, doubted: false })
     }
 
@@ -158,6 +158,7 @@ impl Give {
             (_, false) => Err(LockError::Lost),
             (None, true) => Ok(None),
             (Some(_), true) if traced => Ok(None),
+            (Some(_), true) if self.grant.lock.options.receipt.is_some() => Err(LockError::Lost),
             // The tenure ended once since: had that been this request, it would have left its trace, which only a later end takes away.
             (Some(_), true) if self.grant.mode == Mode::Exclusive && token == self.grant.token + 1 => {
                 Err(LockError::Lost)

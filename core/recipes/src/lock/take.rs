@@ -188,13 +188,11 @@ impl Take {
     /// What became of a request whose answer was lost: it has happened, or not, or that can't be said any more.
     fn resolve(&self, token: u64, trace: &Bytes) -> Option<bool> {
         if self.nonce().is_some_and(|nonce| number(trace) == Some(nonce)) {
-            Some(true)
-        } else if self.token == Some(token) || trace.is_empty() {
-            // It would have changed the token, and left a trace, which only another's takes away.
-            Some(false)
-        } else {
-            None
+            return Some(true);
         }
+        // It would have changed the token, and left a trace, which only another's takes away, and a receipt is nobody else's.
+        let not_happened = self.token == Some(token) || trace.is_empty() || self.lock.options.receipt.is_some();
+        not_happened.then_some(false)
     }
 }
 

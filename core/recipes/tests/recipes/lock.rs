@@ -458,6 +458,7 @@ fn two_clients_in_every_order() {
         first_pause: Duration::from_micros(600),
         longest_pause: Duration::from_micros(600),
         patience: Duration::from_secs(1),
+        receipt: None,
     };
     let writes = move |text: &'static str, last: &'static str| {
         run(Lock::new(LOCKS, WORD, options).acquire(text), move |_, grant| {
