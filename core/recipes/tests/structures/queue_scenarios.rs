@@ -1,7 +1,7 @@
 //! What a queue does where it matters, told one by one.
 
 use crate::bench::space::one;
-use crate::bench::{CALM, Doing, Moment, Space, World, over, run, sleep};
+use crate::bench::{CALM, Doing, Moment, SILENT, Space, World, over, run, sleep};
 use crate::queue::{LEASE, OBJECT, contents, number, result, work};
 use crate::sequential::Alone;
 use braid_base::{Rng, Time};
@@ -169,6 +169,34 @@ fn who_renews_keeps_its_item_and_who_is_dead_loses_it_after_a_lease() {
 }
 
 #[test]
+fn a_consumer_that_is_cut_off_hears_so_within_half_a_lease() {
+    let (mut alone, queue) = with(1);
+    let claimed = claim(&mut alone, queue, 1).unwrap();
+    for gives_back in [false, true] {
+        let mut world = World::new(1, CALM, &[], Vec::new());
+        world.space = alone.space.clone();
+        let noting = |moment: &mut Moment<Vec<Time>>| {
+            moment.ledger.push(moment.true_now);
+            over()
+        };
+        world.client(match gives_back {
+            false => run(queue.renew(claimed.clone()), move |moment: &mut Moment<Vec<Time>>, renewed| {
+                assert_eq!(renewed, Err(Trouble::Unknown));
+                noting(moment)
+            }),
+            true => run(queue.give_back(claimed.clone()), move |moment: &mut Moment<Vec<Time>>, given| {
+                assert_eq!(given, Err(Trouble::Unknown));
+                noting(moment)
+            }),
+        });
+        world.weather = SILENT;
+        world.run();
+        let waited = world.ledger[0].since(Time(0));
+        assert!(waited < LEASE / 2 + Duration::from_millis(10), "{waited:?}");
+    }
+}
+
+#[test]
 fn a_consumer_that_only_asks_now_and_then_takes_over_what_the_dead_left() {
     let (mut alone, queue) = with(1);
     claim(&mut alone, queue, 1).unwrap();
@@ -263,6 +291,7 @@ fn a_queue_that_is_full_can_be_worked_off() {
         let full = Err(Trouble::Refused(ObjectFailure::NoSpace));
         let put = (0..).take_while(|_| alone.run(queue.put(Bytes::from(vec![7; 20]))) != full).count();
         assert!(put > 10);
+        alone.space.leave_room_for(0);
         for number in 0..put {
             let claimed = claim(&mut alone, queue, 1).expect("what was put in can be had");
             let Ok(Renewed::Kept(claimed)) = alone.run(queue.renew(claimed)) else { panic!("it is kept") };
