@@ -157,8 +157,7 @@ impl<E: Editor> Editing<E> {
     fn trouble(&mut self, at: &mut At<'_>, state: State, trouble: Trouble) -> Next<E::Output> {
         let out_of_patience = self.deadline.is_some_and(|deadline| at.now >= deadline);
         match trouble {
-            // However late it is: what came of a swap is looked for once.
-            Trouble::Unknown if !out_of_patience || state == State::Swapping => {
+            Trouble::Unknown if !out_of_patience => {
                 self.doubt |= matches!(state, State::Swapping | State::Asking);
                 self.read(at)
             }

@@ -5,8 +5,10 @@ use braid_client::recipes::counter::{CounterError, CounterOptions, DeliveryCount
 use braid_client::recipes::failover::{FailOver, FailOverError, FailOverOptions, Leadership};
 use braid_client::recipes::fence::Unguardable;
 use braid_client::recipes::lock::{Grant, Lock, LockError, LockOptions};
-use braid_client::{AttributeName, Error, Guard, Object, ObjectRequest, wait};
+use braid_client::{AttributeName, Error, Guard, Object, ObjectRequest, now, wait};
+use braid_processes::daemon::signal;
 use braid_processes::scene::{DEVICE, LEASE, PROGRESS_MAX, Scene};
+use rustix::process::Signal;
 use std::time::Duration;
 
 const COUNT: AttributeName = AttributeName::new(5, 1);
@@ -24,6 +26,26 @@ fn tickets_are_served_one_at_a_time_though_their_device_and_holders_are_killed()
 #[test]
 fn at_most_one_leads_though_its_device_and_the_leaders_are_killed() {
     one_at_a_time(Kind::Leader);
+}
+
+#[test]
+fn a_leader_whose_device_stands_still_hears_when_its_lease_is_over() {
+    let (array, scene) = Scene::new();
+    wait(async {
+        let object = scene.object(1).await;
+        let Held::Lead(leader) = Kind::Leader.take(&object, "leader", LEASE).await.expect("nobody else leads") else {
+            panic!("it was to lead")
+        };
+        let pid = array.device_pid(DEVICE);
+        signal(pid, Signal::STOP);
+        let progress = object.space().run(leader.progress()).await.expect("the device does not refuse it");
+        let late = now().since(leader.sure_until());
+        signal(pid, Signal::CONT);
+        assert_eq!(progress, Err(FailOverError::Uncertain));
+        assert!(now() >= leader.sure_until() && late < LEASE / 2, "{late:?}");
+        let again = object.space().run(leader.progress()).await.expect("the device does not refuse it");
+        assert_eq!(again.expect("nobody has taken over").term(), leader.term());
+    });
 }
 
 fn one_at_a_time(kind: Kind) {
