@@ -45,30 +45,43 @@ impl Asking {
         self.swap(name, value, value)
     }
 
+    /// Sets, if the last command's comparison, too, has held.
+    pub(crate) fn with_sets(mut self, sets: Vec<SetAttribute>) -> Asking {
+        let last = self.commands.last_mut().expect("it goes with a command");
+        (last.sets, last.sets_when) = (sets, When::IfSwapped);
+        self
+    }
+
+    /// Tells values with the last command.
+    pub(crate) fn with_gets(mut self, gets: Vec<AttributeName>) -> Asking {
+        self.commands.last_mut().expect("it goes with a command").gets = gets;
+        self
+    }
+
+    /// What was made elsewhere, and says itself what it depends on.
+    pub(crate) fn then(mut self, commands: impl IntoIterator<Item = ObjectCommand>) -> Asking {
+        self.commands.extend(commands);
+        self
+    }
+
     /// Adds, if every comparison before has held, and tells the value that was there.
     pub(crate) fn then_add(self, name: AttributeName, add: i64) -> Asking {
         self.command(When::IfSwapped, Action::FetchAndAdd { name, add, original: true })
     }
 
     /// Sets, if every comparison before has held.
-    pub(crate) fn then_set(mut self, sets: Vec<SetAttribute>) -> Asking {
-        self = self.command(When::IfSwapped, Action::Nothing);
-        self.commands.last_mut().expect("just added").sets = sets;
-        self
+    pub(crate) fn then_set(self, sets: Vec<SetAttribute>) -> Asking {
+        self.command(When::IfSwapped, Action::Nothing).with_sets(sets)
     }
 
     /// Tells values, whatever came before.
-    pub(crate) fn get(mut self, gets: Vec<AttributeName>) -> Asking {
-        self = self.command(When::Always, Action::Nothing);
-        self.commands.last_mut().expect("just added").gets = gets;
-        self
+    pub(crate) fn get(self, gets: Vec<AttributeName>) -> Asking {
+        self.command(When::Always, Action::Nothing).with_gets(gets)
     }
 
     /// Tells values, if every comparison before has held.
-    pub(crate) fn then_get(mut self, gets: Vec<AttributeName>) -> Asking {
-        self = self.command(When::IfSwapped, Action::Nothing);
-        self.commands.last_mut().expect("just added").gets = gets;
-        self
+    pub(crate) fn then_get(self, gets: Vec<AttributeName>) -> Asking {
+        self.command(When::IfSwapped, Action::Nothing).with_gets(gets)
     }
 
     /// Lists attributes of a page, whatever came before.
@@ -83,8 +96,12 @@ impl Asking {
         self
     }
 
+    pub(crate) fn request(self) -> ObjectRequest {
+        ObjectRequest { commands: self.commands }
+    }
+
     pub(crate) fn done<T>(self) -> Next<T> {
-        Next::Ask(ObjectRequest { commands: self.commands })
+        Next::ask(self.request())
     }
 }
 
@@ -94,7 +111,7 @@ pub(crate) fn set(name: AttributeName, value: &Bytes) -> SetAttribute {
 }
 
 /// What a request brought. It comes off the wire: a command that is not answered as it must be is taken for damage.
-pub(crate) struct Results(Vec<CommandResult>);
+pub(crate) struct Results(pub(crate) Vec<CommandResult>);
 
 impl Results {
     /// Whether the compare-and-swap found what it compared with, and what it found. `None` if it was skipped.
@@ -141,6 +158,11 @@ impl Results {
         }
     }
 
+    /// What became of the commands from this one on.
+    pub(crate) fn from(mut self, command: usize) -> Vec<CommandResult> {
+        self.0.split_off(command.min(self.0.len()))
+    }
+
     fn action(&self, command: usize) -> Result<&ActionResult, Trouble> {
         self.0.get(command).map(|result| &result.action).ok_or(DAMAGED)
     }
@@ -157,7 +179,7 @@ pub(crate) enum Heard {
     Results(Results),
     /// To a wait.
     Value,
-    /// What was asked may have been done or not, and if not it never will.
+    /// What was asked may have been done or not; the next request that is answered finds out which.
     Unknown,
 }
 
@@ -199,7 +221,7 @@ impl Course {
         step: impl FnOnce(&mut Course, &mut Rng, Heard) -> Step<T>,
     ) -> Next<Result<T, Trouble>> {
         let next = match (answer, std::mem::take(&mut self.last)) {
-            (Answer::None, Last::Again(request)) => Ok(Next::Ask(request)),
+            (Answer::None, Last::Again(request)) => Ok(Next::ask(request)),
             (Answer::Trouble(trouble), last) => match self.troubled(dice, trouble, last) {
                 Ok(Some(sleep)) => return Next::Sleep(sleep),
                 Ok(None) => step(self, dice, Heard::Unknown),
@@ -213,7 +235,7 @@ impl Course {
             }
         };
         match &next {
-            Ok(Next::Ask(request)) => self.last = Last::Asked(request.clone()),
+            Ok(Next::Ask { request, .. }) => self.last = Last::Asked(request.clone()),
             Ok(Next::Await { .. }) => self.last = Last::Awaited,
             _ => {}
         }

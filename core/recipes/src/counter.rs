@@ -33,15 +33,14 @@
 //! can't be given back; who gives up is skipped like who has died. What is done without a guard is exclusive only until
 //! [`Turn::sure_until`]. The attributes must not be removed or set otherwise.
 
-use crate::edit::{At, Backoff, Editing, Editor, Move, Seen, Swap, command, number_bytes};
+use crate::asking::{Asking, Results, set};
+use crate::edit::{At, Backoff, Editing, Editor, Move, Patience, Seen, Swap, number_bytes};
 use crate::fence::{Fence, Unguardable, if_swapped};
 use crate::holding::{Give, Gone, Holding, Keep, Place, Word};
 use crate::lease::{Entry, Name, Watch};
 use crate::procedure::{Answer, Next, Procedure, Trouble};
 use braid_base::{ObjectId, Rng, Time};
-use braid_wire::{
-    Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, Undefined,
-};
+use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::time::Duration;
 
@@ -107,7 +106,7 @@ impl DeliveryCounter {
             deadline: None,
             sent: Time::default(),
         };
-        Enter(Editing::new(self.place.desk(), entering))
+        Enter(Editing::new(self.place.desk(Patience::For(self.place.patience)), entering))
     }
 
     fn slot(&self, ticket: u64) -> AttributeName {
@@ -117,12 +116,12 @@ impl DeliveryCounter {
 
     /// The turn of `ticket` is over.
     fn ends(&self, ticket: u64) -> SetAttribute {
-        SetAttribute { name: self.slot(ticket), value: Bytes::new() }
+        set(self.slot(ticket), &Bytes::new())
     }
 
     /// `ticket` is called.
     fn calls(&self, ticket: u64) -> SetAttribute {
-        SetAttribute { name: self.slot(ticket), value: called(ticket) }
+        set(self.slot(ticket), &called(ticket))
     }
 }
 
@@ -173,17 +172,17 @@ impl Turn {
         Fence { object, name, token: self.ticket() }
     }
 
-    /// Keeps it for another lease.
+    /// Keeps it for another lease. It ends at [`sure_until`](Turn::sure_until) at the latest, or, begun later, after a third of the lease.
     pub fn renew(&self) -> RenewTurn {
         RenewTurn { counter: self.counter.clone(), editing: self.holding.clone().renew() }
     }
 
-    /// Ends it, and calls the next.
+    /// Ends it, and calls the next. Tries for a lease; then it is skipped anyhow.
     pub fn leave(self) -> Leave {
         self.give(None)
     }
 
-    /// The same, together with a last request. If the turn is over already, nothing of it happens.
+    /// The same, together with a last request. If the turn is over already, nothing of it happens. Tries for three leases.
     pub fn leave_with(self, request: ObjectRequest) -> Result<Leave, Unguardable> {
         Ok(self.give(Some(if_swapped(request, 1)?)))
     }
@@ -212,6 +211,9 @@ pub enum CounterError {
         /// The ticket whose turn it is.
         turn: u64,
     },
+    /// It was not heard in time whether the turn was renewed: it may have been skipped by now. Renewing it again finds out.
+    #[error("it was not heard in time whether the turn was kept: it may have been skipped by now")]
+    Uncertain,
     /// The attributes are used for something else.
     #[error("what is there is no delivery counter")]
     NoCounter,
@@ -224,6 +226,7 @@ impl From<Gone> for CounterError {
     fn from(gone: Gone) -> CounterError {
         match gone {
             Gone::Lost { number, .. } => CounterError::Skipped { turn: number },
+            Gone::Uncertain => CounterError::Uncertain,
             Gone::Alien => CounterError::NoCounter,
             Gone::Trouble(trouble) => CounterError::Trouble(trouble),
         }
@@ -298,20 +301,20 @@ type Moved = Move<Result<Turn, CounterError>>;
 
 impl Entering {
     fn draw(&mut self) -> Moved {
-        let action = Action::FetchAndAdd { name: self.counter.tickets, add: 1, original: true };
-        let gets = vec![self.counter.place.word];
-        let draw = ObjectCommand { gets, ..command(self.counter.place.object, action) };
-        Move::Ask(ObjectRequest { commands: vec![draw] })
+        let asking = Asking::of(self.counter.place.object).then_add(self.counter.tickets, 1);
+        Move::Ask(asking.with_gets(vec![self.counter.place.word]))
     }
 
     fn place(&mut self, ticket: u64) -> Moved {
         self.phase = Phase::Placing { ticket };
-        let (compare, swap) = (Bytes::new(), waits(ticket, self.entry.as_ref().expect("made with the ticket")));
-        let (name, undefined) = (self.counter.slot(ticket), Undefined::IsEmpty);
-        let action = Action::CompareAndSwap { name, compare, swap, undefined, original: true };
-        let gets = vec![self.counter.place.word];
-        let place = ObjectCommand { gets, ..command(self.counter.place.object, action) };
-        Move::Ask(ObjectRequest { commands: vec![place] })
+        let (slot, mine) = (self.counter.slot(ticket), self.waits(ticket));
+        let asking = Asking::of(self.counter.place.object).swap(slot, &Bytes::new(), &mine);
+        Move::Ask(asking.with_gets(vec![self.counter.place.word]))
+    }
+
+    /// What it puts into its slot.
+    fn waits(&self, ticket: u64) -> Bytes {
+        waits(ticket, self.entry.as_ref().expect("made with the ticket"))
     }
 
     /// Swaps itself in: it is its turn, or is made so.
@@ -337,6 +340,30 @@ impl Entering {
         let entry = self.entry.clone().expect("it is in the word");
         let holding = Holding { place: self.counter.place.clone(), number: ticket, entry, sent: self.sent };
         Move::Done(Ok(Turn { counter: self.counter.clone(), holding }))
+    }
+
+    /// What came of drawing the ticket, or of putting its name into its slot.
+    fn heard(&mut self, at: &mut At<'_>, results: &Results) -> Result<Moved, Trouble> {
+        let word = results.values(0, 1)?[0].clone();
+        match self.phase.clone() {
+            Phase::Drawing => {
+                let drawn = results.added(0)?.ok_or(Trouble::Unknown)?;
+                let Ok(ticket) = u64::try_from(drawn) else { return Ok(Move::Done(Err(CounterError::NoCounter))) };
+                self.entry = Some(Entry::new(self.name.clone(), self.counter.place.lease, at.dice));
+                Ok(match Word::decode(&word) {
+                    Some(Word { number: turn, .. }) if turn < ticket => self.place(ticket),
+                    _ => self.decide(at, word, ticket, None),
+                })
+            }
+            Phase::Placing { ticket } => {
+                let (swapped, original) = results.compared(0)?.ok_or(Trouble::Unknown)?;
+                let mine = self.waits(ticket);
+                // Not swapped: it is called already; or it was here before, and heard nothing of that; or the slot is another one's.
+                let slot = (swapped || original == mine).then_some(mine);
+                Ok(self.decide(at, word, ticket, slot))
+            }
+            phase => unreachable!("nothing is asked while {phase:?}"),
+        }
     }
 
     /// It has a ticket, and sees the word.
@@ -394,27 +421,8 @@ impl Editor for Entering {
         }
     }
 
-    fn told(&mut self, at: &mut At<'_>, mut results: Vec<CommandResult>) -> Moved {
-        let odd = Move::Done(Err(CounterError::Trouble(Trouble::Unknown)));
-        let Some(CommandResult { action, mut values }) = results.pop() else { return odd };
-        let Some(word) = values.pop() else { return odd };
-        match (self.phase.clone(), action) {
-            (Phase::Drawing, ActionResult::Added { original: Some(ticket) }) => {
-                let Ok(ticket) = u64::try_from(ticket) else { return Move::Done(Err(CounterError::NoCounter)) };
-                self.entry = Some(Entry::new(self.name.clone(), self.counter.place.lease, at.dice));
-                match Word::decode(&word) {
-                    Some(Word { number: turn, .. }) if turn < ticket => self.place(ticket),
-                    _ => self.decide(at, word, ticket, None),
-                }
-            }
-            (Phase::Placing { ticket }, ActionResult::Compared { swapped, original: Some(original) }) => {
-                let mine = waits(ticket, self.entry.as_ref().expect("made with the ticket"));
-                // Not swapped: it is called already; or it was here before, and heard nothing of that; or the slot is another one's.
-                let slot = (swapped || original == mine).then_some(mine);
-                self.decide(at, word, ticket, slot)
-            }
-            _ => odd,
-        }
+    fn told(&mut self, at: &mut At<'_>, results: Results) -> Moved {
+        self.heard(at, &results).unwrap_or_else(|trouble| Move::Done(Err(CounterError::Trouble(trouble))))
     }
 
     fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Moved {
@@ -428,7 +436,7 @@ impl Editor for Entering {
         }
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Vec<CommandResult>) -> Moved {
+    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Moved {
         match self.phase.clone() {
             Phase::Coming { ticket, .. } => self.served(ticket),
             Phase::Skipping { ticket, slot } => {

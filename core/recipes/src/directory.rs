@@ -17,12 +17,16 @@
 //!            look up: get names[hash]; while it is another name: get list[next]            one request, and one for each step
 //!
 //!   slow     the slot is taken by another name, or something is chained behind it:
-//!     lock      compare locks[hash]: ∅ → ticket, if swapped: compare names[hash]: entry → entry with mark,
+//!     lock      compare locks[hash]: free → ticket, if swapped: compare names[hash]: entry → entry with mark,
 //!               if swapped: fetch-and-add next free slot                                   one request
 //!     walk      get list[next] …                                                           one for each step
 //!     apply     compare locks[hash] with ticket, names[hash] with what was seen, list[slot] with ∅;
-//!               if all hold: names[hash] := …, list[slot] := …, locks[hash] := ∅, no mark  one request: all of it or nothing
+//!               if all hold: names[hash] := …, list[slot] := …, locks[hash] := free (∅
+//!               without a chain), no mark                                                  one request: all of it or nothing
 //! ```
+//!
+//! A slot that has a chain keeps its lock's attribute: as a lock that nobody has. So whoever takes that makes nothing longer, and a directory that is full
+//! can be emptied.
 //!
 //! The mark keeps those on the fast path away while somebody works at the chain: an entry with a mark is not equal to what they compare it with,
 //! and they go and wait for the lock. A lock that does not change for a *lease* is broken: by another's compare-and-swap, from the dead one's ticket

@@ -11,12 +11,10 @@
 //! A compare-and-swap that fails tells the word, so it costs no more than reading. After [`Trouble::Unknown`] the word is read, and the
 //! editor finds in it whether its swap has happened: what it puts there carries a nonce of its own.
 
+use crate::asking::{Asking, Results};
 use crate::procedure::{Answer, Next, Procedure, Trouble};
 use braid_base::{ObjectId, Rng, Time};
-use braid_wire::{
-    Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute,
-    Undefined, When,
-};
+use braid_wire::{AttributeName, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -34,10 +32,10 @@ pub(crate) trait Editor {
     fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output>;
 
     /// What to do once the last swap is made.
-    fn made(&mut self, at: &mut At<'_>, results: Vec<CommandResult>) -> Move<Self::Output>;
+    fn made(&mut self, at: &mut At<'_>, results: Results) -> Move<Self::Output>;
 
     /// What to do after [`Move::Ask`].
-    fn told(&mut self, _at: &mut At<'_>, _results: Vec<CommandResult>) -> Move<Self::Output> {
+    fn told(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
         Move::Look
     }
 
@@ -69,7 +67,7 @@ pub(crate) enum Move<T> {
     /// It swaps.
     Swap(Swap),
     /// It has something else done. Of a request whose fate is unknown, it hears by [`Seen::doubt`].
-    Ask(ObjectRequest),
+    Ask(Asking),
     /// It waits.
     Sleep(Duration),
     /// It waits for another value of an attribute, if the device can do that.
@@ -97,8 +95,16 @@ pub(crate) struct Desk {
     /// Got whenever the word is looked at.
     pub extras: Vec<AttributeName>,
     pub backoff: Backoff,
-    /// After so long, trouble is the end.
-    pub patience: Duration,
+    pub patience: Patience,
+}
+
+/// When to give up.
+#[derive(Clone, Debug)]
+pub(crate) enum Patience {
+    /// After so long, trouble is the end. What is under way then is waited for as long as its driver does.
+    For(Duration),
+    /// At this time, whatever is under way: from then on it would be of no use. What begins later has so long.
+    Until(Time, Duration),
 }
 
 /// Truncated binary exponential back-off: each pause is any up to a limit, which doubles.
@@ -153,51 +159,59 @@ impl<E: Editor> Editing<E> {
         match trouble {
             Trouble::Unknown if !out_of_patience => {
                 self.doubt |= matches!(state, State::Swapping | State::Asking);
-                self.read()
+                self.read(at)
             }
             Trouble::Refused(ObjectFailure::Busy) if !out_of_patience => self.pause(at),
-            trouble => {
-                self.state = State::Over;
-                // Of a swap that was refused it is known that it has not happened; not so of one before it.
-                Next::Done(self.editor.fails(if self.doubt { Trouble::Unknown } else { trouble }))
-            }
+            trouble => self.fail(trouble),
         }
     }
 
-    fn read(&mut self) -> Next<E::Output> {
-        self.state = State::Reading;
+    /// Of a swap that was refused it is known that it has not happened; not so of one before it.
+    fn fail(&mut self, trouble: Trouble) -> Next<E::Output> {
+        self.state = State::Over;
+        Next::Done(self.editor.fails(if self.doubt { Trouble::Unknown } else { trouble }))
+    }
+
+    /// How long something may take.
+    fn left(&self, at: &At<'_>) -> Duration {
+        match (&self.desk.patience, self.deadline) {
+            (Patience::Until(..), Some(deadline)) => deadline.since(at.now),
+            _ => Duration::MAX,
+        }
+    }
+
+    fn ask(&mut self, at: &At<'_>, state: State, request: ObjectRequest) -> Next<E::Output> {
+        let patience = self.left(at);
+        if patience.is_zero() {
+            return self.fail(Trouble::Unknown);
+        }
+        self.state = state;
+        Next::Ask { request, patience }
+    }
+
+    fn read(&mut self, at: &At<'_>) -> Next<E::Output> {
         let gets = [self.desk.word].into_iter().chain(self.desk.extras.iter().copied()).collect();
-        Next::Ask(ObjectRequest {
-            commands: vec![ObjectCommand { gets, ..command(self.desk.object, Action::Nothing) }],
-        })
+        self.ask(at, State::Reading, Asking::of(self.desk.object).get(gets).request())
     }
 
     fn pause(&mut self, at: &mut At<'_>) -> Next<E::Output> {
         self.state = State::Waiting;
-        Next::Sleep(self.desk.backoff.draw(at.dice))
+        Next::Sleep(self.desk.backoff.draw(at.dice).min(self.left(at)))
     }
 
     fn go(&mut self, at: &mut At<'_>, next: Move<E::Output>) -> Next<E::Output> {
         match next {
-            Move::Look => self.read(),
+            Move::Look => self.read(at),
             Move::Swap(_) if self.races > RACES_MAX => {
                 self.races = 0;
                 self.pause(at)
             }
-            Move::Swap(Swap { compare, swap, sets, mut rest }) => {
-                self.state = State::Swapping;
-                let name = self.desk.word;
-                let action =
-                    Action::CompareAndSwap { name, compare, swap, undefined: Undefined::IsEmpty, original: true };
-                let gets = self.desk.extras.clone();
-                let first = command(self.desk.object, action);
-                rest.insert(0, ObjectCommand { sets, sets_when: When::IfSwapped, gets, ..first });
-                Next::Ask(ObjectRequest { commands: rest })
+            Move::Swap(Swap { compare, swap, sets, rest }) => {
+                let asking = Asking::of(self.desk.object).swap(self.desk.word, &compare, &swap);
+                let asking = asking.with_sets(sets).with_gets(self.desk.extras.clone()).then(rest);
+                self.ask(at, State::Swapping, asking.request())
             }
-            Move::Ask(request) => {
-                self.state = State::Asking;
-                Next::Ask(request)
-            }
+            Move::Ask(asking) => self.ask(at, State::Asking, asking.request()),
             Move::Sleep(span) => {
                 self.state = State::Waiting;
                 Next::Sleep(span)
@@ -213,10 +227,35 @@ impl<E: Editor> Editing<E> {
         }
     }
 
-    fn look(&mut self, at: &mut At<'_>, word: Bytes, extras: Vec<Bytes>) -> Next<E::Output> {
-        let seen = Seen { word, extras, doubt: std::mem::take(&mut self.doubt) };
+    fn look(&mut self, at: &mut At<'_>, word: Bytes, extras: &[Bytes]) -> Next<E::Output> {
+        let seen = Seen { word, extras: extras.to_vec(), doubt: std::mem::take(&mut self.doubt) };
         let next = self.editor.look(at, seen);
         self.go(at, next)
+    }
+
+    /// A word that was read, or found instead of the one compared with, and the extras. What a device must not answer is as good as no answer.
+    fn heard(&mut self, at: &mut At<'_>, results: Results) -> Result<Next<E::Output>, Trouble> {
+        let extras = self.desk.extras.len();
+        match self.state {
+            State::Reading => {
+                let values = results.values(0, 1 + extras)?;
+                Ok(self.look(at, values[0].clone(), &values[1..]))
+            }
+            State::Swapping if results.swapped(0)? => {
+                self.races = 0;
+                let next = self.editor.made(at, results);
+                Ok(self.go(at, next))
+            }
+            State::Swapping => {
+                let (_, word) = results.compared(0)?.ok_or(Trouble::Unknown)?;
+                self.races += 1;
+                Ok(self.look(at, word, results.values(0, extras)?))
+            }
+            _ => {
+                let next = self.editor.told(at, results);
+                Ok(self.go(at, next))
+            }
+        }
     }
 }
 
@@ -226,61 +265,27 @@ impl<E: Editor> Procedure for Editing<E> {
     fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<E::Output> {
         let value = if let Answer::Value(value) = &answer { Some(value.clone()) } else { None };
         let at = &mut At { now, dice, value };
-        let patience = self.desk.patience;
-        self.deadline.get_or_insert(now.after(patience));
+        self.deadline.get_or_insert(match self.desk.patience {
+            Patience::Until(end, _) if now < end => end,
+            Patience::For(span) | Patience::Until(_, span) => now.after(span),
+        });
         match (self.state, answer) {
             (State::Over, _) => panic!("a procedure that is over does not go on"),
             // A device that can't wait for an attribute: then time does.
             (State::Waiting, Answer::Trouble(_)) => self.pause(at),
-            (State::Waiting, _) if self.doubt => self.read(),
+            (State::Waiting, _) if self.doubt => self.read(at),
             (State::Waiting, _) => {
                 let next = self.editor.begin(at);
                 self.go(at, next)
             }
-            (State::Reading, Answer::Results(results)) if results.len() == 1 => {
-                let mut values = results.into_iter().next().expect("one result").values;
-                if values.len() != 1 + self.desk.extras.len() {
-                    return self.trouble(at, State::Reading, Trouble::Unknown);
-                }
-                let word = values.remove(0);
-                self.look(at, word, values)
-            }
-            (State::Swapping, Answer::Results(mut results)) => match results.first_mut() {
-                Some(CommandResult { action: ActionResult::Compared { swapped: true, .. }, .. }) => {
-                    self.races = 0;
-                    let next = self.editor.made(at, results);
-                    self.go(at, next)
-                }
-                Some(CommandResult { action: ActionResult::Compared { original: Some(word), .. }, values })
-                    if values.len() == self.desk.extras.len() =>
-                {
-                    self.races += 1;
-                    let (word, extras) = (std::mem::take(word), std::mem::take(values));
-                    self.look(at, word, extras)
-                }
-                _ => self.trouble(at, State::Swapping, Trouble::Unknown),
-            },
-            (State::Asking, Answer::Results(results)) => {
-                let next = self.editor.told(at, results);
-                self.go(at, next)
-            }
             (state, Answer::Trouble(trouble)) => self.trouble(at, state, trouble),
-            // What a device must not answer is as good as no answer.
+            (state, Answer::Results(results)) => match self.heard(at, Results(results)) {
+                Ok(next) => next,
+                Err(_) => self.trouble(at, state, Trouble::Unknown),
+            },
             (state, _) => self.trouble(at, state, Trouble::Unknown),
         }
     }
-}
-
-/// A command with nothing attached.
-pub(crate) fn command(object: ObjectId, action: Action) -> ObjectCommand {
-    let always = When::Always;
-    ObjectCommand { object, when: always, action, sets: Vec::new(), sets_when: always, gets: Vec::new() }
-}
-
-/// Adds to a number if everything before has swapped; tells what it was.
-pub(crate) fn add_if_swapped(object: ObjectId, name: AttributeName, add: i64) -> ObjectCommand {
-    let action = Action::FetchAndAdd { name, add, original: true };
-    ObjectCommand { when: When::IfSwapped, ..command(object, action) }
 }
 
 /// A number of eight bytes, big-endian; 0 if it is undefined; none if it is something else.

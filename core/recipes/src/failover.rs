@@ -25,13 +25,15 @@
 //!   other devices, none after the later leader has raised the fence there, which it does before it reads or writes there.
 //! - **Somebody leads again**: a lease (and what the backups' requests take) after the leader's last progress, if a backup lives.
 //! - **A returning leader learns that it has lost**: its next progress, and each guarded write, says so.
+//! - **A leader that is cut off learns that in time**: when its lease is over for it, its progress ends, as [`FailOverError::Uncertain`].
 //! - **A lost answer is found out**: by the nonce in the word.
 //!
 //! Not guaranteed: that two machines do not both believe for a while that they lead. A leader can know until when nobody else does
 //! ([`Leadership::sure_until`], if no clock runs more than 1/16 fast); what it does elsewhere than under a guard, it had better do before. A leader that makes
 //! progress but does not do its work is not noticed. And the attributes must not be removed or set otherwise.
 
-use crate::edit::{At, Backoff, Editing, Editor, Move, Seen, Swap};
+use crate::asking::Results;
+use crate::edit::{At, Backoff, Editing, Editor, Move, Patience, Seen, Swap};
 use crate::fence::{Fence, Unguardable, if_swapped};
 use crate::holding::{Give, Gone, Holding, Keep, Place, Word};
 use crate::lease::{Entry, Name, Watch};
@@ -57,7 +59,7 @@ pub struct FailOverOptions {
     pub first_pause: Duration,
     /// See `first_pause`.
     pub longest_pause: Duration,
-    /// How long a backup waits to become leader, and through trouble.
+    /// How long a backup waits to become leader, and through trouble. It has nothing to do with who leads: that ends with the lease.
     pub patience: Duration,
 }
 
@@ -96,12 +98,12 @@ impl FailOver {
             sent: Time::default(),
             leader: None,
         };
-        Campaign(Editing::new(self.place.desk(), campaigning))
+        Campaign(Editing::new(self.place.desk(Patience::For(self.place.patience)), campaigning))
     }
 
     /// Looks who leads.
     pub fn leader(&self) -> Leader {
-        Leader(Editing::new(self.place.desk(), Looking))
+        Leader(Editing::new(self.place.desk(Patience::For(Duration::ZERO)), Looking))
     }
 }
 
@@ -136,17 +138,18 @@ impl Leadership {
         Fence { object, name, token: self.term() }
     }
 
-    /// Shows that there is progress, and leads for another lease.
+    /// Shows that there is progress, and leads for another lease. It ends at [`sure_until`](Leadership::sure_until) at the latest, or, begun later, after
+    /// a third of the lease.
     pub fn progress(&self) -> Progress {
         Progress(self.0.clone().renew())
     }
 
-    /// Leads no longer: a backup need not wait.
+    /// Leads no longer: a backup need not wait. Tries for a lease; then it is others' anyhow.
     pub fn resign(self) -> Resign {
         self.give(None)
     }
 
-    /// The same, together with a last request. If another one leads, nothing of it happens.
+    /// The same, together with a last request. If another one leads, nothing of it happens. Tries for three leases.
     pub fn resign_with(self, request: ObjectRequest) -> Result<Resign, Unguardable> {
         Ok(self.give(Some(if_swapped(request, 1)?)))
     }
@@ -174,6 +177,9 @@ pub enum FailOverError {
         /// Who leads in it; none: it has resigned.
         by: Option<Name>,
     },
+    /// It was not heard in time whether the progress was shown: another one may have taken over by now. Showing progress again finds out.
+    #[error("it was not heard in time whether it still leads: another one may have taken over by now")]
+    Uncertain,
     /// The attribute is used for something else.
     #[error("what is there is no leader's name")]
     NoLeader,
@@ -186,6 +192,7 @@ impl From<Gone> for FailOverError {
     fn from(gone: Gone) -> FailOverError {
         match gone {
             Gone::Lost { number, by } => FailOverError::Deposed { term: number, by },
+            Gone::Uncertain => FailOverError::Uncertain,
             Gone::Alien => FailOverError::NoLeader,
             Gone::Trouble(trouble) => FailOverError::Trouble(trouble),
         }
@@ -288,7 +295,7 @@ impl Editor for Campaigning {
         Move::Await { name: self.place.word, seen: seen.word, patience: lease.min(left) }
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Vec<CommandResult>) -> Move<Self::Output> {
+    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
         self.leads()
     }
 
@@ -330,7 +337,7 @@ impl Editor for Looking {
         Move::Done(Word::decode(&seen.word).map(status).ok_or(FailOverError::NoLeader))
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Vec<CommandResult>) -> Move<Self::Output> {
+    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
         unreachable!("who looks swaps nothing")
     }
 

@@ -17,10 +17,11 @@
 //! of a holder's happens after the next holder has raised it. Not guaranteed: anything for requests that are not guarded, or that others guard by
 //! another fence.
 
-use crate::edit::{At, Backoff, Desk, Editing, Editor, Move, Seen, Swap, command, number, number_bytes};
+use crate::asking::{Asking, Results};
+use crate::edit::{At, Backoff, Desk, Editing, Editor, Move, Patience, Seen, Swap, number, number_bytes};
 use crate::procedure::{Answer, Next, Procedure, Trouble};
 use braid_base::{ObjectId, Rng, Time, limits};
-use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, Undefined, When};
+use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, When};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -38,23 +39,14 @@ pub struct Fence {
 impl Fence {
     /// The same request, of which nothing happens unless the token is in the attribute. See [`unguard`] for its answer.
     pub fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
-        let value = number_bytes(self.token);
-        let action = Action::CompareAndSwap {
-            name: self.name,
-            compare: value.clone(),
-            swap: value,
-            undefined: Undefined::IsEmpty,
-            original: true,
-        };
-        let mut commands = vec![command(self.object, action)];
-        commands.extend(if_swapped(request, 1)?);
-        Ok(ObjectRequest { commands })
+        let guard = Asking::of(self.object).test(self.name, &number_bytes(self.token));
+        Ok(guard.then(if_swapped(request, 1)?).request())
     }
 
     /// Puts the token into the attribute, unless a higher one is there.
     pub fn raise(&self) -> Raise {
         let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(500));
-        let patience = Duration::from_secs(30);
+        let patience = Patience::For(Duration::from_secs(30));
         let desk = Desk { object: self.object, word: self.name, extras: Vec::new(), backoff, patience };
         Raise(Editing::new(desk, Raising(self.clone())))
     }
@@ -171,7 +163,7 @@ impl Editor for Raising {
         }
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Vec<CommandResult>) -> Move<Self::Output> {
+    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
         Move::Done(Ok(()))
     }
 

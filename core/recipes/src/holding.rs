@@ -4,12 +4,13 @@
 //!   1  version, 1       8  the number       0 or 1, and the holder's entry            undefined: 0, and nobody
 //! ```
 
-use crate::edit::{At, Backoff, Desk, Editing, Editor, Move, Seen, Swap, number, number_bytes};
+use crate::asking::{Results, set};
+use crate::edit::{At, Backoff, Desk, Editing, Editor, Move, Patience, Seen, Swap, number, number_bytes};
 use crate::fence::Fence;
 use crate::lease::{Entry, Name, sure_until};
 use crate::procedure::Trouble;
 use braid_base::{ObjectId, Time};
-use braid_wire::{AttributeName, CommandResult, ObjectCommand, SetAttribute};
+use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectFailure, SetAttribute};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::time::Duration;
 
@@ -61,18 +62,19 @@ pub(crate) struct Place {
     pub trace: AttributeName,
     pub lease: Duration,
     pub backoff: Backoff,
+    /// Of who wants to hold it.
     pub patience: Duration,
 }
 
 impl Place {
-    pub fn desk(&self) -> Desk {
+    pub fn desk(&self, patience: Patience) -> Desk {
         let (object, word, extras) = (self.object, self.word, vec![self.trace]);
-        Desk { object, word, extras, backoff: self.backoff.clone(), patience: self.patience }
+        Desk { object, word, extras, backoff: self.backoff.clone(), patience }
     }
 
     /// The fence is this number's from now on; none: nobody's.
     pub fn fence(&self, number: Option<u64>) -> SetAttribute {
-        SetAttribute { name: self.fence, value: number.map_or(Bytes::new(), number_bytes) }
+        set(self.fence, &number.map_or(Bytes::new(), number_bytes))
     }
 }
 
@@ -107,13 +109,30 @@ impl Holding {
     /// Keeps it for another lease.
     pub fn renew(self) -> Editing<Keep> {
         let entry = self.entry.beaten();
-        Editing::new(self.place.desk(), Keep { holding: self, entry, sent: Time::default() })
+        let desk = self.place.desk(patience_to_renew(self.sure_until(), self.entry.lease));
+        Editing::new(desk, Keep { holding: self, entry, sent: Time::default() })
     }
 
     /// Gives it back: the word is `next`, these attributes are set, and the request is done, all or nothing.
     pub fn give(self, next: Word, sets: Vec<SetAttribute>, request: Option<Vec<ObjectCommand>>) -> Editing<Give> {
-        Editing::new(self.place.desk(), Give { holding: self, next, sets, request, doubted: false })
+        let desk = self.place.desk(patience_to_give_back(self.entry.lease, request.is_some()));
+        Editing::new(desk, Give { holding: self, next, sets, request, doubted: false })
     }
+}
+
+/// A renewal that is not heard of in time is none. Who begins it too late may have it yet, if nobody has come.
+pub(crate) fn patience_to_renew(sure_until: Time, lease: Duration) -> Patience {
+    Patience::Until(sure_until, lease / 3)
+}
+
+/// After a lease it is others' anyhow. What came of a last request is worth some more.
+pub(crate) fn patience_to_give_back(lease: Duration, has_request: bool) -> Patience {
+    Patience::Until(Time(0), if has_request { lease * 3 } else { lease })
+}
+
+/// Whether a renewal that ends so is one whose time was up.
+pub(crate) fn was_too_slow(trouble: Trouble) -> bool {
+    matches!(trouble, Trouble::Unknown | Trouble::Refused(ObjectFailure::Busy))
 }
 
 /// Why it is not held any more.
@@ -121,6 +140,8 @@ impl Holding {
 pub(crate) enum Gone {
     /// Others have taken it: this number, this holder.
     Lost { number: u64, by: Option<Name> },
+    /// Nobody knows: the lease was over before there was an answer.
+    Uncertain,
     /// The attribute is used for something else.
     Alien,
     /// The device can't.
@@ -168,12 +189,12 @@ impl Editor for Keep {
         self.swap(at, seen.word)
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Vec<CommandResult>) -> Move<Self::Output> {
+    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
         self.kept()
     }
 
     fn fails(&mut self, trouble: Trouble) -> Self::Output {
-        Err(Gone::Trouble(trouble))
+        Err(if was_too_slow(trouble) { Gone::Uncertain } else { Gone::Trouble(trouble) })
     }
 }
 
@@ -191,8 +212,7 @@ impl Give {
         let mut sets = self.sets.clone();
         sets.push(self.holding.place.fence(None));
         if self.request.is_some() {
-            let value = number_bytes(self.holding.entry.nonce);
-            sets.push(SetAttribute { name: self.holding.place.trace, value });
+            sets.push(set(self.holding.place.trace, &number_bytes(self.holding.entry.nonce)));
         }
         let rest = self.request.clone().unwrap_or_default();
         Move::Swap(Swap { compare, swap: self.next.encode(), sets, rest })
@@ -234,8 +254,8 @@ impl Editor for Give {
         }
     }
 
-    fn made(&mut self, _at: &mut At<'_>, mut results: Vec<CommandResult>) -> Move<Self::Output> {
-        Move::Done(Ok(Some(results.split_off(1.min(results.len())))))
+    fn made(&mut self, _at: &mut At<'_>, results: Results) -> Move<Self::Output> {
+        Move::Done(Ok(Some(results.from(1))))
     }
 
     fn fails(&mut self, trouble: Trouble) -> Self::Output {

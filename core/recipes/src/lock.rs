@@ -28,7 +28,8 @@
 //! - **No lock is lost for ever**: a holder that is silent for its lease is broken by the next who comes.
 //! - **A waiting writer is next**: once its mark is there no reader comes in, and no other writer, while the mark is renewed.
 //! - **A lost answer is found out**: who acquires, renews or releases knows in the end whether it has, by its nonce. Of commands that
-//!   went with it, it knows unless others have been in since; then it says that it does not ([`Trouble::Unknown`]).
+//!   went with it, it knows if it has a [receipt](crate::receipt); else by the trace, unless that is another's by now, or (of the first request of
+//!   [`Lock::once`], which knows nothing of the lock) was another's before. Then it says that it does not know ([`Trouble::Unknown`]).
 //!
 //! Not guaranteed: order among writers that meet only writers (that is [`counter`](crate::counter)'s), and turns for readers while writers come without end.
 //! Exclusion for requests without a guard: between renewals a holder is sure of itself until [`Grant::sure_until`], if no clock runs
@@ -41,12 +42,14 @@ mod word;
 pub use keep::{Release, ReleaseWith, Renew};
 pub use take::{Acquire, Once};
 
-use crate::edit::{Backoff, Desk, number};
+use crate::asking::Results;
+use crate::edit::{At, Backoff, Desk, Editing, Editor, Move, Patience, Seen, number};
 use crate::fence::{Fence, Unguardable, if_swapped};
 use crate::lease::{Entry, Name, sure_until};
 use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::receipt::Receipt;
 use braid_base::{ObjectId, Rng, Time};
-use braid_wire::{Action, ActionResult, AttributeName, ObjectCommand, ObjectRequest};
+use braid_wire::{AttributeName, ObjectRequest};
 use bytes::Bytes;
 use std::time::Duration;
 use word::Word;
@@ -68,10 +71,13 @@ pub struct LockOptions {
     pub lease: Duration,
     /// The first pause before trying again is up to this; the limit doubles up to `longest_pause`.
     pub first_pause: Duration,
-    /// See `first_pause`. A quarter of the lease at most, or a waiting writer's mark is taken for a dead one's.
+    /// See `first_pause`. A quarter of the lease counts if that is shorter: else a waiting writer's mark would be taken for a dead one's.
     pub longest_pause: Duration,
-    /// How long to try. If it is not longer than others' leases, nobody who was lost is noticed.
+    /// How long to try to take it. If it is not longer than others' leases, nobody who was lost is noticed.
     pub patience: Duration,
+    /// Where this program's last requests leave word that they have happened ([`Grant::release_with`], [`Lock::once`]), instead of the trace: then no one
+    /// else's takes that away. Not for objects that mirrors spread.
+    pub receipt: Option<Receipt>,
 }
 
 impl Default for LockOptions {
@@ -81,6 +87,7 @@ impl Default for LockOptions {
             first_pause: Duration::from_millis(1),
             longest_pause: Duration::from_millis(500),
             patience: Duration::from_secs(30),
+            receipt: None,
         }
     }
 }
@@ -118,7 +125,7 @@ impl Lock {
 
     /// Looks who holds it.
     pub fn status(&self) -> Status {
-        Status { lock: self.clone(), asked: false }
+        Status(Editing::new(self.desk(Patience::For(Duration::ZERO)), Looking))
     }
 
     fn token(&self) -> AttributeName {
@@ -126,21 +133,22 @@ impl Lock {
     }
 
     fn trace(&self) -> AttributeName {
-        AttributeName::new(self.word.page + 2, self.word.number)
+        let trace = AttributeName::new(self.word.page + 2, self.word.number);
+        self.options.receipt.map_or(trace, Receipt::attribute)
     }
 
-    fn desk(&self) -> Desk {
+    fn desk(&self, patience: Patience) -> Desk {
         Desk {
             object: self.object,
             word: self.word,
             extras: vec![self.token(), self.trace()],
             backoff: self.backoff(),
-            patience: self.options.patience,
+            patience,
         }
     }
 
     fn backoff(&self) -> Backoff {
-        Backoff::new(self.options.first_pause, self.options.longest_pause)
+        Backoff::new(self.options.first_pause, self.options.longest_pause.min(self.options.lease / 4))
     }
 }
 
@@ -189,17 +197,18 @@ impl Grant {
         Fence { object, name, token: self.token }
     }
 
-    /// Keeps it for another lease.
+    /// Keeps it for another lease. It ends at [`sure_until`](Grant::sure_until) at the latest, or, begun later, after a third of the lease.
     pub fn renew(&self) -> Renew {
         Renew::new(self.clone())
     }
 
-    /// Gives it back.
+    /// Gives it back. Tries for a lease; then it is others' anyhow.
     pub fn release(self) -> Release {
         Release::new(self)
     }
 
-    /// Has a last request done and gives it back, in one round trip. If it is no longer held, nothing of the request happens.
+    /// Has a last request done and gives it back, in one round trip. If it is no longer held, nothing of the request happens. Tries for three
+    /// leases, to know what came of it.
     pub fn release_with(self, request: ObjectRequest) -> Result<ReleaseWith, Unguardable> {
         Ok(ReleaseWith::new(self, if_swapped(request, 2)?))
     }
@@ -217,6 +226,9 @@ pub enum LockError {
     /// The lease has run out, and others have broken the lock. Nothing of a last request has happened.
     #[error("the lock was lost: its lease ran out, and another one came")]
     Lost,
+    /// It was not heard in time whether the lock was renewed: others may have broken it by now. Renewing it again finds out.
+    #[error("it was not heard in time whether the lock was kept: others may have broken it by now")]
+    Uncertain,
     /// The attribute is used for something else.
     #[error("what is there is no lock")]
     NoLock,
@@ -239,39 +251,39 @@ pub struct LockStatus {
 }
 
 /// Looks who holds a lock.
-pub struct Status {
-    lock: Lock,
-    asked: bool,
-}
+pub struct Status(Editing<Looking>);
 
 impl Procedure for Status {
     type Output = Result<LockStatus, LockError>;
 
-    fn resume(&mut self, _now: Time, _dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        if !std::mem::replace(&mut self.asked, true) {
-            let nothing = crate::edit::command(self.lock.object, Action::Nothing);
-            let gets = vec![self.lock.word, self.lock.token()];
-            return Next::Ask(ObjectRequest { commands: vec![ObjectCommand { gets, ..nothing }] });
-        }
-        Next::Done(match answer {
-            Answer::Results(results) => match &results[..] {
-                [result] if result.action == ActionResult::Done && result.values.len() == 2 => {
-                    status(&result.values[0], &result.values[1]).ok_or(LockError::NoLock)
-                }
-                _ => Err(LockError::Trouble(Trouble::Unknown)),
-            },
-            Answer::Trouble(trouble) => Err(LockError::Trouble(trouble)),
-            _ => Err(LockError::Trouble(Trouble::Unknown)),
-        })
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, dice, answer)
     }
 }
 
-fn status(word: &Bytes, token: &Bytes) -> Option<LockStatus> {
-    let Word { mode, holders, mark } = Word::decode(word)?;
-    Some(LockStatus {
-        mode: (!holders.is_empty()).then_some(mode),
-        holders: holders.into_iter().map(|entry| entry.name).collect(),
-        waiting: mark.map(|entry| entry.name),
-        token: number(token)?,
-    })
+struct Looking;
+
+impl Editor for Looking {
+    type Output = Result<LockStatus, LockError>;
+
+    fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+        let (Some(Word { mode, holders, mark }), Some(token)) = (Word::decode(&seen.word), number(&seen.extras[0]))
+        else {
+            return Move::Done(Err(LockError::NoLock));
+        };
+        Move::Done(Ok(LockStatus {
+            mode: (!holders.is_empty()).then_some(mode),
+            holders: holders.into_iter().map(|entry| entry.name).collect(),
+            waiting: mark.map(|entry| entry.name),
+            token,
+        }))
+    }
+
+    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
+        unreachable!("who looks swaps nothing")
+    }
+
+    fn fails(&mut self, trouble: Trouble) -> Self::Output {
+        Err(LockError::Trouble(trouble))
+    }
 }

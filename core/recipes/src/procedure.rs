@@ -44,7 +44,8 @@ pub enum Trouble {
     /// The device refuses it, and nothing of it has happened.
     #[error("{0}")]
     Refused(ObjectFailure),
-    /// The device did not answer in time: it may have happened or not, and if not it never will.
+    /// The device did not answer in time: it may have happened or not, and may happen yet, until the device has done a later request
+    /// of the same client. So what that one finds is what came of this.
     #[error("the device did not answer in time: what was asked may have been done or not")]
     Unknown,
     /// What is to be put in is too long. Nobody was asked.
@@ -61,8 +62,13 @@ pub enum Trouble {
 /// What a procedure does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next<T> {
-    /// It has the device do this.
-    Ask(ObjectRequest),
+    /// It has the device do this. Whoever drives it may be less patient: then it hears [`Trouble::Unknown`] earlier.
+    Ask {
+        /// What is to be done.
+        request: ObjectRequest,
+        /// So long at most is the answer worth waiting for.
+        patience: Duration,
+    },
     /// It waits until an attribute has another value than this, so long at most. It may be answered earlier, with the value that it knows, and be
     /// refused with [`ObjectFailure::Busy`]: whoever waits like this must be able to do without.
     Await {
@@ -82,10 +88,15 @@ pub enum Next<T> {
 }
 
 impl<T> Next<T> {
+    /// It has the device do this, and waits for the answer as long as its driver does.
+    pub fn ask(request: ObjectRequest) -> Next<T> {
+        Next::Ask { request, patience: Duration::MAX }
+    }
+
     /// The same, with another end.
     pub fn map<U>(self, end: impl FnOnce(T) -> U) -> Next<U> {
         match self {
-            Next::Ask(request) => Next::Ask(request),
+            Next::Ask { request, patience } => Next::Ask { request, patience },
             Next::Await { object, name, seen, patience } => Next::Await { object, name, seen, patience },
             Next::Sleep(span) => Next::Sleep(span),
             Next::Done(output) => Next::Done(end(output)),

@@ -96,7 +96,7 @@ impl Queue {
         Claim::new(self, consumer, watch, patience)
     }
 
-    /// Goes on working.
+    /// Goes on working. Tries for half a lease; who begins within the other half knows in time.
     pub fn renew(self, claimed: Claimed) -> Renew {
         Renew::new(self, claimed)
     }
@@ -106,7 +106,7 @@ impl Queue {
         Finish::new(self, claimed, results)
     }
 
-    /// Leaves an item to others.
+    /// Leaves an item to others. Tries for half a lease.
     pub fn give_back(self, claimed: Claimed) -> GiveBack {
         GiveBack::new(self, claimed)
     }

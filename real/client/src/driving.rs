@@ -13,9 +13,9 @@ use std::time::Duration;
 const AWAY_PAUSE: Duration = Duration::from_millis(500);
 
 impl Space {
-    /// Runs a procedure of `braid_recipes` to its end. Each of its requests has this handle's deadline; how long the whole takes is the
-    /// procedure's business. What the device refuses, or does not answer in time, the procedure hears of, and so it does where a mirror's devices
-    /// are away; anything else ends it here.
+    /// Runs a procedure of `braid_recipes` to its end. Each of its requests has this handle's deadline, or the procedure's if that is shorter; how long the
+    /// whole takes is the procedure's business. What the device refuses, or does not answer in time, the procedure hears of, and so it does where a
+    /// mirror's devices are away; anything else ends it here.
     /// Dropping the future is dying at that step.
     pub async fn run<P: Procedure>(&self, mut procedure: P) -> Result<P::Output, Error> {
         let mut dice = Rng::new(seed());
@@ -23,11 +23,11 @@ impl Space {
         loop {
             let next = procedure.resume(crate::now(), &mut dice, answer);
             answer = match next {
-                Next::Ask(request) => self.answer(request).await?,
+                Next::Ask { request, patience } => self.answer(request, patience).await?,
                 Next::Await { object, name, seen, patience } => {
                     match self.await_change(object.0, name, Value::from(seen), patience).await {
                         Ok(value) => Answer::Value(value.into_bytes()),
-                        Err(error) => self.trouble(error).await?,
+                        Err(error) => self.trouble(error, patience).await?,
                     }
                 }
                 Next::Sleep(span) => {
@@ -39,17 +39,17 @@ impl Space {
         }
     }
 
-    async fn answer(&self, request: ObjectRequest) -> Result<Answer, Error> {
-        match self.send(request).await {
+    async fn answer(&self, request: ObjectRequest, patience: Duration) -> Result<Answer, Error> {
+        match self.within(patience.min(self.array().deadline())).send(request).await {
             Ok(answers) => Ok(Answer::Results(answers.into_results())),
-            Err(RequestError { error, .. }) => self.trouble(error).await,
+            Err(RequestError { error, .. }) => self.trouble(error, patience).await,
         }
     }
 
-    async fn trouble(&self, error: Error) -> Result<Answer, Error> {
+    async fn trouble(&self, error: Error, patience: Duration) -> Result<Answer, Error> {
         // Known at once, where silence is known after the deadline: who asks again and again gives the devices time.
         if matches!(error, Error::Unavailable { .. }) {
-            self.array().sleep(AWAY_PAUSE).await?;
+            self.array().sleep(AWAY_PAUSE.min(patience)).await?;
         }
         Ok(Answer::Trouble(trouble(error)?))
     }

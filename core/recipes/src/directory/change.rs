@@ -41,7 +41,8 @@ pub enum Changed {
     Inserted,
     /// The name was there already, and stands for this.
     Exists(ObjectId),
-    /// There is no free slot in the linked list.
+    /// No free slot was found in the linked list: 64 in a row are taken. With the largest there is, that is next to impossible; a small one has others
+    /// free, perhaps, and trying again looks at the next 64.
     Full,
     /// The name is gone; it stood for this.
     Removed(ObjectId),
@@ -70,8 +71,9 @@ pub struct Change {
     /// A slot of the linked list, for a new entry, and how many were in use.
     free: Option<NonZeroU32>,
     taken: u32,
-    /// Another's lock, and since when it is seen; whether its lease is over.
+    /// Another's lock, or that nobody has it, and since when that is seen.
     others: Option<(Bytes, Time)>,
+    /// It can be had: it is nobody's, or its lease is over.
     expired: bool,
     asked: Time,
     /// What is being removed: in case of doubt.
@@ -112,6 +114,8 @@ enum At {
 
 /// So many slots of the linked list may be in use one after the other before it is taken for full.
 const TAKEN_MAX: u32 = 64;
+/// A lock that nobody has, where there is a chain. As long as one that somebody has: taking it makes nothing longer.
+const FREE: Bytes = Bytes::from_static(&[0; 12]);
 /// A wait that is almost over is still one.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
@@ -298,13 +302,10 @@ impl Change {
 
     /// The lock is another's, or nobody's.
     fn lost_to(&mut self, others: Bytes, first: Option<Entry>, now: Time) -> Step<Changed> {
-        self.others = match self.others.take() {
-            _ if others.is_empty() => None,
-            Some((seen, since)) if seen == others => Some((seen, since)),
-            _ => Some((others, now)),
-        };
+        let since = self.others.take().filter(|(seen, _)| *seen == others).map_or(now, |(_, since)| since);
         // What was read when it was asked for was there then, at the latest.
-        self.expired = self.others.as_ref().is_some_and(|(_, since)| self.asked.since(*since) >= self.directory.lease);
+        self.expired = others.is_empty() || others == FREE || self.asked.since(since) >= self.directory.lease;
+        self.others = Some((others, since));
         self.consider(first, now)
     }
 
@@ -322,7 +323,10 @@ impl Change {
                     let patience = self.directory.lease.saturating_sub(now.since(since)).max(WAIT_MIN);
                     Ok(Next::Await { object: self.directory.object, name: lock_of(self.slot), seen, patience })
                 }
-                others => self.lock(others.map_or(Bytes::new(), |(seen, _)| seen), first),
+                others => {
+                    let free = free_lock(first.as_ref());
+                    self.lock(others.map_or(free, |(seen, _)| seen), first)
+                }
             },
         }
     }
@@ -381,8 +385,7 @@ impl Change {
         }
         let Some(first) = first else {
             self.removing = None;
-            let sets = vec![set(names_at(self.slot), &self.first_entry().encode())];
-            return self.apply(None, sets, false, Changed::Inserted);
+            return self.apply(None, Some(self.first_entry()), Vec::new(), false, Changed::Inserted);
         };
         let draws = self.free.is_none() && matches!(self.wish, Wish::Insert(_));
         if !first.mark || draws {
@@ -419,9 +422,9 @@ impl Change {
         let free = self.free.ok_or(DAMAGED)?;
         let entry = Entry { next: first.next, ..self.first_entry() };
         let changed = Entry { version: first.next_version(), next: Some(free), ..first.unmarked() };
-        let sets = vec![set(linked_at(free), &entry.encode()), set(names_at(self.slot), &changed.encode())];
+        let sets = vec![set(linked_at(free), &entry.encode())];
         self.removing = None;
-        self.apply(Some(first), sets, true, Changed::Inserted)
+        self.apply(Some(first), Some(changed), sets, true, Changed::Inserted)
     }
 
     fn take_out(&mut self, chain: &Chain, at: usize) -> Step<Changed> {
@@ -434,29 +437,29 @@ impl Change {
             (Some(lies), Some((Some(before_lies), before))) => {
                 sets.push(set(linked_at(*before_lies), &Entry { next: entry.next, ..before.clone() }.encode()));
                 sets.push(set(linked_at(*lies), &nothing));
-                Entry { version, ..first.unmarked() }.encode()
+                Some(Entry { version, ..first.unmarked() })
             }
             (Some(lies), _) => {
                 sets.push(set(linked_at(*lies), &nothing));
-                Entry { version, next: entry.next, ..first.unmarked() }.encode()
+                Some(Entry { version, next: entry.next, ..first.unmarked() })
             }
             (None, _) => match chain.entries.get(1) {
                 Some((Some(second_lies), second)) => {
                     sets.push(set(linked_at(*second_lies), &nothing));
-                    Entry { version, ..second.unmarked() }.encode()
+                    Some(Entry { version, ..second.unmarked() })
                 }
-                _ => nothing.clone(),
+                _ => None,
             },
         };
-        sets.push(set(names_at(self.slot), &slot_becomes));
         self.removing = Some(entry.clone());
-        self.apply(Some(first), sets, false, Changed::Removed(entry.object))
+        self.apply(Some(first), slot_becomes, sets, false, Changed::Removed(entry.object))
     }
 
-    /// All at once, if the lock is still held and the slot as it was seen.
+    /// All at once, if the lock is still held and the slot as it was seen: that becomes `slot`.
     fn apply(
         &mut self,
         first: Option<&Entry>,
+        slot: Option<Entry>,
         mut sets: Vec<SetAttribute>,
         uses_free: bool,
         becomes: Changed,
@@ -467,7 +470,8 @@ impl Change {
         if let Some(free) = self.free.filter(|_| uses_free) {
             asking = asking.test(linked_at(free), &Bytes::new());
         }
-        sets.push(set(lock_of(self.slot), &Bytes::new()));
+        sets.push(set(names_at(self.slot), &slot.as_ref().map_or(Bytes::new(), Entry::encode)));
+        sets.push(set(lock_of(self.slot), &free_lock(slot.as_ref())));
         sets.extend(self.ticket().sets());
         self.at = At::Applying { uses_free, becomes };
         Ok(asking.then_set(sets).get(vec![names_at(self.slot)]).done())
@@ -495,7 +499,7 @@ impl Change {
 
     fn unlock(&mut self, outcome: Changed, first: Option<Entry>) -> Step<Changed> {
         self.at = At::Unlocking(outcome);
-        let mut sets = vec![set(lock_of(self.slot), &Bytes::new())];
+        let mut sets = vec![set(lock_of(self.slot), &free_lock(first.as_ref()))];
         if let Some(first) = first.filter(|first| first.mark) {
             sets.push(set(names_at(self.slot), &first.unmarked().encode()));
         }
@@ -519,4 +523,9 @@ impl Change {
     fn ticket(&self) -> &Ticket {
         self.ticket.as_ref().expect("drawn at the beginning")
     }
+}
+
+/// The lock of a slot with this first entry, if nobody has it.
+fn free_lock(first: Option<&Entry>) -> Bytes {
+    if first.is_some_and(|first| first.next.is_some()) { FREE } else { Bytes::new() }
 }

@@ -2,11 +2,13 @@
 
 use super::word::Word;
 use super::{Grant, LockError, Mode};
-use crate::edit::{At, Editing, Editor, Move, Seen, Swap, add_if_swapped, number, number_bytes};
+use crate::asking::{Asking, Results, set};
+use crate::edit::{At, Editing, Editor, Move, Seen, Swap, number, number_bytes};
+use crate::holding::{patience_to_give_back, patience_to_renew, was_too_slow};
 use crate::lease::Entry;
 use crate::procedure::{Answer, Next, Procedure, Trouble};
 use braid_base::{Rng, Time};
-use braid_wire::{CommandResult, ObjectCommand, SetAttribute};
+use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;
 
 /// Keeps a lock for another lease.
@@ -15,7 +17,8 @@ pub struct Renew(Editing<Keep>);
 impl Renew {
     pub(super) fn new(grant: Grant) -> Renew {
         let entry = grant.entry.beaten();
-        Renew(Editing::new(grant.lock.desk(), Keep { grant, entry, sent: Time::default(), word: Bytes::new() }))
+        let desk = grant.lock.desk(patience_to_renew(grant.sure_until(), entry.lease));
+        Renew(Editing::new(desk, Keep { grant, entry, sent: Time::default(), word: Bytes::new() }))
     }
 }
 
@@ -70,12 +73,12 @@ impl Editor for Keep {
         self.swap(at, seen.word)
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Vec<CommandResult>) -> Move<Self::Output> {
+    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
         self.kept(self.word.clone())
     }
 
     fn fails(&mut self, trouble: Trouble) -> Self::Output {
-        Err(LockError::Trouble(trouble))
+        Err(if was_too_slow(trouble) { LockError::Uncertain } else { LockError::Trouble(trouble) })
     }
 }
 
@@ -84,7 +87,7 @@ pub struct Release(Editing<Give>);
 
 impl Release {
     pub(super) fn new(grant: Grant) -> Release {
-        Release(Editing::new(grant.lock.desk(), Give { grant, request: None, own: 0, doubted: false }))
+        Release(Give::new(grant, None))
     }
 }
 
@@ -102,8 +105,7 @@ pub struct ReleaseWith(Editing<Give>);
 
 impl ReleaseWith {
     pub(super) fn new(grant: Grant, request: Vec<ObjectCommand>) -> ReleaseWith {
-        let give = Give { grant, request: Some(request), own: 0, doubted: false };
-        ReleaseWith(Editing::new(give.grant.lock.desk(), give))
+        ReleaseWith(Give::new(grant, Some(request)))
     }
 }
 
@@ -128,19 +130,25 @@ struct Give {
 }
 
 impl Give {
+    fn new(grant: Grant, request: Option<Vec<ObjectCommand>>) -> Editing<Give> {
+        let desk = grant.lock.desk(patience_to_give_back(grant.entry.lease, request.is_some()));
+        Editing::new(desk, Give { grant, request, own: 0, doubted: false })
+    }
+
     fn swap(&mut self, compare: Bytes, mut word: Word) -> Move<Given> {
         word.holders.retain(|entry| entry.nonce != self.grant.entry.nonce);
         let lock = &self.grant.lock;
-        let (mut sets, mut rest) = (Vec::new(), Vec::new());
-        if word.holders.is_empty() {
-            rest.push(add_if_swapped(lock.object, lock.token(), 1));
+        let (mut sets, mut rest) = (Vec::new(), Asking::of(lock.object));
+        let ends = word.holders.is_empty();
+        if ends {
+            rest = rest.then_add(lock.token(), 1);
         }
-        self.own = 1 + rest.len();
+        self.own = 1 + usize::from(ends);
         if let Some(request) = &self.request {
-            sets.push(SetAttribute { name: lock.trace(), value: number_bytes(self.grant.entry.nonce) });
-            rest.extend(request.iter().cloned());
+            sets.push(set(lock.trace(), &number_bytes(self.grant.entry.nonce)));
+            rest = rest.then(request.iter().cloned());
         }
-        Move::Swap(Swap { compare, swap: word.encode(), sets, rest })
+        Move::Swap(Swap { compare, swap: word.encode(), sets, rest: rest.request().commands })
     }
 
     /// It is not in the word any more.
@@ -150,6 +158,7 @@ impl Give {
             (_, false) => Err(LockError::Lost),
             (None, true) => Ok(None),
             (Some(_), true) if traced => Ok(None),
+            (Some(_), true) if self.grant.lock.options.receipt.is_some() => Err(LockError::Lost),
             // The tenure ended once since: had that been this request, it would have left its trace, which only a later end takes away.
             (Some(_), true) if self.grant.mode == Mode::Exclusive && token == self.grant.token + 1 => {
                 Err(LockError::Lost)
@@ -179,8 +188,8 @@ impl Editor for Give {
         self.swap(seen.word, word)
     }
 
-    fn made(&mut self, _at: &mut At<'_>, mut results: Vec<CommandResult>) -> Move<Given> {
-        Move::Done(Ok(Some(results.split_off(self.own.min(results.len())))))
+    fn made(&mut self, _at: &mut At<'_>, results: Results) -> Move<Given> {
+        Move::Done(Ok(Some(results.from(self.own))))
     }
 
     fn fails(&mut self, trouble: Trouble) -> Given {

@@ -2,11 +2,12 @@
 
 use super::word::{READERS_MAX, Word};
 use super::{Grant, Lock, LockError, Mode};
-use crate::edit::{At, Backoff, Editing, Editor, Move, Seen, Swap, add_if_swapped, number, number_bytes};
+use crate::asking::{Asking, Results, set};
+use crate::edit::{At, Backoff, Editing, Editor, Move, Patience, Seen, Swap, number, number_bytes};
 use crate::lease::{Entry, Name, Watch};
 use crate::procedure::{Answer, Next, Procedure, Trouble};
 use braid_base::{Rng, Time};
-use braid_wire::{ActionResult, CommandResult, ObjectCommand, SetAttribute};
+use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;
 
 /// Takes a lock.
@@ -14,7 +15,7 @@ pub struct Acquire(Editing<Take>);
 
 impl Acquire {
     pub(super) fn new(lock: &Lock, name: Name, mode: Mode) -> Acquire {
-        Acquire(Editing::new(lock.desk(), Take::new(lock, name, mode, None)))
+        Acquire(Take::new(lock, name, mode, None))
     }
 }
 
@@ -34,7 +35,7 @@ pub struct Once(Editing<Take>);
 
 impl Once {
     pub(super) fn new(lock: &Lock, name: Name, request: Vec<ObjectCommand>) -> Once {
-        Once(Editing::new(lock.desk(), Take::new(lock, name, Mode::Exclusive, Some(request))))
+        Once(Take::new(lock, name, Mode::Exclusive, Some(request)))
     }
 }
 
@@ -71,7 +72,7 @@ struct Take {
     tried: bool,
     trying: Trying,
     sent: Time,
-    /// When it last put its mark in.
+    /// When the request was sent that last put its mark in.
     marked: Time,
     /// What the last swap puts in.
     word: Bytes,
@@ -95,8 +96,8 @@ enum Trying {
 }
 
 impl Take {
-    fn new(lock: &Lock, name: Name, mode: Mode, request: Option<Vec<ObjectCommand>>) -> Take {
-        Take {
+    fn new(lock: &Lock, name: Name, mode: Mode, request: Option<Vec<ObjectCommand>>) -> Editing<Take> {
+        let take = Take {
             lock: lock.clone(),
             mode,
             request,
@@ -112,7 +113,8 @@ impl Take {
             word: Bytes::new(),
             token: None,
             holder: None,
-        }
+        };
+        Editing::new(lock.desk(Patience::For(lock.options.patience)), take)
     }
 
     /// The entry for the next swap.
@@ -132,17 +134,17 @@ impl Take {
         self.trying = trying;
         self.sent = at.now;
         self.word = word.encode();
-        let (mut sets, mut rest) = (Vec::new(), Vec::new());
+        let (mut sets, mut rest) = (Vec::new(), Asking::of(self.lock.object));
         if trying == Trying::Begin {
             // Who does not stay begins a tenure, and ends it.
             let counts = if self.request.is_some() { 2 } else { 1 };
-            rest.push(add_if_swapped(self.lock.object, self.lock.token(), counts));
+            rest = rest.then_add(self.lock.token(), counts);
             if let (Some(request), Some(entry)) = (&self.request, &self.entry) {
-                sets.push(SetAttribute { name: self.lock.trace(), value: number_bytes(entry.nonce) });
-                rest.extend(request.iter().cloned());
+                sets.push(set(self.lock.trace(), &number_bytes(entry.nonce)));
+                rest = rest.then(request.iter().cloned());
             }
         }
-        Move::Swap(Swap { compare, swap: self.word.clone(), sets, rest })
+        Move::Swap(Swap { compare, swap: self.word.clone(), sets, rest: rest.request().commands })
     }
 
     /// Begins a tenure in place of whoever is in the word.
@@ -186,12 +188,11 @@ impl Take {
     /// What became of a request whose answer was lost: it has happened, or not, or that can't be said any more.
     fn resolve(&self, token: u64, trace: &Bytes) -> Option<bool> {
         if self.nonce().is_some_and(|nonce| number(trace) == Some(nonce)) {
-            Some(true)
-        } else if self.token == Some(token) {
-            Some(false)
-        } else {
-            None
+            return Some(true);
         }
+        // It would have changed the token, and left a trace, which only another's takes away, and a receipt is nobody else's.
+        let not_happened = self.token == Some(token) || trace.is_empty() || self.lock.options.receipt.is_some();
+        not_happened.then_some(false)
     }
 }
 
@@ -254,7 +255,6 @@ impl Editor for Take {
                 self.swap(at, Trying::Join, seen.word, &Word { mode: Mode::Shared, holders, mark: None })
             }
             (Mode::Shared, Mode::Exclusive) if !marked || at.now.since(self.marked) >= self.lock.options.lease / 4 => {
-                self.marked = at.now;
                 let mark = Some(self.next_entry(at));
                 self.swap(at, Trying::Mark, seen.word, &Word { mode: Mode::Shared, holders: live, mark })
             }
@@ -262,24 +262,20 @@ impl Editor for Take {
         }
     }
 
-    fn made(&mut self, at: &mut At<'_>, mut results: Vec<CommandResult>) -> Move<Self::Output> {
+    fn made(&mut self, at: &mut At<'_>, results: Results) -> Move<Self::Output> {
         match self.trying {
-            Trying::Begin => {
-                let Some(ActionResult::Added { original: Some(before) }) = results.get(1).map(|result| &result.action)
-                else {
-                    return Move::Look;
-                };
-                let token = (before + 1) as u64;
-                if self.request.is_some() {
-                    return Move::Done(Ok(Taken::Used(Some(results.split_off(2)))));
-                }
-                self.granted(token, self.word.clone())
-            }
-            Trying::Join => match results.first().and_then(|result| number(result.values.first()?)) {
+            Trying::Begin if self.request.is_some() => Move::Done(Ok(Taken::Used(Some(results.from(2))))),
+            Trying::Begin => match results.added(1) {
+                Ok(Some(before)) => self.granted((before + 1) as u64, self.word.clone()),
+                _ => Move::Look,
+            },
+            // The extras: the token, and the trace.
+            Trying::Join => match results.values(0, 2).ok().and_then(|values| number(&values[0])) {
                 Some(token) => self.granted(token, self.word.clone()),
                 None => Move::Look,
             },
             Trying::Mark => {
+                self.marked = self.sent;
                 let left = self.deadline.unwrap_or_default().since(at.now);
                 Move::Sleep(self.backoff.draw(at.dice).min(left))
             }

@@ -92,12 +92,7 @@ impl Procedure for Claim {
         let next = course.resume(dice, answer, |course, dice, heard| self.step(course, now, dice, heard));
         self.course = course;
         self.asked = now;
-        match next {
-            Next::Done(result) => Next::Done(ClaimEnd { result, watch: std::mem::take(&mut self.watch) }),
-            Next::Ask(request) => Next::Ask(request),
-            Next::Await { object, name, seen, patience } => Next::Await { object, name, seen, patience },
-            Next::Sleep(span) => Next::Sleep(span),
-        }
+        next.map(|result| ClaimEnd { result, watch: std::mem::take(&mut self.watch) })
     }
 }
 

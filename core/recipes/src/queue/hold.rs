@@ -8,6 +8,7 @@ use crate::receipt::Ticket;
 use braid_base::{Rng, Time};
 use braid_wire::SetAttribute;
 use bytes::Bytes;
+use std::time::Duration;
 
 /// What became of a renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,24 +67,24 @@ impl GiveBack {
 impl Procedure for Renew {
     type Output = Result<Renewed, Trouble>;
 
-    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.holding.resume(dice, answer, |claimed| claimed.map_or(Renewed::Lost, Renewed::Kept))
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.holding.resume(now, dice, answer, |claimed| claimed.map_or(Renewed::Lost, Renewed::Kept))
     }
 }
 
 impl Procedure for Finish {
     type Output = Result<Finished, Trouble>;
 
-    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.holding.resume(dice, answer, |claimed| claimed.map_or(Finished::Lost, |_| Finished::Finished))
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.holding.resume(now, dice, answer, |claimed| claimed.map_or(Finished::Lost, |_| Finished::Finished))
     }
 }
 
 impl Procedure for GiveBack {
     type Output = Result<(), Trouble>;
 
-    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.holding.resume(dice, answer, |_| ())
+    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.holding.resume(now, dice, answer, |_| ())
     }
 }
 
@@ -95,6 +96,8 @@ struct Holding {
     aim: Aim,
     course: Course,
     ticket: Option<Ticket>,
+    /// When it ends, unless it finishes: what that has set is to be known in any case.
+    ends: Option<Time>,
     at: At,
 }
 
@@ -115,11 +118,12 @@ enum At {
 
 impl Holding {
     fn new(queue: Queue, claimed: Claimed, aim: Aim) -> Holding {
-        Holding { queue, claimed, aim, course: Course::default(), ticket: None, at: At::Beginning }
+        Holding { queue, claimed, aim, course: Course::default(), ticket: None, ends: None, at: At::Beginning }
     }
 
     fn resume<T>(
         &mut self,
+        now: Time,
         dice: &mut Rng,
         answer: Answer,
         end: impl FnOnce(Option<Claimed>) -> T,
@@ -127,11 +131,13 @@ impl Holding {
         let mut course = std::mem::take(&mut self.course);
         let next = course.resume(dice, answer, |course, dice, heard| self.step(course, dice, heard));
         self.course = course;
-        match next {
-            Next::Done(result) => Next::Done(result.map(end)),
-            Next::Ask(request) => Next::Ask(request),
-            Next::Await { object, name, seen, patience } => Next::Await { object, name, seen, patience },
-            Next::Sleep(span) => Next::Sleep(span),
+        let left = self.ends.get_or_insert(now.after(self.queue.lease / 2)).since(now);
+        match next.map(|result| result.map(end)) {
+            Next::Ask { request, .. } if !matches!(self.aim, Aim::Finish(_)) => match left {
+                Duration::ZERO => Next::Done(Err(Trouble::Unknown)),
+                patience => Next::Ask { request, patience },
+            },
+            next => next,
         }
     }
 

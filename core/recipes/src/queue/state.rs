@@ -1,9 +1,10 @@
-//! An item's state, as bytes. Lengths differ, since a list of attributes tells lengths and no values.
+//! An item's state, as bytes. Lengths differ, since a list of attributes tells lengths and no values; and they never grow on the way from put to
+//! finish, since what grows is refused where there is no room left: a queue that is full must be worked off.
 //!
 //! ```text
-//!    fresh       0                                                    1 byte
-//!    given back  0 token                                              9 bytes
-//!    claimed     1 token consumer ticket beat                        33 bytes
+//!    fresh       0  0 (8)  zeros                                     35 bytes
+//!    given back  0  token  zeros                                     34 bytes
+//!    claimed     1  token  consumer  ticket  beat                    33 bytes
 //! ```
 
 use crate::asking::DAMAGED;
@@ -29,8 +30,9 @@ pub(super) struct Claim {
     pub(super) beat: u64,
 }
 
-pub(super) const FRESH_BYTES: u32 = 1;
-pub(super) const GIVEN_BACK_BYTES: u32 = 9;
+pub(super) const FRESH_BYTES: u32 = 35;
+pub(super) const GIVEN_BACK_BYTES: u32 = 34;
+const CLAIMED_BYTES: u32 = 33;
 
 const FREE: u8 = 0;
 const CLAIMED: u8 = 1;
@@ -42,10 +44,10 @@ impl State {
         let mut bytes = BytesMut::new();
         match self {
             State::Free { token } => {
+                let length = if token == 0 { FRESH_BYTES } else { GIVEN_BACK_BYTES };
                 bytes.put_u8(FREE);
-                if token > 0 {
-                    bytes.put_u64(token);
-                }
+                bytes.put_u64(token);
+                bytes.resize(length as usize, 0);
             }
             State::Claimed(Claim { token, consumer, ticket, beat }) => {
                 bytes.put_u8(CLAIMED);
@@ -60,11 +62,11 @@ impl State {
     /// `None`: there is no item.
     pub(super) fn decode(bytes: &Bytes) -> Result<Option<State>, Trouble> {
         let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        Ok(Some(match (bytes.len(), bytes.first()) {
+        Ok(Some(match (bytes.len() as u32, bytes.first()) {
             (0, _) => return Ok(None),
-            (1, Some(&FREE)) => State::FRESH,
-            (9, Some(&FREE)) => State::Free { token: word(1) },
-            (33, Some(&CLAIMED)) => {
+            (FRESH_BYTES, Some(&FREE)) if word(1) == 0 => State::FRESH,
+            (GIVEN_BACK_BYTES, Some(&FREE)) if word(1) > 0 => State::Free { token: word(1) },
+            (CLAIMED_BYTES, Some(&CLAIMED)) => {
                 State::Claimed(Claim { token: word(1), consumer: word(9), ticket: word(17), beat: word(25) })
             }
             _ => return Err(DAMAGED),
@@ -89,7 +91,7 @@ mod tests {
         let claim = Claim { token: 1, consumer: 2, ticket: 3, beat: 4 };
         assert_eq!(State::FRESH.encode().len() as u32, FRESH_BYTES);
         assert_eq!(State::Free { token: 1 }.encode().len() as u32, GIVEN_BACK_BYTES);
-        assert_eq!(State::Claimed(claim).encode().len(), 33);
+        assert_eq!(State::Claimed(claim).encode().len() as u32, CLAIMED_BYTES);
     }
 
     proptest! {

@@ -60,7 +60,7 @@ pub fn ask<L, F>(request: ObjectRequest, then: F) -> Doing<L>
 where
     F: FnOnce(&mut Moment<L>, Answer) -> Doing<L> + 'static,
 {
-    Doing(Some(Box::new(One { wants: Some((Next::Ask(request), None)), then: Some(then) })))
+    Doing(Some(Box::new(One { wants: Some((Next::ask(request), None)), then: Some(then) })))
 }
 
 /// Has one request done, which is so long on its way.
@@ -68,7 +68,7 @@ pub fn late<L, F>(delay: Duration, request: ObjectRequest, then: F) -> Doing<L>
 where
     F: FnOnce(&mut Moment<L>, Answer) -> Doing<L> + 'static,
 {
-    Doing(Some(Box::new(One { wants: Some((Next::Ask(request), Some(delay))), then: Some(then) })))
+    Doing(Some(Box::new(One { wants: Some((Next::ask(request), Some(delay))), then: Some(then) })))
 }
 
 /// Waits.
@@ -91,16 +91,14 @@ where
     F: FnOnce(&mut Moment<L>, P::Output) -> Doing<L>,
 {
     fn resume(&mut self, moment: &mut Moment<L>, answer: Answer) -> Step<L> {
-        let wants = match self.procedure.resume(moment.now, moment.dice, answer) {
-            Next::Done(output) => {
-                let then = self.then.take().expect("it ends once");
-                return Step::Then(then(moment, output));
+        let mut output = None;
+        match self.procedure.resume(moment.now, moment.dice, answer).map(|end| output = Some(end)) {
+            Next::Done(()) => {
+                let (then, output) = (self.then.take().expect("it ends once"), output.expect("just ended"));
+                Step::Then(then(moment, output))
             }
-            Next::Ask(request) => Next::Ask(request),
-            Next::Await { object, name, seen, patience } => Next::Await { object, name, seen, patience },
-            Next::Sleep(span) => Next::Sleep(span),
-        };
-        Step::Wants(wants, None)
+            wants => Step::Wants(wants, None),
+        }
     }
 }
 

@@ -1,13 +1,15 @@
 //! Every order of clients' steps, and every loss and death within a budget: for tiny worlds.
 //!
 //! A step is a request that is done and answered, or a wait that ends; the clock moves on to the end of a wait when that is chosen, however long others
-//! are held up. So a request that is never chosen while others go on is one that comes late.
+//! are held up. So a request that is never chosen while others go on is one that comes late. One whose answer is lost happens at any moment before the next
+//! of its client, or never; and the last one of a client that has died at any moment, or never.
 
 use super::Doing;
 use super::space::Space;
 use super::world::{CALM, Fate, World};
-use braid_base::ObjectId;
+use braid_base::{ObjectId, Time};
 use braid_recipes::{Answer, Next, Trouble};
+use braid_wire::ObjectRequest;
 use std::time::Duration;
 
 /// What may go wrong in one run, and how long it may be.
@@ -95,9 +97,7 @@ impl Choices {
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Well,
-    LostAndDone,
-    LostAndNotDone,
-    DiesAndDone,
+    Lost,
     Dies,
 }
 
@@ -107,27 +107,30 @@ const STEPS_MAX: u32 = 1000;
 fn one_way<L>(world: &mut World<L>, mut budget: Budget, choices: &mut Choices) -> bool {
     let mut wanted: Vec<Option<Next<()>>> = Vec::new();
     let mut since = Vec::new();
+    // What may happen yet, though nobody hears of it.
+    let mut pending = Vec::new();
     for client in 0..world.clients.len() {
         wanted.push(world.step(client, Answer::None).map(|(next, _)| next));
         since.push(world.now);
     }
     for _ in 0..STEPS_MAX {
         let able: Vec<usize> = (0..wanted.len()).filter(|client| wanted[*client].is_some()).collect();
-        if able.is_empty() {
-            return true;
+        let ends = usize::from(able.is_empty());
+        let chosen = choices.choose(able.len() + pending.len() + ends);
+        if chosen < pending.len() {
+            let (client, request) = pending.remove(chosen);
+            world.execute(client, &request);
+            continue;
         }
-        let client = able[choices.choose(able.len())];
+        let Some(&client) = able.get(chosen - pending.len()) else { return true };
         let wants = wanted[client].take().expect("it wants something");
         let mut ways = vec![Way::Well];
-        let asks = matches!(wants, Next::Ask(_));
+        let asks = matches!(wants, Next::Ask { .. });
         if asks && budget.unknown > 0 {
-            ways.extend([Way::LostAndDone, Way::LostAndNotDone]);
+            ways.push(Way::Lost);
         }
         if budget.deaths > 0 {
             ways.push(Way::Dies);
-            if asks {
-                ways.push(Way::DiesAndDone);
-            }
         }
         let way = ways[choices.choose(ways.len())];
         if !asks && matches!(way, Way::Well) {
@@ -136,10 +139,10 @@ fn one_way<L>(world: &mut World<L>, mut budget: Budget, choices: &mut Choices) -
             }
             budget.waits -= 1;
         }
-        let answer = go(world, client, wants, since[client], way);
+        let answer = go(world, client, wants, since[client], way, &mut pending);
         match way {
-            Way::LostAndDone | Way::LostAndNotDone => budget.unknown -= 1,
-            Way::Dies | Way::DiesAndDone => budget.deaths -= 1,
+            Way::Lost => budget.unknown -= 1,
+            Way::Dies => budget.deaths -= 1,
             Way::Well => {}
         }
         match answer {
@@ -154,16 +157,25 @@ fn one_way<L>(world: &mut World<L>, mut budget: Budget, choices: &mut Choices) -
 }
 
 /// What the client hears; none if it is dead.
-fn go<L>(world: &mut World<L>, client: usize, wants: Next<()>, since: braid_base::Time, way: Way) -> Option<Answer> {
+fn go<L>(
+    world: &mut World<L>,
+    client: usize,
+    wants: Next<()>,
+    since: Time,
+    way: Way,
+    pending: &mut Vec<(usize, ObjectRequest)>,
+) -> Option<Answer> {
     let answer = match (wants, way) {
-        (Next::Ask(request), Way::Well) => world.execute(client, &request),
-        (Next::Ask(request), Way::LostAndDone) => {
-            world.execute(client, &request);
+        (Next::Ask { request, .. }, Way::Well) => {
+            pending.retain(|(of, _)| *of != client);
+            world.execute(client, &request)
+        }
+        (Next::Ask { request, .. }, Way::Lost) => {
+            pending.push((client, request));
             Answer::Trouble(Trouble::Unknown)
         }
-        (Next::Ask(_), Way::LostAndNotDone) => Answer::Trouble(Trouble::Unknown),
-        (Next::Ask(request), Way::DiesAndDone) => {
-            world.execute(client, &request);
+        (Next::Ask { request, .. }, Way::Dies) => {
+            pending.push((client, request));
             return None;
         }
         (_, Way::Dies) => return None,

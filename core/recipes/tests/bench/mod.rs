@@ -17,4 +17,4 @@ pub mod world;
 pub use doing::{Doing, Moment, ask, late, over, run, sleep};
 pub use explore::{Budget, explore, explore_from};
 pub use space::Space;
-pub use world::{CALM, ROUGH, Weather, World};
+pub use world::{CALM, ROUGH, SILENT, Weather, World};

@@ -1,8 +1,10 @@
 //! The objects that clients share: what `braid_objects` does, over a map in memory.
 
 use braid_base::ObjectId;
-use braid_objects::{Key, evaluate, view};
-use braid_wire::{Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectRequest};
+use braid_objects::{Change, Key, evaluate, view};
+use braid_wire::{
+    Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
+};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -10,7 +12,12 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     map: BTreeMap<Key, Bytes>,
+    /// The most bytes that there is room for; none: there is no end of room.
+    room: Option<usize>,
 }
+
+/// So much an attribute takes besides its value.
+const ENTRY: usize = 21;
 
 impl Space {
     /// With these objects, all empty.
@@ -25,8 +32,25 @@ impl Space {
     /// Does it, as one.
     pub fn execute(&mut self, request: &ObjectRequest) -> ObjectAnswer {
         let evaluation = evaluate(request, &mut self.map).expect("all is in memory");
+        let length = |value: Option<&Bytes>| value.map_or(0, |value| ENTRY + value.len());
+        let longer = |change: &Change| length(change.value.as_ref()) > length(self.map.get(&change.key));
+        if let Some(room) = self.room
+            && evaluation.changes.iter().any(longer)
+        {
+            let mut after = self.map.clone();
+            view::apply(&evaluation.changes, &mut after);
+            if after.values().map(|value| length(Some(value))).sum::<usize>() > room {
+                return Err(ObjectRefusal { command: 0, failure: ObjectFailure::NoSpace });
+            }
+        }
         view::apply(&evaluation.changes, &mut self.map);
         evaluation.answer
+    }
+
+    /// There is room for so many bytes more. As on a device, and harder than in a mirror: when that is used up, nothing can become longer, even
+    /// if something else goes with the same request.
+    pub fn leave_room_for(&mut self, more: usize) {
+        self.room = Some(self.map.values().map(|value| ENTRY + value.len()).sum::<usize>() + more);
     }
 
     /// An attribute's value; no bytes if it is undefined, or there is no such object.

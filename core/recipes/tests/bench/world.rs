@@ -1,11 +1,11 @@
 //! Clients and requests in time. Everything comes from one seed: how long requests and answers are on their way, which are lost, who dies.
 //!
 //! ```text
-//!   client ──Ask──▶ (late, or never) ──▶ done, as one ──▶ answer (late, or lost: Trouble::Unknown)
+//!   client ──Ask──▶ (late, or never) ──▶ done, as one, or refused: Busy ──▶ answer (late, or lost: Trouble::Unknown)
 //! ```
 //!
-//! A request of which a client hears [`Trouble::Unknown`] has happened by then or never will. One whose client has died may happen long
-//! after. Clients' clocks show different times, and run a little fast or slow.
+//! A request of which a client hears [`Trouble::Unknown`] may happen yet, until a later one of the same client has. One whose client has died may
+//! happen long after. Clients' clocks show different times, and run a little fast or slow.
 
 use super::doing::{Doing, Moment, Step};
 use super::space::Space;
@@ -32,6 +32,8 @@ pub struct Weather {
     pub unknown: u64,
     /// After so long, a client hears that an answer is lost.
     pub unknown_after: Duration,
+    /// Of a request: it is refused, as there is too much under way.
+    pub busy: u64,
     /// Of a wait for an attribute: refused, forgotten until its end, or ended before its time.
     pub awaits: u64,
     /// Of a client, at each of its steps: it dies.
@@ -47,6 +49,7 @@ pub const CALM: Weather = Weather {
     straggle: Duration::from_secs(0),
     unknown: 0,
     unknown_after: Duration::from_secs(2),
+    busy: 0,
     awaits: 0,
     death: 0,
     drift: 0,
@@ -59,10 +62,14 @@ pub const ROUGH: Weather = Weather {
     straggle: Duration::from_secs(20),
     unknown: 50,
     unknown_after: Duration::from_secs(2),
+    busy: 50,
     awaits: 100,
     death: 10,
     drift: 20_000,
 };
+
+/// The device is cut off, and clients would wait long for an answer.
+pub const SILENT: Weather = Weather { unknown: 1000, unknown_after: Duration::from_secs(3600), ..CALM };
 
 /// How a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +141,8 @@ pub(super) struct Client<L> {
     dice: Rng,
     /// Counts its steps: what was meant for an earlier one is dropped.
     pub(super) step: u64,
+    /// The step of the last request that was done: none of an earlier one is.
+    done: u64,
 }
 
 enum Event {
@@ -186,6 +195,7 @@ impl<L> World<L> {
             drift: self.dice.below(2 * drift as u64 + 1) as i64 - drift,
             dice: self.dice.fork(),
             step: 0,
+            done: 0,
         };
         self.clients.push(client);
         let number = self.clients.len() - 1;
@@ -242,18 +252,31 @@ impl<L> World<L> {
     }
 
     fn happen(&mut self, time: Time, event: Event) {
+        if let Event::Tell { client, step, .. } = event
+            && self.clients[client].step != step
+        {
+            return;
+        }
         self.now = self.now.max(time);
         match event {
             Event::Do { client, step, request, answer } => {
-                let done = self.execute(client, &request);
+                if step < self.clients[client].done {
+                    return;
+                }
+                let done = if self.dice.chance(self.weather.busy, 1000) {
+                    Answer::Trouble(Trouble::Refused(ObjectFailure::Busy))
+                } else {
+                    self.clients[client].done = step;
+                    self.execute(client, &request)
+                };
                 self.tell_watchers();
                 if answer {
                     let back = self.delay();
                     self.schedule(back, Event::Tell { client, step, answer: done });
                 }
             }
-            Event::Tell { client, step, answer } => {
-                if self.clients[client].fate == Fate::Alive && self.clients[client].step == step {
+            Event::Tell { client, answer, .. } => {
+                if self.clients[client].fate == Fate::Alive {
                     self.watchers.retain(|watcher| watcher.client != client);
                     self.advance(client, answer);
                 }
@@ -308,7 +331,7 @@ impl<L> World<L> {
     /// It dies at this step: what it was about to ask for happens or not, now or much later.
     fn die_at(&mut self, client: usize, wants: Next<()>) {
         self.note(client, What::Dies);
-        if let Next::Ask(request) = wants
+        if let Next::Ask { request, .. } = wants
             && self.dice.chance(1, 2)
         {
             let on_its_way = if self.dice.chance(1, 2) { self.delay() } else { self.straggle() };
@@ -321,13 +344,17 @@ impl<L> World<L> {
     fn perform(&mut self, client: usize, wants: Next<()>, delay: Option<Duration>) {
         let step = self.clients[client].step;
         match wants {
-            Next::Ask(request) => {
+            Next::Ask { request, patience } => {
                 let mut on_its_way = delay.unwrap_or_else(|| self.delay());
                 let lost = self.dice.chance(self.weather.unknown, 1000);
+                let mut gives_up = (patience < Duration::MAX).then(|| self.true_span(client, patience));
                 if lost {
                     self.note(client, What::Lost(request.clone()));
-                    let after = self.weather.unknown_after;
-                    on_its_way = on_its_way.min(after - Duration::from_nanos(1));
+                    gives_up =
+                        Some(gives_up.map_or(self.weather.unknown_after, |end| end.min(self.weather.unknown_after)));
+                    on_its_way = if self.dice.chance(1, 4) { self.straggle() } else { on_its_way };
+                }
+                if let Some(after) = gives_up {
                     self.schedule(after, Event::Tell { client, step, answer: Answer::Trouble(Trouble::Unknown) });
                 }
                 if !lost || self.dice.chance(1, 2) {

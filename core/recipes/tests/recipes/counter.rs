@@ -1,6 +1,8 @@
 //! The delivery counter: stories, every order of two clients' steps, and storms.
 
-use crate::bench::{Budget, CALM, Doing, Moment, ROUGH, Weather, World, ask, explore, late, over, run, sleep, space};
+use crate::bench::{
+    Budget, CALM, Doing, Moment, ROUGH, SILENT, Weather, World, ask, explore, late, over, run, sleep, space,
+};
 use braid_base::{ObjectId, Time};
 use braid_recipes::counter::{CounterError, CounterOptions, DeliveryCounter, SLOTS, Turn};
 use braid_recipes::fence::unguard;
@@ -393,6 +395,31 @@ fn storm(seed: u64, weather: Weather) -> Log {
     world.run();
     check(&mut world);
     std::mem::take(&mut world.ledger)
+}
+
+#[test]
+fn who_is_cut_off_hears_so_when_its_lease_is_over() {
+    let mut world = world(1, CALM);
+    world.client(run(counter().enter("a"), |_, turn| {
+        let turn = turn.expect("nobody is before it");
+        sleep(seconds(1), move |_| {
+            run(turn.renew(), move |moment: &mut Moment<Log>, renewed| {
+                assert_eq!(renewed, Err(CounterError::Uncertain));
+                let (late, began) = (moment.now.since(turn.sure_until()), moment.now);
+                assert!(moment.now >= turn.sure_until() && late < Duration::from_millis(10));
+                run(turn.leave(), move |moment: &mut Moment<Log>, left| {
+                    assert_eq!(left, Err(CounterError::Trouble(Trouble::Unknown)));
+                    assert!(moment.now.since(began) < options().lease + seconds(1));
+                    moment.ledger.lines.push("heard".into());
+                    over()
+                })
+            })
+        })
+    }));
+    world.run_for(Duration::from_millis(100));
+    world.weather = SILENT;
+    world.run();
+    assert_eq!(world.ledger.lines, ["heard"]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Fail-over: stories, every order of two machines' steps, and storms.
 
-use crate::bench::{Budget, CALM, Doing, Moment, ROUGH, Weather, World, ask, explore, late, over, run, sleep, space};
+use crate::bench::{
+    Budget, CALM, Doing, Moment, ROUGH, SILENT, Weather, World, ask, explore, late, over, run, sleep, space,
+};
 use braid_base::{ObjectId, Time};
 use braid_recipes::failover::{FailOver, FailOverError, FailOverOptions, LeaderStatus, Leadership};
 use braid_recipes::fence::{RaiseError, unguard};
@@ -210,6 +212,37 @@ fn a_backup_that_has_waited_enough_says_who_leads() {
         over()
     }));
     world.run();
+}
+
+/// Whoever waits for ever to lead: once it leads, it leads for a lease.
+#[test]
+fn a_leader_that_is_cut_off_hears_so_when_its_lease_is_over() {
+    let mut world = world(1, CALM);
+    let service =
+        FailOver::new(SERVICE, WORD, FailOverOptions { lease: options().lease, ..FailOverOptions::default() });
+    world.client(run(service.campaign("a"), |_, leader| {
+        let leader = leader.unwrap();
+        sleep(seconds(1), move |_| {
+            run(leader.progress(), move |moment: &mut Moment<Log>, progress| {
+                assert_eq!(progress, Err(FailOverError::Uncertain));
+                let (late, began) = (moment.now.since(leader.sure_until()), moment.now);
+                assert!(moment.now >= leader.sure_until() && late < Duration::from_millis(10));
+                run(leader.resign(), move |moment: &mut Moment<Log>, end| {
+                    assert_eq!(end, Err(FailOverError::Trouble(Trouble::Unknown)));
+                    assert!(moment.now.since(began) < options().lease + seconds(1));
+                    run(service.leader(), |moment: &mut Moment<Log>, status| {
+                        assert_eq!(status, Err(FailOverError::Trouble(Trouble::Unknown)));
+                        moment.ledger.lines.push("heard".into());
+                        over()
+                    })
+                })
+            })
+        })
+    }));
+    world.run_for(Duration::from_millis(100));
+    world.weather = SILENT;
+    world.run();
+    assert_eq!(world.ledger.lines, ["heard"]);
 }
 
 /// Two machines in every order: one answer is lost, or one machine dies.

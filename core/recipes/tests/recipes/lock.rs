@@ -1,7 +1,7 @@
 //! The lock, told as stories: who dies, who comes late, who waits; and every order of two clients' steps.
 
 use crate::bench::world::Fate;
-use crate::bench::{Budget, CALM, Doing, Moment, World, ask, explore, late, over, run, sleep, space};
+use crate::bench::{Budget, CALM, Doing, Moment, SILENT, Weather, World, ask, explore, late, over, run, sleep, space};
 use braid_base::ObjectId;
 use braid_recipes::fence::{Fence, Unguardable, unguard};
 use braid_recipes::lock::{Grant, Lock, LockError, LockOptions, LockStatus, Mode, READERS_MAX};
@@ -458,6 +458,7 @@ fn two_clients_in_every_order() {
         first_pause: Duration::from_micros(600),
         longest_pause: Duration::from_micros(600),
         patience: Duration::from_secs(1),
+        receipt: None,
     };
     let writes = move |text: &'static str, last: &'static str| {
         run(Lock::new(LOCKS, WORD, options).acquire(text), move |_, grant| {
@@ -497,6 +498,99 @@ fn two_clients_in_every_order() {
         );
         println!("{budget:?}: {runs} runs, of which {ended} ended");
         assert!(ended > 100, "{runs} {ended}");
+    }
+}
+
+/// One client that comes once, whose every answer may be lost.
+#[test]
+fn alone_who_comes_once_always_knows_what_came_of_it() {
+    let once = |then: fn() -> Doing<Vec<String>>| {
+        run(lock().once("a", append("x")).unwrap(), move |_, end| {
+            end.expect("nobody has been in");
+            then()
+        })
+    };
+    let budget = Budget { unknown: 2, deaths: 0, waits: 0 };
+    let begin = || (Vec::new(), vec![once(over)]);
+    let at_end = |world: &mut World<Vec<String>>| assert_eq!(text(world), "x");
+    let (runs, ended) = explore(budget, &[LOCKS, DATA], begin, |_, _| (), at_end);
+    assert!(runs == ended && runs > 5, "{runs} {ended}");
+}
+
+#[test]
+fn who_is_cut_off_hears_so_when_its_lease_is_over() {
+    for weather in [SILENT, Weather { busy: 1000, ..CALM }] {
+        let mut world = world();
+        world.client(run(lock().acquire("a"), |_, grant| {
+            let grant = held(grant);
+            sleep(seconds(3), move |_| {
+                run(grant.renew(), move |moment: &mut Moment<Vec<String>>, renewed| {
+                    assert_eq!(renewed, Err(LockError::Uncertain));
+                    assert_eq!(moment.now.max(grant.sure_until()), moment.now);
+                    assert!(moment.now.since(grant.sure_until()) < Duration::from_millis(10));
+                    let began = moment.now;
+                    run(grant.renew(), move |moment: &mut Moment<Vec<String>>, renewed| {
+                        assert_eq!(renewed, Err(LockError::Uncertain), "begun late, it tries for a while yet");
+                        assert!(moment.now.since(began) < options().lease / 2);
+                        let began = moment.now;
+                        run(grant.release(), move |moment: &mut Moment<Vec<String>>, end| {
+                            assert!(matches!(end, Err(LockError::Trouble(_))), "{end:?}");
+                            assert!(moment.now.since(began) < options().lease + seconds(1));
+                            moment.ledger.push("heard".into());
+                            over()
+                        })
+                    })
+                })
+            })
+        }));
+        world.run_for(seconds(1));
+        world.weather = weather;
+        world.run();
+        assert_eq!(world.ledger, ["heard"]);
+    }
+}
+
+#[test]
+fn who_looks_at_a_silent_device_hears_so() {
+    let mut world = world();
+    world.client(run(lock().status(), |moment: &mut Moment<Vec<String>>, status| {
+        assert_eq!(status, Err(LockError::Trouble(Trouble::Unknown)));
+        moment.ledger.push("heard".into());
+        over()
+    }));
+    world.weather = SILENT;
+    world.run();
+    assert_eq!(world.ledger, ["heard"]);
+}
+
+/// However long the pauses are to be: nobody sees the same mark for a lease.
+#[test]
+fn a_short_lease_makes_for_short_pauses() {
+    let short = LockOptions { lease: Duration::from_millis(500), longest_pause: seconds(5), ..options() };
+    for seed in 0..20 {
+        let mut world = World::new(seed, CALM, &[LOCKS, DATA], Vec::new());
+        fn reads(grant: Grant, times: u32) -> Doing<Vec<String>> {
+            match times {
+                0 => run(grant.release(), |_, _| over()),
+                _ => sleep(Duration::from_millis(100), move |_| {
+                    run(grant.renew(), move |_, grant| reads(held(grant), times - 1))
+                }),
+            }
+        }
+        let lock = Lock::new(LOCKS, WORD, short);
+        world.client(run(lock.share("r"), |_, grant| reads(held(grant), 100)));
+        world.run_for(Duration::from_millis(100));
+        world.client(run(lock.acquire("w"), |moment: &mut Moment<Vec<String>>, grant| {
+            moment.ledger.push("writer".into());
+            run(held(grant).release(), |_, _| over())
+        }));
+        world.run_for(Duration::from_millis(100));
+        world.client(run(lock.share("s"), |moment: &mut Moment<Vec<String>>, grant| {
+            moment.ledger.push("reader".into());
+            run(held(grant).release(), |_, _| over())
+        }));
+        world.run();
+        assert_eq!(world.ledger, ["writer", "reader"], "seed {seed}: the mark keeps readers out");
     }
 }
 

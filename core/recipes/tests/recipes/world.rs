@@ -1,10 +1,10 @@
 //! The bench itself: it loses what it says it loses, and the same seed is the same run.
 
 use crate::bench::world::Fate;
-use crate::bench::{Budget, CALM, Doing, Moment, ROUGH, World, ask, explore, over, sleep, space};
+use crate::bench::{Budget, CALM, Doing, Moment, ROUGH, Weather, World, ask, explore, over, sleep, space};
 use braid_base::ObjectId;
 use braid_recipes::{Answer, Trouble};
-use braid_wire::{Action, AttributeName, ObjectRequest};
+use braid_wire::{Action, AttributeName, ObjectFailure, ObjectRequest};
 use std::time::Duration;
 
 const OBJECT: ObjectId = ObjectId(1);
@@ -14,6 +14,7 @@ const COUNTER: AttributeName = AttributeName::new(1, 1);
 struct Heard {
     done: u64,
     unknown: u64,
+    busy: u64,
 }
 
 fn adds(times: u32) -> Doing<Heard> {
@@ -24,6 +25,7 @@ fn adds(times: u32) -> Doing<Heard> {
         match answer {
             Answer::Results(_) => moment.ledger.done += 1,
             Answer::Trouble(Trouble::Unknown) => moment.ledger.unknown += 1,
+            Answer::Trouble(Trouble::Refused(ObjectFailure::Busy)) => moment.ledger.busy += 1,
             other => panic!("{other:?}"),
         }
         sleep(Duration::from_millis(1), move |_| adds(times - 1))
@@ -36,7 +38,7 @@ fn add() -> ObjectRequest {
 
 #[test]
 fn what_was_answered_has_happened_and_what_is_unknown_may_have() {
-    let (mut lost, mut dead) = (0, 0);
+    let (mut lost, mut dead, mut busy) = (0, 0, 0);
     for seed in 0..50 {
         let mut world = World::new(seed, ROUGH, &[OBJECT], Heard::default());
         let clients: Vec<usize> = (0..4).map(|_| world.client(adds(20))).collect();
@@ -44,10 +46,39 @@ fn what_was_answered_has_happened_and_what_is_unknown_may_have() {
         let counted = world.space.number(OBJECT, COUNTER);
         dead += clients.iter().filter(|client| world.fate(**client) == Fate::Dead).count() as u64;
         lost += world.ledger.unknown;
+        busy += world.ledger.busy;
         assert!(world.ledger.done <= counted);
         assert!(counted <= world.ledger.done + world.ledger.unknown + 4);
     }
     assert!(lost > 20 && dead > 20, "it does go wrong: {lost} answers lost, {dead} clients dead");
+    assert!(busy > 20, "{busy} requests were refused");
+}
+
+#[test]
+fn what_is_unknown_may_happen_after_that_was_heard_but_not_after_a_later_request() {
+    let (mut after, mut before, mut never) = (0, 0, 0);
+    for seed in 0..200 {
+        let mut world = World::new(seed, CALM, &[OBJECT], Heard::default());
+        world.client(ask(add(), |_, answer| {
+            assert_eq!(answer, Answer::Trouble(Trouble::Unknown));
+            sleep(Duration::from_secs(1), |_| ask(space::one(OBJECT, Action::Stat), |_, _| over()))
+        }));
+        world.weather = Weather { unknown: 1000, delay: Duration::from_secs(4), ..CALM };
+        world.run_for(Duration::from_millis(10));
+        world.weather = CALM;
+        let mut counted = |seconds| {
+            world.run_for(Duration::from_secs(seconds));
+            world.space.number(OBJECT, COUNTER)
+        };
+        let (heard, asked, end) = (counted(2), counted(2), counted(10));
+        assert_eq!(asked, end, "a later request has been done");
+        match (heard, asked) {
+            (0, 1) => after += 1,
+            (1, 1) => before += 1,
+            _ => never += 1,
+        }
+    }
+    assert!(after > 0 && before > 0 && never > 0, "{after} {before} {never}");
 }
 
 #[test]
@@ -84,5 +115,6 @@ fn every_order_is_every_order() {
     assert_eq!(all, (6, 6), "four steps, of which two are the first client's");
     let lossy = Budget { unknown: 1, ..nothing };
     let all = explore(lossy, &[OBJECT], two, |_, _| (), |world| assert!(world.space.number(OBJECT, COUNTER) >= 3));
-    assert_eq!(all, (6 + 6 * 4 * 2, 54), "one of the four answers may be lost, and its request done or not");
+    // In each order, each of the four: done before or after each of the other's requests up to its client's next one, or never.
+    assert_eq!(all, (6 + 2 * (10 + 11 + 11), 70), "one of the four answers may be lost");
 }

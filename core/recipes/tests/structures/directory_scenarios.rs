@@ -137,8 +137,35 @@ fn slots_of_the_linked_list_come_round_and_a_full_one_says_so() {
         assert_eq!(alone.run(directory.insert(name(text), ObjectId(1))), Ok(Changed::Inserted));
     }
     assert_eq!(alone.run(directory.insert(name("four"), ObjectId(1))), Ok(Changed::Full));
-    assert_eq!(alone.space.attributes(OBJECT, LOCKS_PAGE), [], "it does not keep the lock");
+    let lock = alone.space.value(OBJECT, AttributeName::new(LOCKS_PAGE, 0));
+    assert_eq!(lock, [0; 12][..], "it does not keep the lock: nobody has it");
     assert_eq!(contents(&alone.space, directory).len(), 4);
+}
+
+#[test]
+fn a_directory_that_is_full_can_be_emptied() {
+    for (bits, room) in [0, 2, 8].into_iter().flat_map(|bits| (1500..1600).step_by(9).map(move |room| (bits, room))) {
+        let directory = Directory { linked: NonZeroU32::new(1000).unwrap(), ..small(bits) };
+        let mut alone = with(directory, &[("a-name-of-20-letters", 1)]);
+        alone.space.leave_room_for(room);
+        let mut names: Vec<Bytes> = (0..).map(|number| name(&format!("{number:0>20}"))).take(100).collect();
+        let full = names.iter().position(|name| {
+            let outcome = alone.run(directory.insert(name.clone(), ObjectId(7)));
+            assert!(matches!(outcome, Ok(Changed::Inserted) | Err(Trouble::Refused(ObjectFailure::NoSpace))));
+            outcome.is_err()
+        });
+        let full = full.expect("the room is used up some day");
+        assert!(full > 10, "{full}");
+        names.truncate(full);
+        alone.space.leave_room_for(0);
+        for (number, name) in names.into_iter().enumerate() {
+            // Whoever was refused may have left a lock.
+            alone.dice = Rng::new(number as u64 + 2);
+            let removed = alone.run(directory.remove(name, Expected::Anything));
+            assert_eq!(removed, Ok(Changed::Removed(ObjectId(7))), "{number} of {full}, {bits} bits, room for {room}");
+        }
+        assert_eq!(contents(&alone.space, directory).len(), 1);
+    }
 }
 
 #[test]
@@ -264,7 +291,7 @@ fn a_change_that_comes_after_its_lock_was_broken_is_refused() {
 /// What a mirror says to a first request, if it refuses it; else nothing.
 fn first_refusal<T>(mut procedure: impl Procedure<Output = Result<T, Trouble>>) -> Option<Trouble> {
     let dice = &mut Rng::new(1);
-    let Next::Ask(request) = procedure.resume(Time(0), dice, Answer::None) else { panic!("it asks first") };
+    let Next::Ask { request, .. } = procedure.resume(Time(0), dice, Answer::None) else { panic!("it asks first") };
     let refusal = place_of(&request, 1_000).err()?;
     match procedure.resume(Time(0), dice, Answer::Trouble(Trouble::Refused(refusal.failure))) {
         Next::Done(Err(trouble)) => Some(trouble),

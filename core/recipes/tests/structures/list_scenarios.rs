@@ -38,6 +38,24 @@ fn inserting_and_removing_take_two_round_trips_where_the_place_is_known() {
 }
 
 #[test]
+fn a_list_that_is_full_can_be_emptied() {
+    for room in (2000..2080).step_by(7) {
+        let (mut alone, list) = with(1);
+        alone.space.leave_room_for(room);
+        let mut nodes = vec![Node(1)];
+        while let Ok(Inserted::Inserted(node)) = alone.run(list.insert(Place::First, Bytes::from(vec![7; 20]))) {
+            nodes.push(node);
+        }
+        assert!(nodes.len() > 10);
+        alone.space.leave_room_for(0);
+        for node in nodes {
+            assert_eq!(alone.run(list.remove(node, None)), Ok(Removed::Removed));
+        }
+        assert_eq!(items(&alone), []);
+    }
+}
+
+#[test]
 fn neighbours_in_number_are_walked_together() {
     let (mut alone, list) = with(100);
     let (walked, trips) = alone.count(list.walk(Cursor::default(), usize::MAX));

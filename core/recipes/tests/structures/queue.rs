@@ -52,8 +52,14 @@ pub fn contents(space: &Space) -> Contents {
     let words = |value: &[u8]| value.chunks(8).map(|word| u64::from_be_bytes(word.try_into().unwrap())).collect();
     for name in space.attributes(OBJECT, STATES_PAGE) {
         let (state, item) = (value(STATES_PAGE, name.number), value(ITEMS_PAGE, name.number));
-        assert!(matches!((state[0], state.len()), (0, 1 | 9) | (1, 33)), "{state:?}");
-        contents.items.insert(Item(name.number), (words(&state[1..]), number(&item[8..])));
+        let used = match (state[0], state.len()) {
+            (0, 35) => 1,
+            (0, 34) => 9,
+            (1, 33) => 33,
+            _ => panic!("{state:?}"),
+        };
+        assert!(state[used..].iter().all(|byte| *byte == 0), "{state:?}");
+        contents.items.insert(Item(name.number), (words(&state[1..used]), number(&item[8..])));
     }
     assert_eq!(space.attributes(OBJECT, ITEMS_PAGE).len(), contents.items.len(), "work without a state");
     for name in space.attributes(OBJECT, RESULTS_PAGE) {

@@ -1,12 +1,13 @@
 //! What a queue does where it matters, told one by one.
 
 use crate::bench::space::one;
-use crate::bench::{CALM, Doing, Moment, Space, World, over, run, sleep};
+use crate::bench::{CALM, Doing, Moment, SILENT, Space, World, over, run, sleep};
 use crate::queue::{LEASE, OBJECT, contents, number, result, work};
 use crate::sequential::Alone;
 use braid_base::{Rng, Time};
 use braid_recipes::Trouble;
 use braid_recipes::queue::{Claimed, Finished, ITEM_BYTES_MAX, Queue, Renewed, STATES_PAGE, Watch};
+use braid_recipes::receipt::Receipt;
 use braid_wire::{Action, ActionResult, AttributeName, ObjectFailure};
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -168,6 +169,34 @@ fn who_renews_keeps_its_item_and_who_is_dead_loses_it_after_a_lease() {
 }
 
 #[test]
+fn a_consumer_that_is_cut_off_hears_so_within_half_a_lease() {
+    let (mut alone, queue) = with(1);
+    let claimed = claim(&mut alone, queue, 1).unwrap();
+    for gives_back in [false, true] {
+        let mut world = World::new(1, CALM, &[], Vec::new());
+        world.space = alone.space.clone();
+        let noting = |moment: &mut Moment<Vec<Time>>| {
+            moment.ledger.push(moment.true_now);
+            over()
+        };
+        world.client(match gives_back {
+            false => run(queue.renew(claimed.clone()), move |moment: &mut Moment<Vec<Time>>, renewed| {
+                assert_eq!(renewed, Err(Trouble::Unknown));
+                noting(moment)
+            }),
+            true => run(queue.give_back(claimed.clone()), move |moment: &mut Moment<Vec<Time>>, given| {
+                assert_eq!(given, Err(Trouble::Unknown));
+                noting(moment)
+            }),
+        });
+        world.weather = SILENT;
+        world.run();
+        let waited = world.ledger[0].since(Time(0));
+        assert!(waited < LEASE / 2 + Duration::from_millis(10), "{waited:?}");
+    }
+}
+
+#[test]
 fn a_consumer_that_only_asks_now_and_then_takes_over_what_the_dead_left() {
     let (mut alone, queue) = with(1);
     claim(&mut alone, queue, 1).unwrap();
@@ -248,6 +277,38 @@ fn what_is_too_long_is_refused_and_damage_is_no_panic() {
     assert!(matches!(done[0].action, ActionResult::Compared { swapped: true, .. }));
     let end = alone.run(queue.claim(1, Watch::default(), Duration::ZERO));
     assert_eq!(end.result, Err(Trouble::Refused(ObjectFailure::Lost)));
+}
+
+#[test]
+fn a_queue_that_is_full_can_be_worked_off() {
+    for (room, receipt) in (2000..2080).step_by(7).flat_map(|room| [(room, None), (room, Some(Receipt(1)))]) {
+        let (mut alone, queue) = with(1);
+        let queue = Queue { receipt, ..queue };
+        // Who has a receipt has left word there before.
+        let claimed = claim(&mut alone, queue, 1).unwrap();
+        alone.run(queue.finish(claimed, Vec::new())).unwrap();
+        alone.space.leave_room_for(room);
+        let full = Err(Trouble::Refused(ObjectFailure::NoSpace));
+        let put = (0..).take_while(|_| alone.run(queue.put(Bytes::from(vec![7; 20]))) != full).count();
+        assert!(put > 10);
+        alone.space.leave_room_for(0);
+        for number in 0..put {
+            let claimed = claim(&mut alone, queue, 1).expect("what was put in can be had");
+            let Ok(Renewed::Kept(claimed)) = alone.run(queue.renew(claimed)) else { panic!("it is kept") };
+            // Of three, one dies.
+            if number % 3 > 0 {
+                assert_eq!(alone.run(queue.finish(claimed, Vec::new())), Ok(Finished::Finished));
+            }
+        }
+        let mut watch = Watch::default();
+        loop {
+            let end = alone.run(queue.claim(2, watch, LEASE * 2));
+            watch = end.watch;
+            let Some(claimed) = end.result.unwrap() else { break };
+            assert_eq!(alone.run(queue.finish(claimed, Vec::new())), Ok(Finished::Finished));
+        }
+        assert_eq!(contents(&alone.space).items.len(), 0);
+    }
 }
 
 proptest! {

@@ -26,7 +26,7 @@ impl Alone {
         for _ in 0..10_000 {
             answer = match procedure.resume(self.now, &mut self.dice, answer) {
                 Next::Done(output) => return output,
-                Next::Ask(request) => {
+                Next::Ask { request, .. } => {
                     self.trips += 1;
                     self.execute(&request)
                 }
@@ -51,8 +51,8 @@ impl Alone {
         loop {
             answer = match procedure.resume(self.now, &mut self.dice, answer) {
                 Next::Done(_) => return None,
-                Next::Ask(request) if done == requests => return Some(request),
-                Next::Ask(request) => {
+                Next::Ask { request, .. } if done == requests => return Some(request),
+                Next::Ask { request, .. } => {
                     done += 1;
                     self.execute(&request)
                 }
@@ -81,7 +81,7 @@ impl Alone {
         for _ in 0..100 {
             let request = match procedure.resume(self.now, &mut self.dice, answer) {
                 Next::Done(output) => return output,
-                Next::Ask(request) => request,
+                Next::Ask { request, .. } => request,
                 Next::Await { .. } | Next::Sleep(_) => panic!("there is nothing to wait for"),
             };
             let before = self.space.clone();

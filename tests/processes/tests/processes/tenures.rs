@@ -1,11 +1,14 @@
 //! Locks, tickets and leaders, while their device is killed and comes back, and commands that hold them are killed for good.
 
+use braid_client::recipes::Trouble;
 use braid_client::recipes::counter::{CounterError, CounterOptions, DeliveryCounter, Turn};
 use braid_client::recipes::failover::{FailOver, FailOverError, FailOverOptions, Leadership};
 use braid_client::recipes::fence::{Fence, Unguardable};
 use braid_client::recipes::lock::{Grant, Lock, LockError, LockOptions};
-use braid_client::{AttributeName, Error, Guard, Object, ObjectRequest, wait};
+use braid_client::{AttributeName, Error, Guard, Object, ObjectRequest, now, wait};
+use braid_processes::daemon::signal;
 use braid_processes::scene::{DEVICE, LEASE, PROGRESS_MAX, Scene};
+use rustix::process::Signal;
 use std::time::Duration;
 
 const COUNT: AttributeName = AttributeName::new(5, 1);
@@ -24,6 +27,32 @@ fn tickets_are_served_one_at_a_time_though_their_device_and_holders_are_killed()
 #[test]
 fn at_most_one_leads_though_its_device_and_the_leaders_are_killed() {
     one_at_a_time(Kind::Leader);
+}
+
+#[test]
+fn a_leader_whose_device_stands_still_hears_when_its_lease_is_over() {
+    let (array, scene) = Scene::new();
+    wait(async {
+        let object = scene.object(1).await;
+        let Held::Lead(leader) = Kind::Leader.take(&object, "leader", LEASE).await.expect("nobody else leads") else {
+            panic!("it was to lead")
+        };
+        let pid = array.device_pid(DEVICE);
+        signal(pid, Signal::STOP);
+        let progress = object.space().run(leader.progress()).await.expect("the device does not refuse it");
+        let late = now().since(leader.sure_until());
+        signal(pid, Signal::CONT);
+        assert_eq!(progress, Err(FailOverError::Uncertain));
+        assert!(now() >= leader.sure_until() && late < LEASE / 2, "{late:?}");
+        // The host tries again now and then.
+        let again = loop {
+            match object.space().run(leader.progress()).await.expect("the device does not refuse it") {
+                Err(FailOverError::Uncertain) if now().since(leader.sure_until()) < PROGRESS_MAX => {}
+                progress => break progress.expect("nobody has taken over"),
+            }
+        };
+        assert_eq!(again.term(), leader.term());
+    });
 }
 
 fn one_at_a_time(kind: Kind) {
@@ -179,16 +208,19 @@ impl Held {
         let space = object.space();
         let is_fine = match self {
             Held::Lock(grant) => {
-                matches!(space.run(grant.release()).await.expect("it serves"), Ok(_) | Err(LockError::Lost))
+                let given = space.run(grant.release()).await.expect("the device does not refuse it");
+                matches!(given, Ok(_) | Err(LockError::Lost | LockError::Trouble(Trouble::Unknown)))
             }
             Held::Turn(turn) => {
-                matches!(space.run(turn.leave()).await.expect("it serves"), Ok(_) | Err(CounterError::Skipped { .. }))
+                let given = space.run(turn.leave()).await.expect("the device does not refuse it");
+                matches!(given, Ok(_) | Err(CounterError::Skipped { .. } | CounterError::Trouble(Trouble::Unknown)))
             }
             Held::Lead(lead) => {
-                matches!(space.run(lead.resign()).await.expect("it serves"), Ok(_) | Err(FailOverError::Deposed { .. }))
+                let given = space.run(lead.resign()).await.expect("the device does not refuse it");
+                matches!(given, Ok(_) | Err(FailOverError::Deposed { .. } | FailOverError::Trouble(Trouble::Unknown)))
             }
         };
-        assert!(is_fine, "it is given back, or was lost");
+        assert!(is_fine, "it is given back, or was lost, or the device was away for a lease");
     }
 }
 

@@ -196,7 +196,7 @@ async fn insert(client: &HostClient, object: ObjectId, name: String) -> Result<u
     let (mut answer, mut trips, mut dice) = (Answer::None, 0, Rng::new(1));
     loop {
         match insertion.resume(braid_shell::now().time, &mut dice, answer) {
-            Next::Ask(request) => {
+            Next::Ask { request, .. } => {
                 trips += 1;
                 answer = Answer::Results(ask(client, request.commands).await?);
             }

@@ -213,7 +213,7 @@ pub fn of_lock(error: LockError) -> Failure {
     match error {
         LockError::Trouble(inner) => trouble(inner),
         LockError::TimedOut { .. } => not_in_time(error.to_string()),
-        LockError::Lost => lost(error.to_string()),
+        LockError::Lost | LockError::Uncertain => lost(error.to_string()),
         LockError::NoLock => other_use(error.to_string()),
     }
 }
@@ -223,7 +223,7 @@ pub fn of_counter(error: CounterError) -> Failure {
     match error {
         CounterError::Trouble(inner) => trouble(inner),
         CounterError::TimedOut { .. } => not_in_time(error.to_string()),
-        CounterError::Skipped { .. } => lost(error.to_string()),
+        CounterError::Skipped { .. } | CounterError::Uncertain => lost(error.to_string()),
         CounterError::NoCounter => other_use(error.to_string()),
     }
 }
@@ -233,7 +233,7 @@ pub fn of_lead(error: FailOverError) -> Failure {
     match error {
         FailOverError::Trouble(inner) => trouble(inner),
         FailOverError::TimedOut { .. } => not_in_time(error.to_string()),
-        FailOverError::Deposed { .. } => lost(error.to_string()),
+        FailOverError::Deposed { .. } | FailOverError::Uncertain => lost(error.to_string()),
         FailOverError::NoLeader => other_use(error.to_string()),
     }
 }
