@@ -223,7 +223,7 @@ impl Overheard {
     fn hear(&mut self, from: NodeId, to: NodeId, message: &Message) {
         match message {
             Message::Request(heard) => {
-                if let Command::Objects { sequence, request } = &heard.command
+                if let Command::Objects { sequence, request, .. } = &heard.command
                     && !request.only_asks()
                 {
                     self.requests.insert((from, to, *sequence));
