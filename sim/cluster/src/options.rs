@@ -145,8 +145,12 @@ impl Options {
         let short = (objects.bulk_bytes_max > 0 && !self.moves).then_some(1 << 20);
         // Devices that are short of space refuse objects: here they are to be taken.
         let device_bytes = self.device_bytes + BYTES_FOR_OBJECTS;
+        // What clients do on the volume meanwhile is judged, too, and more of it at once takes long.
+        let is_alone = objects.share > 90 && self.atomicity == Atomicity::Implied;
+        let clients = self.clients + if is_alone { objects.crowd } else { 0 };
         Options {
             objects: Some(objects),
+            clients,
             journal_bytes: short.or(self.journal_bytes),
             chunks: None,
             device_bytes,
