@@ -110,6 +110,11 @@ impl Requests {
         matches!(requested.asker, Asker::Host { name, .. } if !self.wanted.contains(&name))
     }
 
+    /// Asserts what must hold between steps.
+    pub fn invariants(&self) {
+        assert!(self.wanted.len() <= self.queue.len(), "what is wanted waits");
+    }
+
     fn drop_fenced(&mut self, is_fenced: impl Fn(TransactionId) -> bool) {
         self.wanted.retain(|name| !is_fenced(*name));
         self.queue.retain(|requested| {
