@@ -51,7 +51,7 @@ pub struct ObjectOptions {
     pub patience_max: Duration,
     /// Of a hundred, so many have much less time than that.
     pub hasty: u64,
-    /// Clients of each host, besides those that there are.
+    /// Clients that a host has at least, if they do little else and there are few hosts.
     pub crowd: usize,
 }
 
@@ -66,7 +66,7 @@ impl ObjectOptions {
             bulk_bytes_max: [0, 60_000][rng.below(2) as usize],
             patience_max: [request_timeout, request_timeout / 4][rng.below(2) as usize],
             hasty: [0, 10, 50][rng.below(3) as usize],
-            crowd: [0, 0, 4, 8][rng.below(4) as usize],
+            crowd: [0, 0, 6, 12][rng.below(4) as usize],
         }
     }
 }

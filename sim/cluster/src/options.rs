@@ -61,6 +61,8 @@ pub struct Options {
     pub faults: FaultOptions,
 }
 
+/// Clients of all hosts together, where there are many; each has one operation in flight.
+const CLIENTS_AT_ONCE_MAX: usize = 12;
 /// Bytes of a device for objects, besides those for the volume.
 const BYTES_FOR_OBJECTS: u64 = 16 << 20;
 
@@ -145,9 +147,10 @@ impl Options {
         let short = (objects.bulk_bytes_max > 0 && !self.moves).then_some(1 << 20);
         // Devices that are short of space refuse objects: here they are to be taken.
         let device_bytes = self.device_bytes + BYTES_FOR_OBJECTS;
-        // What clients do on the volume meanwhile is judged, too, and more of it at once takes long.
+        // What clients do on the volume meanwhile is judged, too, and more of it at once takes long; nor may too much be under way on objects.
         let is_alone = objects.share > 90 && self.atomicity == Atomicity::Implied;
-        let clients = self.clients + if is_alone { objects.crowd } else { 0 };
+        let crowded = objects.crowd.min(CLIENTS_AT_ONCE_MAX / self.hosts);
+        let clients = if is_alone { self.clients.max(crowded) } else { self.clients };
         Options {
             objects: Some(objects),
             clients,
