@@ -60,6 +60,8 @@ pub const OPERATIONS_MAX: usize = 4096;
 pub const HOST_TRANSACTIONS_MAX: usize = 32_768;
 /// The most commits that ride on one request.
 pub const COMMITS_PER_REQUEST_MAX: usize = 512;
+/// The most stretches of requests for objects that one such request names as given up. While a host has more for a device, it begins none.
+pub const GIVEN_UP_MAX: usize = 256;
 /// The most orphans that a device names in one answer.
 pub const ORPHANS_PER_ANSWER_MAX: usize = 64;
 /// The most fenced generations in one request, and the most that a device remembers one by one.

@@ -190,13 +190,11 @@ impl Device {
         }
     }
 
-    /// The host has declared one transaction or request over, above its mark; or below it, a request that it has given up. `asks`: along
-    /// with a request for objects, whose answer must be true of the former.
-    pub(crate) fn on_over(&mut self, now: Now, id: TransactionId, asks: bool, out: &mut Effects) {
+    /// The host has declared one transaction or request over, above its mark.
+    pub(crate) fn on_over(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         let Some(transaction) = self.transactions.get(id) else {
             // A request for objects, or long forgotten.
-            let settled = self.hosts.get(id.host).map_or(0, |session| session.settled);
-            return if asks { self.store.give_up(id, settled) } else { self.store.forget(id) };
+            return self.store.forget(id);
         };
         let by_locks = transaction.ordering == Ordering::DeviceLock;
         match transaction.state {

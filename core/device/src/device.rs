@@ -223,9 +223,8 @@ impl Device {
             self.on_commit_ride(now, TransactionId { host, sequence }, out);
         }
         self.on_settled(now, host, request.settled, out);
-        let asks = matches!(request.command, Command::Objects { .. });
         for sequence in request.over {
-            self.on_over(now, TransactionId { host, sequence }, asks, out);
+            self.on_over(now, TransactionId { host, sequence }, out);
         }
         self.resume_waiting(now, out);
         self.on_command(now, host, request.command, out);
@@ -279,7 +278,9 @@ impl Device {
             Command::Resolve { transaction, stamp } => self.on_resolve(now, host, transaction, stamp, out),
             Command::Forget { transaction } => self.on_forget(host, transaction, out),
             Command::Manage { ticket, task } => self.on_task(host, ticket, task, out),
-            Command::Objects { sequence, request } => self.on_objects(now, host, sequence, request, out),
+            Command::Objects { sequence, given_up, request } => {
+                self.on_objects(now, TransactionId { host, sequence }, given_up, request, out);
+            }
             Command::Await { ticket, object, name, seen, patience } => {
                 let wanted = Wanted { object, name, seen, patience: Duration::from_millis(patience.into()) };
                 self.on_await(now, host, ticket, wanted, out);

@@ -118,12 +118,12 @@ impl Device {
     pub(crate) fn on_objects(
         &mut self,
         now: Now,
-        host: Generation,
-        sequence: u64,
+        name: TransactionId,
+        given_up: Vec<(u64, u64)>,
         request: ObjectRequest,
         out: &mut Effects,
     ) {
-        let name = TransactionId { host, sequence };
+        let TransactionId { host, sequence } = name;
         if self.requests.executing.contains_key(&name) {
             return self.ignore(Ignored::InProgress, out);
         }
@@ -133,7 +133,7 @@ impl Device {
         }
         let may_change = request.commands.iter().map(MayChange::of).collect();
         let settled = self.hosts.get(host).map_or(0, |session| session.settled);
-        if !self.store.execute(now, name, settled, request, out) {
+        if !self.store.execute(now, name, settled, given_up, request, out) {
             return self.ignore(Ignored::Settled, out);
         }
         self.requests.executing.insert(name, may_change);

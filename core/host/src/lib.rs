@@ -32,6 +32,7 @@
 //!   Writing, Aborting ──► Resolving      when another epoch begins: those decide who have been in since
 //! ```
 
+mod asked;
 mod catch_up;
 mod claims;
 mod counters;

@@ -1,6 +1,7 @@
 //! One device, as a host sees it: what is to ride on the next request, what the device may forget, and when it was last
 //! spoken to.
 
+use crate::asked::Asked;
 use braid_base::limits;
 use braid_base::{Epoch, Generation, Time};
 use braid_wire::{Command, Message, Request};
@@ -20,8 +21,8 @@ pub struct Link {
     unsettled: BTreeSet<u64>,
     /// Transactions that are over here and that the device has not been told of.
     over: Vec<u64>,
-    /// Requests for objects that were given up, and since which sequence all that is asked of the device says so.
-    given_up: BTreeMap<u64, Option<u64>>,
+    /// Requests for objects.
+    pub(crate) asked: Asked,
     /// The device may keep answers for this host.
     pub keeps_answers: bool,
     /// Whether there is a time by which what is queued is told even if nothing else is.
@@ -40,29 +41,20 @@ impl Link {
         self.unsettled.insert(sequence);
     }
 
-    /// This transaction is over, and the device may hold something of it.
+    /// This transaction or request is over, and the device may hold something of it.
     pub fn settle(&mut self, sequence: u64) {
-        if self.unsettled.remove(&sequence) && self.over.len() < limits::HOST_TRANSACTIONS_MAX {
+        if self.is_ended(sequence) && self.over.len() < limits::HOST_TRANSACTIONS_MAX {
             self.over.push(sequence);
         }
     }
 
     /// This one is over, and left nothing on the device.
     pub fn settle_read(&mut self, sequence: u64) {
-        self.unsettled.remove(&sequence);
+        self.is_ended(sequence);
     }
 
-    /// This request for objects is over, though nobody knows whether it was done: the device is told so until it has surely heard it.
-    pub fn give_up(&mut self, sequence: u64) {
-        self.unsettled.remove(&sequence);
-        if self.given_up.len() < limits::HOST_TRANSACTIONS_MAX {
-            self.given_up.insert(sequence, None);
-        }
-    }
-
-    /// The device has answered a request for objects. If that was begun later, it knows what was given up.
-    pub fn answered(&mut self, sequence: u64) {
-        self.given_up.retain(|_, since| since.is_none_or(|since| sequence < since));
+    fn is_ended(&mut self, sequence: u64) -> bool {
+        self.unsettled.remove(&sequence) || self.asked.end(sequence)
     }
 
     /// The device is to be told of this commit.
@@ -112,26 +104,10 @@ impl Link {
             commits.push(sequence);
         }
         self.requests += 1;
-        let settled = self.unsettled.first().copied().unwrap_or(next);
+        let settled = self.unsettled.first().copied().into_iter().chain(self.asked.first()).min().unwrap_or(next);
         self.over.retain(|sequence| *sequence >= settled);
-        let given_up = self.given_up_to_tell(settled, next);
-        let more = limits::COMMITS_PER_REQUEST_MAX - given_up.len();
-        let mut over = self.over.split_off(self.over.len().saturating_sub(more));
-        over.extend(given_up);
+        let over = self.over.split_off(self.over.len().saturating_sub(limits::COMMITS_PER_REQUEST_MAX));
         Message::Request(Request { host, epoch, settled, over, commits, command })
-    }
-
-    /// Of those below the mark the last one, which says that the mark is needed; and as many others as fit.
-    fn given_up_to_tell(&mut self, settled: u64, next: u64) -> Vec<u64> {
-        if let Some((&last, _)) = self.given_up.range(..settled).next_back() {
-            self.given_up = self.given_up.split_off(&last);
-        }
-        let told = self.given_up.iter_mut().take(limits::COMMITS_PER_REQUEST_MAX);
-        told.map(|(sequence, since)| {
-            since.get_or_insert(next);
-            *sequence
-        })
-        .collect()
     }
 }
 
@@ -170,33 +146,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_is_told_until_what_was_begun_later_is_answered() {
+    fn a_request_that_is_not_answered_holds_the_mark_back_as_a_transaction_does() {
         let mut link = Link::default();
-        let over =
-            |link: &mut Link, next| match link.request(Time(0), Generation(1), Epoch(1), next, Command::Heartbeat) {
-                Message::Request(request) => (request.settled, request.over),
-                _ => unreachable!("it makes requests"),
-            };
-        for sequence in [4, 5, 6, 7] {
-            link.begin(sequence);
-        }
-        link.give_up(5);
-        assert_eq!(over(&mut link, 8), (4, vec![5]));
-        link.answered(7);
-        assert_eq!(over(&mut link, 8), (4, vec![5]), "that was asked before");
-        link.give_up(4);
-        assert_eq!(over(&mut link, 8), (6, vec![5]), "the last below the mark speaks for all");
-        link.begin(8);
-        link.give_up(7);
-        assert_eq!(over(&mut link, 9), (6, vec![5, 7]));
-        link.answered(8);
-        assert_eq!(
-            over(&mut link, 9),
-            (6, vec![7]),
-            "the answer to the eighth may be one to a copy that did not say so"
-        );
-        link.answered(9);
-        assert_eq!(over(&mut link, 10), (6, vec![]));
+        link.asked.begin(4);
+        link.begin(5);
+        assert_eq!(ride(&mut link, 0).0, 4);
+        link.settle(4);
+        assert_eq!(ride(&mut link, 0).0, 5);
+        link.asked.begin(6);
+        link.settle(5);
+        assert_eq!(ride(&mut link, 0).0, 6);
+        link.asked.give_up(6, 7);
+        assert_eq!(ride(&mut link, 0).0, 100);
     }
 
     #[test]

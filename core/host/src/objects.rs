@@ -2,7 +2,7 @@
 //!
 //! A request has a sequence, as a transaction has, by which the device does it once however often it is sent. It is *over* when it is
 //! answered, or given up: then the mark that rides on later requests passes it, and the device need not keep the answer. What was given up
-//! is named besides, until something is answered that was asked for later: by then it has happened, or never will.
+//! is named by all that is begun later ([`asked`](crate::asked)), until something of that is answered: by then it has happened, or never will.
 //!
 //! Before it goes, a host lets the devices know that it knows all answers: they would keep them until it is kept out.
 
@@ -104,10 +104,13 @@ impl Host {
         let Some(link) = self.links.get_mut(&device) else {
             return self.reply(op, Err(HostError::NoSuchDevice { device }), out);
         };
-        self.next_sequence += 1;
         if let Asks::Commands(_) = asks {
-            link.begin(sequence);
+            if !link.asked.may_begin() {
+                return self.reply(op, Err(HostError::Busy), out);
+            }
+            link.asked.begin(sequence);
         }
+        self.next_sequence += 1;
         // Whoever waits for a change is answered when that time is up, unless the device is silent.
         let until = match asks {
             Asks::Commands(_) => now.time.after(patience.min(self.config.settings.request_timeout)),
@@ -133,7 +136,7 @@ impl Host {
         // This copy did nothing, and nothing is kept: the same later will do. Whether another copy does something, nobody knows yet.
         let busy = matches!(answer, Err(ObjectRefusal { failure: ObjectFailure::Busy, .. }));
         if !busy && let Some(link) = self.links.get_mut(&device) {
-            link.answered(sequence);
+            link.asked.answered(sequence);
         }
         if busy && now.time >= pending.until {
             return self.resend_object_request(now, sequence, out);
@@ -204,7 +207,7 @@ impl Host {
                 Asks::Commands(_) => {
                     link.keeps_answers = true;
                     match outcome {
-                        Err(HostError::TimedOut { .. }) => link.give_up(sequence),
+                        Err(HostError::TimedOut { .. }) => link.asked.give_up(sequence, self.next_sequence),
                         _ => link.settle(sequence),
                     }
                 }
@@ -221,7 +224,10 @@ impl Host {
         pending.resend_after = (wait * 2).min(most);
         let (device, until) = (pending.device, pending.until);
         let command = match pending.asks.clone() {
-            Asks::Commands(request) => Command::Objects { sequence, request },
+            Asks::Commands(request) => {
+                let given_up = self.links.get(&device).map_or_else(Vec::new, |link| link.asked.named_by(sequence));
+                Command::Objects { sequence, given_up, request }
+            }
             Asks::Change { object, name, seen } => {
                 let patience = until.since(now.time).as_millis().min(u128::from(u32::MAX)) as u32;
                 Command::Await { ticket: sequence, object, name, seen, patience }

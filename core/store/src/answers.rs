@@ -51,6 +51,10 @@ struct HostAnswers {
     bytes: usize,
     /// What is over above the mark: where a stretch begins, and what is behind it. They don't touch.
     over: BTreeMap<u64, u64>,
+    /// Of what is over, some that is on record: all below this mark,
+    recorded_below: u64,
+    /// and these stretches, the last ones. The rest may be, too.
+    recorded: BTreeMap<u64, u64>,
     touched: u64,
 }
 
@@ -105,6 +109,7 @@ impl Answers {
     /// A request was done. `settled` is its host's mark by then. What is over already needs no answer: a replay hears so before.
     pub fn keep(&mut self, name: TransactionId, settled: u64, answer: Bytes) {
         self.touch(name.host);
+        self.record(name.host, settled, &[]);
         self.settle(name.host, settled);
         if self.get(name) != Known::Over {
             self.insert(name, answer);
@@ -167,9 +172,31 @@ impl Answers {
         any
     }
 
-    /// All of a host's requests below the mark are over, and those in these stretches: what was not done never will be.
+    /// Of these stretches of what a host has given up, those of which the journal may not say so, as far as it must be said besides the mark; none
+    /// if it says all.
+    pub fn not_on_record(&self, host: Generation, settled: u64, given_up: &[(u64, u64)]) -> Option<Vec<(u64, u64)>> {
+        let held = self.hosts.get(&host);
+        let is_news = |stretch: &&(u64, u64)| held.is_none_or(|held| !held.is_on_record(**stretch));
+        let news: Vec<_> = given_up.iter().filter(is_news).copied().collect();
+        (!news.is_empty()).then(|| news.into_iter().filter(|(_, behind)| *behind > settled).collect())
+    }
+
+    /// The journal says so.
+    fn record(&mut self, host: Generation, settled: u64, stretches: &[(u64, u64)]) {
+        let held = self.hosts.entry(host).or_default();
+        held.recorded_below = held.recorded_below.max(settled);
+        stretches.iter().for_each(|stretch| insert_stretch(&mut held.recorded, *stretch));
+        let below = held.recorded_below;
+        let is_needless = |(_, behind): (&u64, &u64)| *behind <= below;
+        while held.recorded.len() > STRETCHES_OF_HOST_MAX || held.recorded.first_key_value().is_some_and(is_needless) {
+            held.recorded.pop_first();
+        }
+    }
+
+    /// All of a host's requests below the mark are over, and those in these stretches: what was not done never will be. The journal says so.
     pub fn over(&mut self, host: Generation, settled: u64, stretches: &[(u64, u64)]) {
         self.touch(host);
+        self.record(host, settled, stretches);
         self.settle(host, settled);
         for (first, behind) in stretches {
             self.end(host, *first, *behind);
@@ -186,7 +213,7 @@ impl Answers {
             held.bytes -= bytes;
         }
         self.stretches -= held.over.len();
-        held.insert_stretch(first, behind);
+        insert_stretch(&mut held.over, (first, behind));
         let others = self.stretches;
         let too_many = |count: usize| count > STRETCHES_OF_HOST_MAX || others + count > STRETCHES_MAX;
         while held.over.len() > 1 && too_many(held.over.len()) {
@@ -273,17 +300,10 @@ impl HostAnswers {
         sequence < self.settled || before.is_some_and(|(_, behind)| sequence < *behind)
     }
 
-    fn insert_stretch(&mut self, mut first: u64, mut behind: u64) {
-        if let Some((start, end)) = self.over.range(..=first).next_back().filter(|(_, end)| **end >= first) {
-            (first, behind) = (*start, behind.max(*end));
-        }
-        while let Some((start, end)) = self.over.range(first..=behind).next().map(|(start, end)| (*start, *end)) {
-            self.over.remove(&start);
-            behind = behind.max(end);
-        }
-        if first < behind {
-            self.over.insert(first, behind);
-        }
+    /// What reaches over the mark, and no stretch takes in as a whole, counts as not on record.
+    fn is_on_record(&self, (first, behind): (u64, u64)) -> bool {
+        let before = self.recorded.range(..=first).next_back();
+        behind <= self.recorded_below || before.is_some_and(|(_, end)| behind <= *end)
     }
 
     fn join_lowest(&mut self) {
@@ -291,6 +311,24 @@ impl HostAnswers {
         let (_, behind) = self.over.pop_first().expect("there are two");
         self.over.insert(first, behind);
     }
+}
+
+fn insert_stretch(stretches: &mut BTreeMap<u64, u64>, (mut first, mut behind): (u64, u64)) {
+    if let Some((start, end)) = stretches.range(..=first).next_back().filter(|(_, end)| **end >= first) {
+        (first, behind) = (*start, behind.max(*end));
+    }
+    while let Some((start, end)) = stretches.range(first..=behind).next().map(|(start, end)| (*start, *end)) {
+        stretches.remove(&start);
+        behind = behind.max(end);
+    }
+    if first < behind {
+        stretches.insert(first, behind);
+    }
+}
+
+/// The room of a record that says so many stretches are over.
+pub(crate) fn over_len(stretches: usize) -> u64 {
+    (HOST_BYTES + stretches * STRETCH_BYTES) as u64
 }
 
 /// Sequences as stretches: where each begins, and what is behind it.

@@ -15,13 +15,13 @@ use crate::merging::Slots;
 use crate::record::Record;
 use crate::request_record::{Executed, changes_len};
 use crate::serving::Serving;
-use braid_base::{Time, TransactionId, limits};
+use braid_base::{Generation, Time, TransactionId, limits};
 use braid_catalogue::Growth;
 use braid_machine::Effects;
 use braid_objects::{Change, Evaluation, Kind, NotHere, Swept, evaluate, sweep};
 use braid_wire::{ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest, decode_answer, encode_answer};
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// The most requests that wait for room.
@@ -52,6 +52,8 @@ pub(crate) enum Asker {
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     queue: VecDeque<Requested>,
+    /// Those of hosts among them that are to be done. The others are over, and leave when it is their turn.
+    wanted: BTreeSet<TransactionId>,
     /// What they hold.
     bytes: usize,
 }
@@ -66,6 +68,9 @@ impl Requests {
     }
 
     fn push_back(&mut self, requested: Requested) {
+        if let Asker::Host { name, .. } = requested.asker {
+            self.wanted.insert(name);
+        }
         self.bytes += requested.bytes;
         self.queue.push_back(requested);
     }
@@ -81,9 +86,39 @@ impl Requests {
         Some(requested)
     }
 
-    fn retain(&mut self, mut stays: impl FnMut(&Requested) -> bool) {
+    /// One that was taken out will not be put back.
+    fn end(&mut self, requested: &Requested) {
+        if let Asker::Host { name, .. } = requested.asker {
+            self.wanted.remove(&name);
+        }
+    }
+
+    /// What its host says is over is not done any more.
+    pub fn drop_one(&mut self, name: TransactionId) {
+        self.wanted.remove(&name);
+    }
+
+    /// The same of all of a host below its mark.
+    pub fn drop_below(&mut self, host: Generation, sequence: u64) {
+        let (from, below) = (TransactionId { host, sequence: 0 }, TransactionId { host, sequence });
+        while let Some(name) = self.wanted.range(from..below).next().copied() {
+            self.wanted.remove(&name);
+        }
+    }
+
+    fn is_over(&self, requested: &Requested) -> bool {
+        matches!(requested.asker, Asker::Host { name, .. } if !self.wanted.contains(&name))
+    }
+
+    /// Asserts what must hold between steps.
+    pub fn invariants(&self) {
+        assert!(self.wanted.len() <= self.queue.len(), "what is wanted waits");
+    }
+
+    fn drop_fenced(&mut self, is_fenced: impl Fn(TransactionId) -> bool) {
+        self.wanted.retain(|name| !is_fenced(*name));
         self.queue.retain(|requested| {
-            let stays = stays(requested);
+            let stays = !matches!(requested.asker, Asker::Host { name, .. } if is_fenced(name));
             self.bytes -= if stays { 0 } else { requested.bytes };
             stays
         });
@@ -94,6 +129,8 @@ impl Requests {
 #[derive(Debug)]
 pub(crate) struct Requested {
     asker: Asker,
+    /// What its host had given up when it began it.
+    given_up: Vec<(u64, u64)>,
     request: ObjectRequest,
     /// What it holds.
     bytes: usize,
@@ -139,7 +176,13 @@ pub(crate) struct Unwritten {
 
 impl Serving {
     /// See [`Storage::execute`](crate::Storage::execute).
-    pub fn execute(&mut self, name: TransactionId, settled: u64, request: ObjectRequest) -> bool {
+    pub fn execute(
+        &mut self,
+        name: TransactionId,
+        settled: u64,
+        given_up: Vec<(u64, u64)>,
+        request: ObjectRequest,
+    ) -> bool {
         if self.is_fenced(name) {
             // Its answers are gone already: it would be done again.
             return false;
@@ -147,24 +190,24 @@ impl Serving {
         match self.state.answers.get(name) {
             Known::Over => return false,
             Known::Answer(answer) => {
-                // It may not be durable yet.
+                // It may not be durable yet. What it says was given up was put on record before it.
                 let answer = decode_answer(&answer).expect("it was encoded here, and what the journal says is checked");
                 self.journal.events.push(StoreEvent::Executed { name, answer });
                 self.journal.urgent = true;
             }
-            Known::No => self.enqueue(Asker::Host { name, settled }, request),
+            Known::No => self.enqueue(Asker::Host { name, settled }, given_up, request),
         }
         true
     }
 
     /// See [`Storage::look`](crate::Storage::look).
     pub fn look(&mut self, ticket: u64, request: ObjectRequest) {
-        self.enqueue(Asker::Device { ticket }, request);
+        self.enqueue(Asker::Device { ticket }, Vec::new(), request);
     }
 
-    fn enqueue(&mut self, asker: Asker, request: ObjectRequest) {
-        let bytes = request.memory_bytes();
-        let requested = Requested { asker, request, bytes, since: self.now.time, looked: false };
+    fn enqueue(&mut self, asker: Asker, given_up: Vec<(u64, u64)>, request: ObjectRequest) {
+        let bytes = request.memory_bytes() + size_of_val(&given_up[..]);
+        let requested = Requested { asker, given_up, request, bytes, since: self.now.time, looked: false };
         if !self.requests.has_room(&requested) {
             return self.events.push_back(refusal(asker, ObjectFailure::Busy));
         }
@@ -180,10 +223,12 @@ impl Serving {
             };
             match executed {
                 Ok(()) => {
+                    self.requests.end(&requested);
                     self.counters.requests += 1;
                     self.merging.refusals = 0;
                 }
                 Err(_) if self.now.time.since(requested.since) >= PATIENCE => {
+                    self.requests.end(&requested);
                     self.leaves.by_request.clear();
                     self.events.push_back(refusal(requested.asker, ObjectFailure::Busy));
                 }
@@ -210,12 +255,14 @@ impl Serving {
     }
 
     fn try_execute(&mut self, requested: &Requested, out: &mut Effects) -> Result<(), Wait> {
-        if let Asker::Host { name, .. } = requested.asker
-            && self.state.answers.get(name) != Known::No
-        {
-            // Settled meanwhile: nobody waits for it.
-            self.events.push_back(refusal(requested.asker, ObjectFailure::Busy));
-            return Ok(());
+        if let Asker::Host { name, settled } = requested.asker {
+            if self.requests.is_over(requested) || self.state.answers.get(name) != Known::No {
+                // Settled meanwhile: nobody waits for it.
+                self.events.push_back(refusal(requested.asker, ObjectFailure::Busy));
+                return Ok(());
+            }
+            // What was before it in the queue has happened. Of what comes behind it, nothing will.
+            self.note_given_up(name.host, settled, &requested.given_up)?;
         }
         let Evaluation { mut answer, mut changes, only_asks } =
             evaluate(&requested.request, &mut self.state.catalogue).map_err(|NotHere| Wait::Leaves)?;
@@ -285,25 +332,12 @@ impl Serving {
     /// Who is fenced does nothing any more, not even what waits here already.
     pub fn drop_fenced_requests(&mut self) {
         let mut requests = std::mem::take(&mut self.requests);
-        requests.retain(|requested| !matches!(requested.asker, Asker::Host { name, .. } if self.is_fenced(name)));
+        requests.drop_fenced(|name| self.is_fenced(name));
         self.requests = requests;
     }
 
     fn is_fenced(&self, name: TransactionId) -> bool {
         self.state.membership.as_ref().is_some_and(|membership| membership.fence.refuses(name.host))
-    }
-
-    /// What waits here and is over, as its host says, is not done any more.
-    pub fn drop_settled_requests(&mut self, is_over: impl Fn(TransactionId) -> bool) {
-        let is_over = |asker| matches!(asker, Asker::Host { name, .. } if is_over(name));
-        let events = &mut self.events;
-        self.requests.retain(|requested| {
-            let goes = is_over(requested.asker);
-            if goes {
-                events.push_back(refusal(requested.asker, ObjectFailure::Busy));
-            }
-            !goes
-        });
     }
 
     /// Has some of what removed objects left go: when nothing else is to be done, when somebody waits for the room, and now and then.
@@ -339,7 +373,7 @@ impl Serving {
     }
 
     /// True if a note of this length is to wait until those that are there have gone.
-    fn is_crowded(&self, length: u64) -> bool {
+    pub fn is_crowded(&self, length: u64) -> bool {
         self.journal.noted() > 0 && self.journal.noted() + length > self.journal.batch_max() / NOTES_PART
     }
 

@@ -303,7 +303,12 @@ impl Journal {
         let wasted = if self.head + length > self.capacity { self.capacity - self.head } else { 0 };
         if self.used + wasted + length >= self.capacity {
             self.scratch = records;
-            return None;
+            if self.hints.is_empty() {
+                return None;
+            }
+            // There may be ever so many; nothing must wait for those that may be lost.
+            self.hints.clear();
+            return self.assemble();
         }
         if wasted > 0 {
             header.offset = 0;
@@ -429,5 +434,23 @@ fn point_into(pieces: &mut [Part], buffer: &Bytes, at: &mut usize) {
             *data = buffer.slice(*at..*at + length);
             *at += length;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{Generation, TransactionId};
+
+    #[test]
+    fn hints_for_which_there_is_no_room_keep_nothing_waiting() {
+        let mut journal = Journal::new(64 << 10, 1, 0, 0, 1, 3);
+        let name = |sequence| TransactionId { host: Generation(1), sequence };
+        (0..10_000).for_each(|sequence| journal.hint(&Record::Forget(name(sequence))));
+        journal.note(&Record::Abort(name(1)));
+        let batch = journal.assemble().expect("the note has room");
+        assert_eq!(batch.buffer.len(), SECTOR);
+        journal.landed();
+        journal.invariants();
     }
 }

@@ -493,6 +493,7 @@ impl Serving {
     /// Asserts what must hold between steps.
     pub fn invariants(&self) {
         self.journal.invariants();
+        self.requests.invariants();
         let held = u64::from(self.state.map.mapped() + self.slots.free()) + self.state.catalogue.used_slots();
         assert!(held <= u64::from(self.slots.frontier()), "a slot is used or free, not both");
         assert!(self.slots.frontier() <= self.slots.total());

@@ -4,7 +4,8 @@
 //! of their host that is put on record, which has its mark. Only if there is none for a while it is a record, one for all that a host has
 //! said meanwhile; without it a restart would bring back answers that nobody ever speaks of again.
 
-use crate::answers::stretches_of;
+use crate::answers::{over_len, stretches_of};
+use crate::executing::Wait;
 use crate::record::Record;
 use crate::serving::Serving;
 use braid_base::{Generation, Time, TransactionId};
@@ -60,7 +61,7 @@ impl Unsaid {
 impl Serving {
     /// See [`Storage::forget`](crate::Storage::forget).
     pub fn forget(&mut self, transaction: TransactionId) {
-        self.drop_settled_requests(|name| name == transaction);
+        self.requests.drop_one(transaction);
         let forgotten = self.state.forget(transaction);
         if forgotten.decision {
             self.journal.hint(&Record::Forget(transaction));
@@ -72,7 +73,7 @@ impl Serving {
 
     /// See [`Storage::settle`](crate::Storage::settle).
     pub fn settle(&mut self, host: Generation, sequence: u64) {
-        self.drop_settled_requests(|name| name.host == host && name.sequence < sequence);
+        self.requests.drop_below(host, sequence);
         let forgotten = self.state.settle(host, sequence);
         if forgotten.decision {
             self.journal.hint(&Record::Settled { host, sequence });
@@ -81,19 +82,27 @@ impl Serving {
         }
     }
 
-    /// See [`Storage::give_up`](crate::Storage::give_up). What it says must outlive whatever is answered from now on.
-    pub fn on_given_up(&mut self, name: TransactionId, settled: u64) {
-        let TransactionId { host, sequence } = name;
-        self.drop_settled_requests(|other| other == name);
-        if self.state.answers.forget(name) {
-            // It has happened.
-            return self.unsaid.hosts.entry(host).or_default().push(sequence);
+    /// Puts on record which requests for objects a host has given up, unless it is there. None of these happens any more; nor, after a crash,
+    /// if what is answered from now on has outlived that.
+    pub fn note_given_up(&mut self, host: Generation, settled: u64, given_up: &[(u64, u64)]) -> Result<(), Wait> {
+        let Some(stretches) = self.state.answers.not_on_record(host, settled, given_up) else { return Ok(()) };
+        let length = over_len(stretches.len());
+        if self.is_crowded(length) {
+            self.journal.urgent = true;
+            return Err(Wait::Room);
         }
-        let stretches = if sequence < settled { Vec::new() } else { vec![(sequence, sequence + 1)] };
+        let undecided = self.state.intents.len() + self.preparing.len();
+        // It may be of a host of which nothing was known.
+        let kept = self.kept_room(self.merging_needs()) + 2 * length;
+        if !self.journal.has_room(length, false, undecided, kept) {
+            self.checkpoint.wanted |= self.journal.has_grown();
+            return Err(Wait::Room);
+        }
         self.state.answers.over(host, settled, &stretches);
         self.journal.note(&Record::Over { host, settled, stretches });
         self.unwritten.noted = true;
         self.linger();
+        Ok(())
     }
 
     /// Adds to the next batch what is not on record.

@@ -45,17 +45,16 @@ pub trait Storage {
     fn forget(&mut self, transaction: TransactionId);
     /// No commit or answer of `host` below `sequence` need be remembered any longer.
     fn settle(&mut self, host: Generation, sequence: u64);
-    /// Nothing comes any more of a request for objects, if it has not happened, nor of any other of its host below `settled`: what is told
-    /// from now on, of requests for objects, is told when that is durable.
-    fn give_up(&mut self, name: TransactionId, settled: u64);
     /// Has commands done on the objects that hold bytes and attributes, once for each name, and after all that came before. `settled` is the
-    /// mark below which the host knows all answers. False if the host does not wait for this any more, and nothing will come of it.
-    /// Event: `Executed`.
+    /// mark below which the host knows all answers; `given_up` are stretches of its requests of which nothing comes any more, if they have
+    /// not happened by then, which is as durable as the answer. False if the host does not wait for this any more, and nothing will come of
+    /// it. Event: `Executed`.
     fn execute(
         &mut self,
         now: Now,
         name: TransactionId,
         settled: u64,
+        given_up: Vec<(u64, u64)>,
         request: ObjectRequest,
         out: &mut Effects,
     ) -> bool;

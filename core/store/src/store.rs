@@ -227,10 +227,6 @@ impl Storage for Store {
         self.with(|serving| serving.settle(host, sequence));
     }
 
-    fn give_up(&mut self, name: TransactionId, settled: u64) {
-        self.with(|serving| serving.on_given_up(name, settled));
-    }
-
     fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects) {
         self.with(|serving| {
             serving.create_object(ticket, description, absent);
@@ -278,11 +274,12 @@ impl Storage for Store {
         now: Now,
         name: TransactionId,
         settled: u64,
+        given_up: Vec<(u64, u64)>,
         request: ObjectRequest,
         out: &mut Effects,
     ) -> bool {
         let mut awaited = false;
-        self.then_advance(now, out, |serving| awaited = serving.execute(name, settled, request));
+        self.then_advance(now, out, |serving| awaited = serving.execute(name, settled, given_up, request));
         awaited
     }
 

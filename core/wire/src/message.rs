@@ -151,6 +151,9 @@ pub enum Command {
     Objects {
         /// Names the request among those of the host; of the transactions' sequences.
         sequence: u64,
+        /// What the host had given up of requests like this one when it began it, in stretches: where each begins, and what is behind it,
+        /// ascending and apart. They take in nothing that the host still waits for. By the answer they have happened or never will.
+        given_up: Vec<(u64, u64)>,
         /// What to do.
         request: ObjectRequest,
     },

@@ -103,6 +103,7 @@ wire_struct!(Pace { bytes_per_second, share, paused });
 
 wire_list! {
     u64, limits::COMMITS_PER_REQUEST_MAX;
+    (u64, u64), limits::GIVEN_UP_MAX;
     BlockRange, limits::EXTENTS_MAX;
     Piece, limits::EXTENTS_MAX;
     DeviceId, limits::PARTICIPANTS_MAX;
@@ -182,7 +183,7 @@ wire_enum!(Command {
     6 => Resolve { transaction, stamp },
     7 => Forget { transaction },
     8 => Manage { ticket, task },
-    9 => Objects { sequence, request },
+    9 => Objects { sequence, given_up, request },
     10 => Await { ticket, object, name, seen, patience },
 });
 wire_enum!(Reply {
@@ -323,16 +324,26 @@ impl Wire for Request {
         commits.put(to);
         command.put(to);
     }
-    /// The highest sequence is refused here, as that of a transaction is: there is always a mark above a request for objects.
+    /// The highest sequence is refused here, as that of a transaction is: there is always a mark above a request for objects. So are stretches
+    /// that are not in order.
     fn take(from: &mut Reader) -> Result<Self, WireError> {
         let (host, epoch) = Wire::take(from)?;
         let (settled, over, commits) = (Wire::take(from)?, Wire::take(from)?, Wire::take(from)?);
         let command = Wire::take(from)?;
         match command {
             Command::Objects { sequence: u64::MAX, .. } => Err(WireError::BadValue { what: "sequence" }),
+            Command::Objects { ref given_up, .. } if !are_in_order(given_up) => {
+                Err(WireError::BadValue { what: "stretches" })
+            }
             _ => Ok(Request { host, epoch, settled, over, commits, command }),
         }
     }
+}
+
+/// True if none is empty, and they are ascending and apart.
+fn are_in_order(stretches: &[(u64, u64)]) -> bool {
+    stretches.iter().all(|(first, behind)| first < behind)
+        && stretches.is_sorted_by(|(_, behind), (next, _)| behind < next)
 }
 
 /// Nobody has to doubt a membership later: each device is there once, in order, since an epoch that has been; helpers have names.

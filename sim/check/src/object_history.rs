@@ -121,7 +121,8 @@ impl ObjectHistory {
         self.initial.get(&device).cloned().unwrap_or_default()
     }
 
-    fn moment(&mut self, time: Time) -> Moment {
+    /// Something happens that what is asked for later comes after.
+    pub fn moment(&mut self, time: Time) -> Moment {
         self.moments += 1;
         Moment { number: self.moments, time }
     }

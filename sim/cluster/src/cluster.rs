@@ -6,7 +6,7 @@
 use crate::damage;
 use crate::mirrors::{self, Open};
 use crate::object_wishes::mirror::MIRROR;
-use crate::objects::Overheard;
+use crate::objects::{GivenUp, Overheard};
 use crate::options::Options;
 use crate::role::Role;
 use crate::standing::{Absences, Seen};
@@ -109,6 +109,8 @@ pub struct Cluster {
     pub(crate) overheard: Rc<RefCell<Overheard>>,
     /// Requests to the mirror that ended so that nobody knows what becomes of them.
     pub(crate) open: Open,
+    /// Requests to devices that were given up.
+    pub(crate) given_up: GivenUp,
 }
 
 impl Cluster {
@@ -146,6 +148,7 @@ impl Cluster {
             missed: Absences::default(),
             overheard: Rc::default(),
             open: Open::default(),
+            given_up: GivenUp::default(),
         };
         cluster.world.watch(NodeId::Monitor);
         cluster.add_monitor();

@@ -35,6 +35,8 @@ impl Cluster {
                 self.close(operation.client.host, place, operation.invoked);
             }
             (Err(HostError::Objects(refusal)), Err(expected)) if *refusal == expected => self.objects.never(id),
+            // That comes first.
+            (Err(error @ HostError::Fenced), Err(_)) if self.options.excuses(error) => self.objects.never(id),
             // The bucket is full, of which the model knows nothing.
             (Err(HostError::Objects(refusal)), Ok(_)) if refusal.failure == ObjectFailure::NoSpace => {
                 self.objects.never(id);

@@ -29,6 +29,8 @@ const WORD: AttributeName = AttributeName::new(1, 2);
 const NUMBER: AttributeName = AttributeName::new(1, 3);
 /// Numbers of objects that come and go are chosen from here on.
 const COMES_AND_GOES: u64 = 100;
+/// Who is in haste has at most such a part of the longest time.
+const HASTY: u64 = 30;
 /// Bytes of an object are somewhere before this one.
 const BYTES_MAX: u64 = 8 << 10;
 
@@ -47,6 +49,10 @@ pub struct ObjectOptions {
     pub bulk_bytes_max: u64,
     /// The longest that a client lets its host try.
     pub patience_max: Duration,
+    /// Of a hundred, so many have much less time than that.
+    pub hasty: u64,
+    /// Clients that a host has at least, if they do little else and there are few hosts.
+    pub crowd: usize,
 }
 
 impl ObjectOptions {
@@ -59,6 +65,8 @@ impl ObjectOptions {
             value_bytes_max: [20, 200, 2_000][rng.below(3) as usize],
             bulk_bytes_max: [0, 60_000][rng.below(2) as usize],
             patience_max: [request_timeout, request_timeout / 4][rng.below(2) as usize],
+            hasty: [0, 10, 50][rng.below(3) as usize],
+            crowd: [0, 0, 6, 12][rng.below(4) as usize],
         }
     }
 }
@@ -123,6 +131,9 @@ impl ObjectWishes {
 
     fn patience(&mut self) -> Duration {
         let most = self.options.patience_max.as_nanos() as u64;
+        if self.rng.chance(self.options.hasty, 100) {
+            return Duration::from_nanos(self.rng.below(most / HASTY) + 1);
+        }
         Duration::from_nanos(most / 8 + self.rng.below(most))
     }
 

@@ -6,7 +6,8 @@ use crate::object_wishes::mirror::MIRROR;
 use crate::object_wishes::{ObjectAsks, ObjectWish, command, get};
 use braid_base::{DeviceId, NodeId, ObjectId, limits};
 use braid_check::{
-    Client, Linearizability, ObjectOperation, Objects, check_counters, check_objects, is_beyond_the_model,
+    Client, Linearizability, Moment, ObjectOperation, ObjectOperationId, Objects, check_counters, check_objects,
+    is_beyond_the_model,
 };
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_objects::{evaluate, view::apply};
@@ -17,6 +18,9 @@ use braid_wire::{
 use braid_world::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+
+/// Requests to devices that were given up, and may happen yet: of which host, where, and when it was told so.
+pub(crate) type GivenUp = Vec<(u32, DeviceId, Moment, ObjectOperationId)>;
 
 impl Cluster {
     /// A device makes objects of these numbers, its first ones.
@@ -78,6 +82,9 @@ impl Cluster {
     /// Puts an answer into the history.
     pub(crate) fn on_object_reply(&mut self, record: &Record, outcome: &HostOutcome) -> Result<(), Failed> {
         let now = self.world.now();
+        if let Record::Objects(id) = record {
+            self.hold_to_what_was_given_up(*id, outcome);
+        }
         match (record, outcome) {
             (Record::Objects(id), Ok(HostSuccess::Objects(results))) => {
                 self.objects.answered(*id, now, Ok(results.clone()));
@@ -106,6 +113,32 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// What was given up has happened when the same host is answered what it asked of that device later, or never will (`docs/objects.md`).
+    fn hold_to_what_was_given_up(&mut self, id: ObjectOperationId, outcome: &HostOutcome) {
+        let now = self.world.now();
+        let operation = self.objects.operation(id);
+        let (host, device, asked) = (operation.client.host, operation.device, operation.invoked);
+        let is_answer = match outcome {
+            Ok(_) => true,
+            // Not so one that a host has found by itself.
+            Err(HostError::Objects(refusal)) => {
+                refusal.failure != ObjectFailure::Busy && operation.request.check().is_ok()
+            }
+            _ => false,
+        };
+        if is_answer {
+            let is_over = |(of, at, ended, _): &mut (u32, DeviceId, Moment, ObjectOperationId)| {
+                *of == host && *at == device && ended.number < asked.number
+            };
+            for (.., id) in self.given_up.extract_if(.., is_over) {
+                self.objects.is_over(id, now);
+            }
+        } else if matches!(outcome, Err(HostError::TimedOut { .. })) && !operation.request.only_asks() {
+            let ended = self.objects.moment(now);
+            self.given_up.push((host, device, ended, id));
+        }
     }
 
     /// From now on, whoever answers a request that changes something must answer it the same each time.
@@ -223,7 +256,7 @@ impl Overheard {
     fn hear(&mut self, from: NodeId, to: NodeId, message: &Message) {
         match message {
             Message::Request(heard) => {
-                if let Command::Objects { sequence, request } = &heard.command
+                if let Command::Objects { sequence, request, .. } = &heard.command
                     && !request.only_asks()
                 {
                     self.requests.insert((from, to, *sequence));

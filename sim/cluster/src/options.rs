@@ -61,6 +61,10 @@ pub struct Options {
     pub faults: FaultOptions,
 }
 
+/// Clients of all hosts together, where there are many; each has one operation in flight.
+const CLIENTS_AT_ONCE_MAX: usize = 12;
+/// How late a message comes at most that is held at a cut.
+const HELD_MAX: Duration = Duration::from_secs(1);
 /// Bytes of a device for objects, besides those for the volume.
 const BYTES_FOR_OBJECTS: u64 = 16 << 20;
 
@@ -141,12 +145,23 @@ impl Options {
             self.faults.span_max = self.faults.span_max.min(Duration::from_millis(500));
         }
         let objects = ObjectOptions::draw(rng, self.settings.request_timeout);
+        // Whoever is in haste has given up by the time a cut is healed, and what it had sent comes late.
+        if objects.hasty > 0 && self.atomicity == Atomicity::Implied && choices.kinds().contains(&FaultKind::Cut) {
+            self.faults.weights.insert(FaultKind::Cut, 20);
+            self.faults.every = self.faults.every.min(Duration::from_millis(300));
+            (self.faults.network.held, self.faults.network.held_max) = (3_000, HELD_MAX);
+        }
         // Where much is put on record, the journal soon begins anew.
         let short = (objects.bulk_bytes_max > 0 && !self.moves).then_some(1 << 20);
         // Devices that are short of space refuse objects: here they are to be taken.
         let device_bytes = self.device_bytes + BYTES_FOR_OBJECTS;
+        // What clients do on the volume meanwhile is judged, too, and more of it at once takes long; nor may too much be under way on objects.
+        let is_alone = objects.share > 90 && self.atomicity == Atomicity::Implied;
+        let crowded = objects.crowd.min(CLIENTS_AT_ONCE_MAX / self.hosts);
+        let clients = if is_alone { self.clients.max(crowded) } else { self.clients };
         Options {
             objects: Some(objects),
+            clients,
             journal_bytes: short.or(self.journal_bytes),
             chunks: None,
             device_bytes,

@@ -160,11 +160,17 @@ impl Storage for ModelStorage {
 
     fn settle(&mut self, _: Generation, _: u64) {}
 
-    fn give_up(&mut self, _: TransactionId, _: u64) {}
-
     /// One access of a sector, which commits what is changed, or finds what is asked for. No message is lost in this model, so that
     /// nothing need be kept.
-    fn execute(&mut self, _: Now, name: TransactionId, _: u64, request: ObjectRequest, out: &mut Effects) -> bool {
+    fn execute(
+        &mut self,
+        _: Now,
+        name: TransactionId,
+        _: u64,
+        _: Vec<(u64, u64)>,
+        request: ObjectRequest,
+        out: &mut Effects,
+    ) -> bool {
         let (answer, command) = self.evaluate(&request);
         self.access(Access::Execute { name, answer }, command, out);
         true

@@ -412,6 +412,8 @@ impl FaultOptions {
             damage: weight(200),
             delay: weight(300),
             delay_max: Duration::ZERO,
+            held: 0,
+            held_max: Duration::ZERO,
         };
         // Dice of their own: they change nothing else of a seed.
         let dice = &mut rng.clone();

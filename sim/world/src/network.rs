@@ -24,6 +24,10 @@ pub struct NetworkOptions {
     pub delay: u64,
     /// See `delay`.
     pub delay_max: Duration,
+    /// Of those at a cut, not lost but late, by up to `held_max`, as what lies in the buffers of a connection that is gone.
+    pub held: u64,
+    /// See `held`.
+    pub held_max: Duration,
 }
 
 impl NetworkOptions {
@@ -38,6 +42,8 @@ impl NetworkOptions {
             damage: 0,
             delay: 0,
             delay_max: Duration::ZERO,
+            held: 0,
+            held_max: Duration::ZERO,
         }
     }
 }
@@ -165,7 +171,7 @@ impl Network {
         let verdict = self.rule.as_mut().map_or(Verdict::Pass, |rule| rule(from, to, message));
         if self.cuts.contains(&(from, to)) {
             self.counts.cut += 1;
-            return Vec::new();
+            return self.come_through(now).into_iter().collect();
         }
         if verdict == Verdict::Drop || self.rng.chance(self.options.loss, 10_000) {
             self.counts.lost += 1;
@@ -184,6 +190,17 @@ impl Network {
         self.counts.reordered += u64::from(flights.iter().any(|flight| flight.at < *latest));
         *latest = flights.iter().map(|flight| flight.at).fold(*latest, Time::max);
         flights
+    }
+
+    /// A message at a cut: overtaken by all that is sent when that is healed, if it comes at all.
+    fn come_through(&mut self, now: Time) -> Option<Flight> {
+        let NetworkOptions { held, held_max, latency_min, .. } = self.options;
+        if held == 0 || !self.rng.chance(held, 10_000) {
+            return None;
+        }
+        self.counts.delayed += 1;
+        let late = self.rng.below(held_max.as_nanos() as u64 + 1);
+        Some(Flight { at: Time(now.0 + latency_min.as_nanos() as u64 + late), damaged: false })
     }
 
     fn fly(&mut self, now: Time, from: NodeId, to: NodeId) -> Flight {

@@ -254,11 +254,6 @@ impl Bench {
         self.send(host, over, Vec::new(), Command::Heartbeat);
     }
 
-    /// Says so along with a command.
-    pub fn say_over_with(&mut self, host: Generation, over: Vec<u64>, command: Command) {
-        self.send(host, over, Vec::new(), command);
-    }
-
     /// What the host says next was said before it had settled anything.
     pub fn forget_mark(&mut self, host: Generation) {
         self.settled.remove(&host);

@@ -15,9 +15,14 @@ const COUNTER: AttributeName = AttributeName::new(1, 1);
 const WORD: AttributeName = AttributeName::new(1, 2);
 
 fn asks(sequence: u64, action: Action, sets: Vec<SetAttribute>) -> Command {
+    asks_knowing(sequence, Vec::new(), action, sets)
+}
+
+/// The same of a host that has given others up.
+fn asks_knowing(sequence: u64, given_up: Vec<(u64, u64)>, action: Action, sets: Vec<SetAttribute>) -> Command {
     let (when, sets_when) = (When::Always, When::Always);
     let command = ObjectCommand { object: HERE, when, action, sets, sets_when, gets: Vec::new() };
-    Command::Objects { sequence, request: ObjectRequest { commands: vec![command] } }
+    Command::Objects { sequence, given_up, request: ObjectRequest { commands: vec![command] } }
 }
 
 fn addition(sequence: u64) -> Command {
@@ -75,7 +80,7 @@ fn what_was_given_up_does_nothing_though_it_comes_to_a_device_that_knows_its_hos
     for (mark, restarts) in [(5, false), (6, false), (5, true), (6, true)] {
         let mut bench = bench();
         bench.settle(A, mark);
-        bench.say_over_with(A, vec![5], asks(6, Action::Stat, Vec::new()));
+        bench.say(A, asks_knowing(6, vec![(5, 6)], Action::Stat, Vec::new()));
         assert!(bench.hear(A).is_some());
         match restarts {
             true => bench.restart(),

@@ -1,7 +1,7 @@
 //! Requests for objects: what a device has no room for, and what becomes of it.
 
 use crate::stage::Stage;
-use braid_base::{DeviceId, Epoch, ObjectId};
+use braid_base::{DeviceId, Epoch, ObjectId, limits};
 use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
 use braid_wire::{
     Action, ActionResult, AttributeName, Command, CommandResult, ObjectCommand, ObjectFailure, ObjectRefusal,
@@ -16,6 +16,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A host that has sent an addition to a device.
 fn asked() -> (Stage, OpId, u64) {
     let mut stage = Stage::raid5(Ordering::Timestamp);
+    let op = adds(&mut stage, PATIENCE);
+    match &stage.commands()[..] {
+        [(DEVICE, Command::Objects { sequence, .. })] => (stage, op, *sequence),
+        other => panic!("it sends the request, and nothing else: {other:?}"),
+    }
+}
+
+fn adds(stage: &mut Stage, patience: Duration) -> OpId {
     let add = ObjectCommand {
         object: ObjectId(1),
         when: When::Always,
@@ -25,11 +33,17 @@ fn asked() -> (Stage, OpId, u64) {
         gets: Vec::new(),
     };
     let request = ObjectRequest { commands: vec![add] };
-    let op = stage.ask(HostRequest::Objects { device: DEVICE, request, patience: PATIENCE });
-    match &stage.commands()[..] {
-        [(DEVICE, Command::Objects { sequence, .. })] => (stage, op, *sequence),
-        other => panic!("it sends the request, and nothing else: {other:?}"),
-    }
+    stage.ask(HostRequest::Objects { device: DEVICE, request, patience })
+}
+
+/// The requests for objects that it sends, and what these name as given up.
+fn given_up(stage: &mut Stage) -> Vec<(u64, Vec<(u64, u64)>)> {
+    let sent = stage.commands().into_iter();
+    sent.filter_map(|(_, command)| match command {
+        Command::Objects { sequence, given_up, .. } => Some((sequence, given_up)),
+        _ => None,
+    })
+    .collect()
 }
 
 fn busy(sequence: u64) -> Reply {
@@ -79,12 +93,47 @@ fn who_waits_for_a_change_holds_back_no_mark() {
     assert_eq!(rides(&mut stage), (2, vec![]));
 }
 
+fn results() -> Vec<CommandResult> {
+    vec![CommandResult { action: ActionResult::Added { original: Some(4) }, values: Vec::new() }]
+}
+
 #[test]
-fn what_was_given_up_is_named_besides() {
-    let (mut stage, op, sequence) = asked();
+fn what_was_given_up_is_named_by_all_that_is_asked_for_later_until_that_is_answered() {
+    let (mut stage, op, first) = asked();
     stage.pass(PATIENCE);
     assert!(matches!(stage.outcome(op), Some(Err(HostError::TimedOut { .. }))));
-    assert_eq!(rides(&mut stage), (sequence + 1, vec![sequence]));
+    assert_eq!(rides(&mut stage), (first + 1, vec![]), "the mark has passed it");
+    adds(&mut stage, PATIENCE);
+    let named = vec![(first, first + 1)];
+    assert_eq!(given_up(&mut stage), [(first + 1, named.clone())]);
+    stage.pass(Duration::from_millis(500));
+    assert_eq!(given_up(&mut stage), [(first + 1, named.clone())], "a copy says the same");
+    adds(&mut stage, PATIENCE);
+    assert_eq!(given_up(&mut stage), [(first + 2, named)]);
+    stage.answer(DEVICE, Reply::Objects { sequence: first + 1, answer: Ok(results()) });
+    adds(&mut stage, PATIENCE);
+    assert_eq!(given_up(&mut stage), [(first + 3, vec![])]);
+}
+
+#[test]
+fn nothing_is_begun_that_has_no_room_to_say_what_was_given_up() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let pairs = limits::GIVEN_UP_MAX + 1;
+    let long: Vec<OpId> = (0..pairs)
+        .map(|_| {
+            adds(&mut stage, PATIENCE);
+            adds(&mut stage, 10 * PATIENCE)
+        })
+        .collect();
+    stage.pass(PATIENCE);
+    let op = adds(&mut stage, PATIENCE);
+    assert_eq!(stage.outcome(op), Some(Err(HostError::Busy)));
+    stage.pass(10 * PATIENCE);
+    assert!(long.into_iter().all(|op| matches!(stage.outcome(op), Some(Err(HostError::TimedOut { .. })))));
+    given_up(&mut stage);
+    adds(&mut stage, PATIENCE);
+    let sent = given_up(&mut stage);
+    assert_eq!(sent.iter().map(|(_, named)| named.len()).collect::<Vec<_>>(), [1], "nothing lies between them now");
 }
 
 #[test]

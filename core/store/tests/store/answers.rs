@@ -23,6 +23,10 @@ fn addition() -> ObjectCommand {
     command(ObjectId(1), add, Vec::new(), Vec::new())
 }
 
+fn looks() -> ObjectCommand {
+    command(ObjectId(1), Action::Stat, Vec::new(), Vec::new())
+}
+
 /// A swap that fails, and says of how many bytes the value is that it found.
 fn failing_swap() -> ObjectCommand {
     let (compare, swap) = ("other".into(), "mine".into());
@@ -38,8 +42,19 @@ fn with_object() -> Bench {
 
 impl Bench {
     fn begin(&mut self, name: TransactionId, settled: u64, command: ObjectCommand) -> bool {
+        self.begin_knowing(name, settled, Vec::new(), command)
+    }
+
+    /// Begins what its host asks for that has given others up.
+    fn begin_knowing(
+        &mut self,
+        name: TransactionId,
+        settled: u64,
+        given_up: Vec<(u64, u64)>,
+        command: ObjectCommand,
+    ) -> bool {
         let request = ObjectRequest { commands: vec![command] };
-        self.store.execute(self.now, name, settled, request, &mut self.out)
+        self.store.execute(self.now, name, settled, given_up, request, &mut self.out)
     }
 
     /// The host says that all below the mark is over, and asks for something.
@@ -208,9 +223,7 @@ fn what_was_given_up_and_comes_after_all_does_nothing_once_something_later_was_a
     {
         let mut bench = with_object();
         bench.store.settle(A, settled);
-        bench.store.give_up(name(A, 5), settled);
-        let asks = command(ObjectId(1), Action::Stat, Vec::new(), Vec::new());
-        assert!(bench.begin(name(A, 6), settled, asks));
+        assert!(bench.begin_knowing(name(A, 6), settled, vec![(5, 6)], looks()));
         bench.perform();
         assert!(bench.events.is_empty(), "a crash could bring it back");
         bench.run();
@@ -226,4 +239,62 @@ fn what_was_given_up_and_comes_after_all_does_nothing_once_something_later_was_a
         bench.settle();
         assert_eq!(bench.counter("object_requests"), if restarts { 0 } else { 2 });
     }
+}
+
+#[test]
+fn what_was_given_up_and_waits_behind_what_was_asked_for_later_does_nothing() {
+    let mut bench = with_object();
+    // While a leaf is being read, or there is no room, requests wait in a queue.
+    assert!(bench.begin(name(A, 5), 5, addition()));
+    bench.run();
+    bench.events.clear();
+    assert!(bench.begin_knowing(name(A, 8), 5, vec![(7, 8)], looks()));
+    assert!(!bench.begin(name(A, 7), 5, addition()), "it comes late");
+    bench.settle();
+    assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Executed { name: done, .. }) if done == name(A, 8)));
+    assert_eq!(bench.added(A, 9, 5), 1);
+}
+
+#[test]
+fn what_was_given_up_is_put_on_record_once() {
+    let mut bench = with_object();
+    let batches = |bench: &Bench| bench.counter("journal_bytes");
+    assert!(bench.begin_knowing(name(A, 900), 1, vec![(3, 800)], looks()));
+    bench.settle();
+    let before = batches(&bench);
+    for sequence in 901..1_000 {
+        assert!(bench.begin_knowing(name(A, sequence), 1, vec![(3, 800)], looks()));
+        bench.run();
+    }
+    bench.settle();
+    assert_eq!(batches(&bench), before, "what only asks is not put on record either");
+    assert_eq!(bench.events.len(), 100);
+}
+
+/// Each names as much as it may, and always something else; the disk is busy meanwhile.
+#[test]
+fn ever_so_much_that_was_given_up_leaves_room_in_the_journal() {
+    let mut bench = with_object_in(Bench::with_journal(1 << 20, 1));
+    assert!(bench.begin(name(A, 1), 1, addition()));
+    bench.perform();
+    for round in 0..2_000 {
+        let first = 10 + round % 7;
+        let given_up = (0..256).map(|nth| (first + 20 * nth, first + 20 * nth + 1)).collect();
+        let host = Generation(100 + (round % 300) as u32);
+        assert!(bench.begin_knowing(name(host, 10_000 + round), 1, given_up, looks()));
+        bench.perform();
+    }
+    for _ in 0..200_000 {
+        if bench.events.len() > 2_000 {
+            break;
+        }
+        bench.run();
+        bench.wake();
+    }
+    assert_eq!(bench.events.len(), 2_001, "all are answered, if only that there was no room");
+    bench.settle();
+    bench.events.clear();
+    assert_eq!(bench.added(A, 20_000, 1), 1, "it goes on");
+    let mut bench = bench.restart().expect("nothing is wrong").0;
+    assert_eq!(bench.added(A, 20_001, 1), 2);
 }

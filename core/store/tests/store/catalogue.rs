@@ -79,7 +79,7 @@ fn the_leaves_that_several_requests_need_are_read_together() {
         let name = TransactionId { host: Generation(5), sequence: 7000 + index };
         let gets = vec![AttributeName::new(1, 1 + 13 * index as u32)];
         let get = command(ObjectId(1), Action::Nothing, Vec::new(), gets);
-        bench.store.execute(bench.now, name, 0, ObjectRequest { commands: vec![get] }, &mut bench.out);
+        bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: vec![get] }, &mut bench.out);
         bench.run();
     }
     // The header first; then all others at once.
@@ -267,7 +267,7 @@ fn what_a_removed_object_leaves_goes_bit_by_bit_whatever_happens_in_between() {
     let mut bench = at_rest();
     let removed = ObjectRequest { commands: vec![command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())] };
     let name = TransactionId { host: Generation(5), sequence: 5000 };
-    bench.store.execute(bench.now, name, 0, removed, &mut bench.out);
+    bench.store.execute(bench.now, name, 0, Vec::new(), removed, &mut bench.out);
     bench.perform();
     while bench.events.is_empty() {
         bench.end_one();
@@ -400,7 +400,7 @@ fn what_a_removed_object_left_goes_though_there_is_always_something_else_to_do()
         };
         let name = TransactionId { host: Generation(5), sequence };
         let request = ObjectRequest { commands: vec![command] };
-        bench.store.execute(bench.now, name, sequence - 3, request, &mut bench.out);
+        bench.store.execute(bench.now, name, sequence - 3, Vec::new(), request, &mut bench.out);
         bench.perform();
         // While one is being written, the next is there already.
         if sequence > 2000 {
@@ -423,7 +423,7 @@ fn who_finds_no_room_waits_for_that_of_removed_objects() {
     ];
     for (request, sequence) in requests.into_iter().zip(200_000..) {
         let name = TransactionId { host: Generation(5), sequence };
-        bench.store.execute(bench.now, name, 0, ObjectRequest { commands: request }, &mut bench.out);
+        bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: request }, &mut bench.out);
     }
     bench.settle();
     let answers: Vec<_> = bench.events.drain(..).collect();
@@ -445,7 +445,7 @@ fn a_list_has_the_leaves_ahead_of_it_read_together() {
     // The one with the header was read at the start.
     let before = bench.counter("leaves_read");
     bench.disk.hold_reads = true;
-    bench.store.execute(bench.now, name, 0, ObjectRequest { commands: vec![list(1000)] }, &mut bench.out);
+    bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: vec![list(1000)] }, &mut bench.out);
     bench.run();
     assert_eq!(bench.counter("leaves_read") - before, 16);
     bench.disk.hold_reads = false;

@@ -141,7 +141,7 @@ fn what_is_removed_on_a_full_disk_waits_for_slots_that_overwrites_hold() {
     assert!(bench.counter("slots_set_aside") < bench.counter("slots"), "the disk has no space for these");
     let name = TransactionId { host: Generation(5), sequence: 5000 };
     let removed = ObjectRequest { commands: vec![command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())] };
-    bench.store.execute(bench.now, name, 0, removed, &mut bench.out);
+    bench.store.execute(bench.now, name, 0, Vec::new(), removed, &mut bench.out);
     bench.run();
     assert_eq!(bench.events.pop_front(), None, "it waits");
     for chunk in 0..30 {

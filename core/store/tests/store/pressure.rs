@@ -63,7 +63,7 @@ fn requests_that_wait_hold_no_more_than_they_may() {
     for sequence in 1..2 * most as u64 {
         let name = TransactionId { host: Generation(5), sequence };
         let request = ObjectRequest { commands: vec![write(1), write(1)] };
-        bench.store.execute(bench.now, name, 0, request, &mut bench.out);
+        bench.store.execute(bench.now, name, 0, Vec::new(), request, &mut bench.out);
         bench.perform();
     }
     let busy = Err(ObjectRefusal { command: 0, failure: ObjectFailure::Busy });
@@ -76,7 +76,7 @@ fn requests_that_wait_hold_no_more_than_they_may() {
     let name = TransactionId { host: Generation(5), sequence: 10_000 };
     let stat = ObjectRequest { commands: vec![command(ObjectId(1), Action::Stat, vec![], vec![])] };
     for _ in 0..2 {
-        bench.store.execute(bench.now, name, 10_000, stat.clone(), &mut bench.out);
+        bench.store.execute(bench.now, name, 10_000, Vec::new(), stat.clone(), &mut bench.out);
         bench.settle();
         assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Executed { answer: Ok(_), .. })));
     }

@@ -52,7 +52,7 @@ impl Requests {
 
     fn send(&self, bench: &mut Bench, sequence: u64, request: ObjectRequest) -> bool {
         let name = TransactionId { host: HOST, sequence };
-        bench.store.execute(bench.now, name, self.mark(), request, &mut bench.out)
+        bench.store.execute(bench.now, name, self.mark(), Vec::new(), request, &mut bench.out)
     }
 
     /// What was answered is answered again, and not done again.
@@ -209,7 +209,7 @@ pub fn with_object_in(mut bench: Bench) -> Bench {
 /// One command, done to its end.
 pub fn ask(bench: &mut Bench, sequence: u64, command: ObjectCommand) -> ObjectAnswer {
     let name = TransactionId { host: HOST, sequence };
-    bench.store.execute(bench.now, name, 0, ObjectRequest { commands: vec![command] }, &mut bench.out);
+    bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: vec![command] }, &mut bench.out);
     for _ in 0..1000 {
         bench.run();
         match bench.events.pop_front() {

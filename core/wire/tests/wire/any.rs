@@ -210,7 +210,8 @@ fn command() -> impl Strategy<Value = Command> {
         (transaction(), stamp()).prop_map(|(transaction, stamp)| Command::Resolve { transaction, stamp }),
         transaction().prop_map(|transaction| Command::Forget { transaction }),
         (number(), task()).prop_map(|(ticket, task)| Command::Manage { ticket, task }),
-        (sequence(), any_objects::request()).prop_map(|(sequence, request)| Command::Objects { sequence, request }),
+        (sequence(), any_objects::stretches(), any_objects::request())
+            .prop_map(|(sequence, given_up, request)| Command::Objects { sequence, given_up, request }),
         (number(), object(), any_objects::name(), any_objects::value(), any::<u32>())
             .prop_map(|(ticket, object, name, seen, patience)| Command::Await { ticket, object, name, seen, patience }),
     ]

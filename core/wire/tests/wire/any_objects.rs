@@ -101,3 +101,16 @@ pub fn value() -> impl Strategy<Value = Bytes> {
 fn when() -> impl Strategy<Value = When> {
     prop_oneof![Just(When::Always), Just(When::IfSwapped), Just(When::IfNotSwapped)]
 }
+
+/// Stretches in order: where each begins, and what is behind it.
+pub fn stretches() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    vec((1..1_u64 << 60, 1..1_u64 << 8), 0..4).prop_map(|steps| {
+        let mut behind = 0;
+        let stretch = |(gap, length): (u64, u64)| {
+            let first = behind + gap;
+            behind = first + length;
+            (first, behind)
+        };
+        steps.into_iter().map(stretch).collect()
+    })
+}

@@ -494,15 +494,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0500 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 0600 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
     let written = all.iter().position(|golden| golden.description == format!("{ANSWER} 04 {TRANSACTION} 00"));
     let with_data = all.iter().position(|golden| !golden.encode().payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "cd9d7a10")),
-        (written.expect("an answer"), header("1f000000 00000000", device, host, "10f7b37e")),
-        (with_data.expect("a write"), header("a7000000 00100000", host, device, "23c7e4cb")),
+        (0, header("32000000 00000000", host, device, "1e1cb4e9")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "844184e3")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "82eb5557")),
     ] {
         let golden = &all[index];
         let payload = golden.encode().payload.concat();
@@ -536,9 +536,9 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("result", format!("{ANSWER} 0b {TICKET}"), 2),
         ("Managed", format!("{ANSWER} 0b {TICKET} 01"), 5),
         ("Rejection", format!("{ANSWER} 0c"), 3),
-        ("When", format!("{REQUEST} 09 {TICKET} 01000000 {OBJECT}"), 3),
-        ("Action", format!("{REQUEST} 09 {TICKET} 01000000 {OBJECT} 01"), 13),
-        ("Undefined", format!("{REQUEST} 09 {TICKET} 01000000 {OBJECT} 01 0a {TICKET} 00000000 00000000"), 2),
+        ("When", format!("{REQUEST} 09 {TICKET} 00000000 01000000 {OBJECT}"), 3),
+        ("Action", format!("{REQUEST} 09 {TICKET} 00000000 01000000 {OBJECT} 01"), 13),
+        ("Undefined", format!("{REQUEST} 09 {TICKET} 00000000 01000000 {OBJECT} 01 0a {TICKET} 00000000 00000000"), 2),
         ("result", format!("{ANSWER} 0d {TICKET}"), 2),
         ("ActionResult", format!("{ANSWER} 0d {TICKET} 01 01000000"), 10),
         ("ObjectFailure", format!("{ANSWER} 0e {TICKET} 02"), 16),

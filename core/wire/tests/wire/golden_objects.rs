@@ -26,17 +26,20 @@ pub fn objects() -> Vec<Golden> {
     };
     let create = plain(object, Action::Create);
     all.push(request(
-        Command::Objects { sequence: 6, request: ObjectRequest { commands: vec![whole, create] } },
+        Command::Objects { sequence: 6, given_up: vec![(2, 4), (5, 6)], request: ObjectRequest { commands: vec![whole, create] } },
         &format!(
-            "09 {TICKET} 02000000 {OBJECT} 03 01 \
+            "09 {TICKET} 02000000 0200000000000000 0400000000000000 0500000000000000 0600000000000000 02000000 {OBJECT} 03 01 \
              03000000 {NAME} 03000000 616263 {NAME} 00040000 {NAME} 00000000 02 02000000 {NAME} 010000f0 02000000 \
              {OBJECT} 01 02 00000000 01 00000000"
         ),
     ));
     for (action, hex) in actions(name, &short) {
         let commands = vec![plain(object, action)];
-        let hex = format!("09 {TICKET} 01000000 {OBJECT} 01 {hex} 00000000 01 00000000");
-        all.push(request(Command::Objects { sequence: 6, request: ObjectRequest { commands } }, &hex));
+        let hex = format!("09 {TICKET} 00000000 01000000 {OBJECT} 01 {hex} 00000000 01 00000000");
+        all.push(request(
+            Command::Objects { sequence: 6, given_up: Vec::new(), request: ObjectRequest { commands } },
+            &hex,
+        ));
     }
     all.push(request(
         Command::Await { ticket: 6, object, name, seen: short.clone(), patience: 0x1234 },

@@ -18,7 +18,7 @@ impl ObjectOptions {
     /// What the dice choose for a volume that is a mirror: all that clients ask is about it.
     pub fn draw_for_mirror(rng: &mut Rng, request_timeout: Duration) -> ObjectOptions {
         let options = ObjectOptions::draw(rng, request_timeout);
-        ObjectOptions { devices: 1, staying: rng.between(1, 4), share: 100, ..options }
+        ObjectOptions { devices: 1, staying: rng.between(1, 4), share: 100, hasty: 0, crowd: 0, ..options }
     }
 
     /// The objects of a mirror.

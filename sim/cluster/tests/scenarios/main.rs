@@ -7,6 +7,7 @@ mod device_locks;
 mod devices;
 mod epochs;
 mod failures;
+mod given_up;
 mod healing;
 mod late_copies;
 mod lock_servers;
