@@ -102,16 +102,6 @@ impl fmt::Display for Contradiction {
     }
 }
 
-impl fmt::Display for GaveUp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the search for an order of {} requests, {} of unknown outcome, was given up",
-            self.operations, self.unknown
-        )
-    }
-}
-
 /// Finds the first answer that can't be, then leaves out what the contradiction does not need: requests that changed nothing.
 fn explain(all: &[&ObjectOperation], initial: &Objects) -> Contradiction {
     let mut completions: Vec<u64> = all.iter().filter_map(|op| op.completed()).map(|at| at.number).collect();
