@@ -76,7 +76,8 @@ pub struct LockOptions {
     /// How long to try to take it. If it is not longer than others' leases, nobody who was lost is noticed.
     pub patience: Duration,
     /// Where this program's last requests leave word that they have happened ([`Grant::release_with`], [`Lock::once`]), instead of the trace: then no one
-    /// else's takes that away. Not for objects that mirrors spread.
+    /// else's takes that away. Not for objects that mirrors spread; and who drops an operation before it has ended takes another receipt, for that one may
+    /// be done yet.
     pub receipt: Option<Receipt>,
 }
 

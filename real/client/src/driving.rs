@@ -7,7 +7,7 @@ use braid_base::Rng;
 use braid_recipes::{Answer, Next, Procedure, Trouble};
 use braid_wire::{ObjectFailure, ObjectRequest};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long to wait before a mirror is asked again that was not to be had.
 const AWAY_PAUSE: Duration = Duration::from_millis(500);
@@ -27,7 +27,7 @@ impl Space {
                 Next::Await { object, name, seen, patience } => {
                     match self.await_change(object.0, name, Value::from(seen), patience).await {
                         Ok(value) => Answer::Value(value.into_bytes()),
-                        Err(error) => self.trouble(error, patience).await?,
+                        Err(error) => self.trouble(error, AWAY_PAUSE).await?,
                     }
                 }
                 Next::Sleep(span) => {
@@ -40,16 +40,17 @@ impl Space {
     }
 
     async fn answer(&self, request: ObjectRequest, patience: Duration) -> Result<Answer, Error> {
+        let begun = Instant::now();
         match self.within(patience.min(self.array().deadline())).send(request).await {
             Ok(answers) => Ok(Answer::Results(answers.into_results())),
-            Err(RequestError { error, .. }) => self.trouble(error, patience).await,
+            Err(RequestError { error, .. }) => self.trouble(error, patience.saturating_sub(begun.elapsed())).await,
         }
     }
 
-    async fn trouble(&self, error: Error, patience: Duration) -> Result<Answer, Error> {
+    async fn trouble(&self, error: Error, left: Duration) -> Result<Answer, Error> {
         // Known at once, where silence is known after the deadline: who asks again and again gives the devices time.
         if matches!(error, Error::Unavailable { .. }) {
-            self.array().sleep(AWAY_PAUSE.min(patience)).await?;
+            self.array().sleep(AWAY_PAUSE.min(left)).await?;
         }
         Ok(Answer::Trouble(trouble(error)?))
     }

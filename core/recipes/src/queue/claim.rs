@@ -184,7 +184,7 @@ impl Claim {
             self.bell = values[0].clone();
         }
         for (item, value) in watched.iter().zip(&values[1..]) {
-            self.watch_over(*item, value, now)?;
+            self.watch_over(*item, value, now);
         }
         let (found, more) = results.listed(1)?;
         self.take_in(&found);
@@ -226,8 +226,9 @@ impl Claim {
     }
 
     /// A claim that stays as it is for a lease can be had; one that changes is alive, and makes room for others.
-    fn watch_over(&mut self, item: Item, value: &Bytes, now: Time) -> Result<(), Trouble> {
-        let claimed = matches!(State::decode(value)?, Some(State::Claimed(_)));
+    fn watch_over(&mut self, item: Item, value: &Bytes, now: Time) {
+        // What is no state is none that ever becomes free: the others are there to be had.
+        let claimed = matches!(State::decode(value), Ok(Some(State::Claimed(_))));
         match self.watch.seen.get(&item) {
             Some(None) if claimed => {
                 self.watch.seen.insert(item, Some((value.clone(), now)));
@@ -242,7 +243,6 @@ impl Claim {
                 self.watch.seen.remove(&item);
             }
         }
-        Ok(())
     }
 
     /// Tries one of those that may be had: dead ones' first, the others by lot.

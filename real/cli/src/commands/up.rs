@@ -73,7 +73,7 @@ pub struct Arguments {
     /// How long a device stays out until a spare takes its place: 30s, 10m [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = super::span)]
     spare_after: Option<Duration>,
-    /// Memory in which each device keeps what its objects hold, 8MiB or more; what is beyond is read when it is asked for [default: 128MiB]
+    /// Memory in which each device keeps what its objects hold, 64MiB or more; what is beyond is read when it is asked for [default: 128MiB]
     #[arg(long, value_name = "SIZE", value_parser = super::device::object_memory)]
     object_memory: Option<u64>,
     /// Run the monitor and each device in a process of its own (the default)

@@ -5,6 +5,7 @@ use braid_processes::daemon::signal;
 use braid_processes::program::braid_bin;
 use braid_processes::wait_until;
 use rustix::process::Signal;
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -62,8 +63,23 @@ fn a_command_ends_when_its_attendant_is_killed() {
     running.goes_on();
     signal(running.attendant(), Signal::KILL);
     let (log, status) = running.ended();
-    assert_eq!(status, 128 + 9);
+    assert_eq!(status, 1, "what is left of it is not known");
     stands_still(&log, "without an attendant");
+    let shown = array.braid(&["recipe", "lock", "show", "1:1", "9.1"]).done().json();
+    assert_eq!(shown["mode"], "exclusive", "so the lock is not given back: {shown}");
+}
+
+#[test]
+fn an_interrupt_from_the_terminal_ends_what_the_command_has_in_the_background() {
+    let array = array();
+    // What a shell starts in the background ignores interrupts.
+    let script = "while :; do echo tick >> $LOG; sleep 0.02; done & wait";
+    let mut running = Running::start(&array, script, true);
+    running.goes_on();
+    running.child.stdin.as_mut().expect("it is given").write_all(b"\x03").expect("the terminal is there");
+    let (log, status) = running.ended();
+    assert_eq!(status, 130);
+    stands_still(&log, "after an interrupt");
 }
 
 fn array() -> Array {
@@ -94,7 +110,8 @@ impl Running {
             command.args(words).arg(&script);
             command
         };
-        command.env("BRAID_ARRAY", array.dir()).env("LOG", &log).env("SCRIPT", &script).stdin(Stdio::null());
+        command.env("BRAID_ARRAY", array.dir()).env("LOG", &log).env("SCRIPT", &script);
+        command.stdin(if terminal { Stdio::piped() } else { Stdio::null() });
         let child = command.spawn().expect("it can be started");
         Running { child, log }
     }

@@ -66,9 +66,9 @@ fn array_id(text: &str) -> Result<ArrayId, String> {
         .ok_or_else(|| format!("'{text}' is not a UUID; `braid status` shows the array's"))
 }
 
-/// Reads how much memory a device has for what its objects hold: enough for some leaves at least, by which they are read.
+/// Reads how much memory a device has for what its objects hold: enough for what one request may need at once, but for the most scattered.
 pub fn object_memory(text: &str) -> Result<u64, String> {
-    const LEAST: u64 = 8 << 20;
+    const LEAST: u64 = 64 << 20;
     let bytes = super::size(text)?;
     if bytes < LEAST { Err(format!("a device needs {} at least", format_size(LEAST))) } else { Ok(bytes) }
 }

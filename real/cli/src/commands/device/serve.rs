@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Where the array's monitor listens [default: as the folder of --array says]
     #[arg(long, value_name = "ADDR")]
     monitor: Option<Address>,
-    /// Memory in which it keeps what its objects hold, 8MiB or more; what is beyond is read when it is asked for [default: 128MiB]
+    /// Memory in which it keeps what its objects hold, 64MiB or more; what is beyond is read when it is asked for [default: 128MiB]
     #[arg(long, value_name = "SIZE", value_parser = super::object_memory)]
     object_memory: Option<u64>,
     /// Die with this process, which must be the parent

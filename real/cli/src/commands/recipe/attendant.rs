@@ -67,8 +67,9 @@ impl Attend {
         let mut ask = signal(SignalKind::terminate())?;
         let mut end_all = signal(SignalKind::user_defined1())?;
         let mut deaths = signal(SignalKind::child())?;
-        // From a terminal they come to the command as well, which knows what to make of them.
-        let _ignored = [SignalKind::interrupt(), SignalKind::quit(), SignalKind::hangup()].map(signal);
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut quit = signal(SignalKind::quit())?;
+        let mut hangup = signal(SignalKind::hangup())?;
         set_child_subreaper(Some(getpid())).map_err(std::io::Error::from)?;
         signals::heed_death_of(self.parent, END_ALL)?;
 
@@ -101,13 +102,19 @@ impl Attend {
                 }
             }
             tokio::select! {
-                _ = deaths.recv() => {}
+                // A command that dies of what everybody was asked has not ended by itself.
+                biased;
+                _ = end_all.recv() => (asked, ending) = (true, true),
                 _ = ask.recv() => {
                     asked = true;
                     // One that is gone already needs no signal.
                     let _ = if self.grouped { kill_process_group(command, ASK) } else { kill_process(command, ASK) };
                 }
-                _ = end_all.recv() => (asked, ending) = (true, true),
+                // From a terminal these come to the command as well.
+                _ = interrupt.recv() => asked = true,
+                _ = quit.recv() => asked = true,
+                _ = hangup.recv() => asked = true,
+                _ = deaths.recv() => {}
             }
         }
     }

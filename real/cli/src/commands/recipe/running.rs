@@ -1,5 +1,6 @@
 //! A command that runs for as long as something is held. Neither it nor what it starts outlives this program, however that ends: where this program is
-//! asked to end, it ends the command first; where it is killed, the command's attendant (`attendant`) ends all.
+//! asked to end, it ends the command first; where it is killed, the command's attendant (`attendant`) ends all. Only what a command leaves in
+//! the background when it ends by itself goes on.
 //!
 //! ```text
 //!   braid recipe … run ─┬─▶ attendant ─┬─▶ command ─▶ what it starts, and leaves behind
@@ -12,7 +13,6 @@ use crate::failure::Failure;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::process::{Child, ChildStdin, Command};
@@ -46,22 +46,24 @@ impl Running {
         self.attendant.stdin.take()
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it has ended by itself. If its attendant was killed, nobody knows what is left of what the command had started.
     pub async fn wait(&mut self) -> Result<ExitStatus, Failure> {
-        Ok(self.attendant.wait().await?)
+        let status = self.attendant.wait().await?;
+        if status.code().is_some() { Ok(status) } else { Err(unattended()) }
     }
 
     /// Asks it to end, with what it has started, and after so long makes it.
-    pub async fn end(&mut self, wait: Duration) {
+    pub async fn end(&mut self, wait: Duration) -> Result<(), Failure> {
         self.signal(attendant::ASK);
-        if tokio::time::timeout(wait, self.attendant.wait()).await.is_ok() {
-            return;
+        if let Ok(ended) = tokio::time::timeout(wait, self.wait()).await {
+            return ended.map(|_| ());
         }
         self.end_all();
-        if tokio::time::timeout(ENDING_WAIT, self.attendant.wait()).await.is_err() {
-            self.signal(Signal::KILL);
-            let _ = self.attendant.wait().await;
+        if let Ok(ended) = tokio::time::timeout(ENDING_WAIT, self.wait()).await {
+            return ended.map(|_| ());
         }
+        self.signal(Signal::KILL);
+        self.wait().await.map(|_| ())
     }
 
     fn end_all(&self) {
@@ -84,9 +86,14 @@ impl Drop for Running {
     }
 }
 
-/// The status that says how a command has ended: its own, or, as shells have it, 128 and the signal that ended it.
+fn unattended() -> Failure {
+    let message = "the command's attendant was killed, and what the command had started may go on: what is held is not given back";
+    Failure::failed("unattended", message).hint("others can have it after its lease")
+}
+
+/// The status that says how a command has ended: as its attendant has it.
 pub fn status_of(status: ExitStatus) -> ExitCode {
-    ExitCode::from(status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1) as u8)
+    ExitCode::from(status.code().unwrap_or(1) as u8)
 }
 
 /// The status of a program that ends because it was asked to by this signal.

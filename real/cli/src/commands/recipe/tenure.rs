@@ -84,7 +84,7 @@ impl Tenure {
             let renewed = tokio::select! {
                 status = running.wait() => return Ok(Ended::Itself(status?)),
                 signal = signals.which() => {
-                    running.end(self.end_wait()).await;
+                    running.end(self.end_wait()).await?;
                     return Ok(Ended::Asked(signal));
                 }
                 renewed = self.renew_in_time(space) => renewed,
@@ -92,7 +92,7 @@ impl Tenure {
             match renewed {
                 Ok(renewed) => *self = renewed,
                 Err(failure) => {
-                    running.end(self.end_wait()).await;
+                    running.end(self.end_wait()).await?;
                     return Ok(Ended::Lost(failure));
                 }
             }
