@@ -275,8 +275,9 @@ fn what_is_too_long_is_refused_and_damage_is_no_panic() {
     let swap = Action::CompareAndSwap { name, compare: Bytes::new(), swap, undefined, original: false };
     let done = alone.space.execute(&one(OBJECT, swap)).unwrap();
     assert!(matches!(done[0].action, ActionResult::Compared { swapped: true, .. }));
-    let end = alone.run(queue.claim(1, Watch::default(), Duration::ZERO));
-    assert_eq!(end.result, Err(Trouble::Refused(ObjectFailure::Lost)));
+    assert_eq!(claim(&mut alone, queue, 1), None, "that is no item");
+    alone.run(queue.put(longest.clone())).unwrap();
+    assert_eq!(claim(&mut alone, queue, 1).expect("it is in nobody's way").work, longest);
 }
 
 #[test]
