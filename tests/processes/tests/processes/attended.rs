@@ -49,9 +49,9 @@ fn what_a_command_has_started_ends_with_the_program_that_runs_it() {
             assert_eq!(status, code, "{what}");
             if how == Signal::KILL {
                 // By its attendant, which hears of that from the system.
-                std::thread::sleep(Duration::from_millis(300));
+                wait_until("its attendant ends all", SOON, || left_of(&log).is_empty());
             }
-            stands_still(&log, &what);
+            assert_eq!(left_of(&log), [0; 0], "{what}");
         }
     }
 }
@@ -61,10 +61,11 @@ fn a_command_ends_when_its_attendant_is_killed() {
     let array = array();
     let running = Running::start(&array, "while :; do echo tick >> $LOG; sleep 0.02; done", false);
     running.goes_on();
+    assert!(left_of(&running.log).len() >= 2, "it is seen where it is");
     signal(running.attendant(), Signal::KILL);
     let (log, status) = running.ended();
     assert_eq!(status, 1, "what is left of it is not known");
-    stands_still(&log, "without an attendant");
+    wait_until("the system ends the command", SOON, || left_of(&log).is_empty());
     let shown = array.braid(&["recipe", "lock", "show", "1:1", "9.1"]).done().json();
     assert_eq!(shown["mode"], "exclusive", "so the lock is not given back: {shown}");
 }
@@ -79,7 +80,7 @@ fn an_interrupt_from_the_terminal_ends_what_the_command_has_in_the_background() 
     running.child.stdin.as_mut().expect("it is given").write_all(b"\x03").expect("the terminal is there");
     let (log, status) = running.ended();
     assert_eq!(status, 130);
-    stands_still(&log, "after an interrupt");
+    assert_eq!(left_of(&log), [0; 0]);
 }
 
 fn array() -> Array {
@@ -140,10 +141,17 @@ impl Running {
     }
 }
 
-fn stands_still(log: &Path, what: &str) {
-    let ticked = length(log);
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(length(log), ticked, "{what}");
+/// Processes that have this log in their environment: the command, and all that it has started.
+fn left_of(log: &Path) -> Vec<u32> {
+    let variable = format!("LOG={}", log.display()).into_bytes();
+    let processes = std::fs::read_dir("/proc").expect("the system shows its processes");
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let has_it = |pid: &u32| {
+        // One that is gone by now, or is waited for, has none.
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|found| found == variable)
+    };
+    pids.filter(has_it).collect()
 }
 
 fn length(log: &Path) -> u64 {

@@ -118,7 +118,8 @@ pub struct Of {
 
 const STATUS: &str = "\
 Exit status: that of the command, or 128 and the signal that ended it; 126 if it can't be run, 127 if there is none. Braid's own: 124 if it could not be had
-in time, and 125 if it was lost meanwhile, so that the command was ended; 1 to 3 if it could not be tried at all, with an error that says why. When this
+in time, and 125 if it was lost meanwhile, so that the command was ended; 1 to 3 if it could not be tried at all, or something of the
+command may go on, with an error that says why. When this
 program is asked to end (Ctrl-C, SIGTERM), it ends the command, gives back what it holds, and ends with 130 or 143. A command has five seconds to
 end, but no longer than the lease lasts; then it is killed. When this program is killed, so is the command. Either goes for all that the command has
 started, too; but what it leaves in the background when it ends by itself goes on.";
