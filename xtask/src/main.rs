@@ -14,6 +14,7 @@ const HELP: &str = "\
 Chores around the repository.
 
   cargo xtask test      install the clients that the tests use (Debian packages), then run all tests
+  cargo xtask soak      the long forms of the tests with real processes, and 20,000 runs of the simulated attack; some hours
   cargo xtask compare   measure Braid beside the raw disk and qemu-nbd; --help says how
   cargo xtask healing   measure how fast an array heals, and what users notice of that; --help says how
   cargo xtask atomics   measure atomic operations on attributes beside etcd; --help says how
@@ -40,6 +41,7 @@ fn chore() -> Result<()> {
     let task = arguments.first().map_or("", String::as_str);
     match task {
         "test" => test(),
+        "soak" => soak(),
         "atomics" => atomics::run(std::env::args().skip(2)),
         "healing" => healing::run(std::env::args().skip(2)),
         "compare" => compare::run(std::env::args().skip(2)),
@@ -57,8 +59,18 @@ fn chore() -> Result<()> {
 fn test() -> Result<()> {
     packages::install(&packages::CLIENTS, "the tests need")?;
     // The tests with real processes start this program.
-    run(cargo(&["build", "--profile", "checked", "--locked", "--package", "braid"]))?;
+    run(cargo(&["build", "--locked", "--package", "braid"]))?;
     run(cargo(&["test", "--workspace", "--locked"]))
+}
+
+/// What takes too long for every change.
+fn soak() -> Result<()> {
+    packages::install(&packages::CLIENTS, "the tests need")?;
+    run(cargo(&["build", "--locked", "--package", "braid"]))?;
+    let mut tests = cargo(&["test", "--locked", "--package", "braid-processes"]);
+    tests.env("BRAID_SOAK", "1");
+    run(tests)?;
+    run(cargo(&["run", "--locked", "--package", "braid", "--", "sim", "attack", "--runs", "20000", "--keep-going"]))
 }
 
 /// The command `braid` as it is meant to be used: the one that is `named`, or one that is built now.
@@ -77,7 +89,7 @@ fn release_build(named: Option<&Path>) -> Result<PathBuf> {
 }
 
 fn planted(names: &[String]) -> Result<()> {
-    let program = ["run", "--profile", "checked", "--locked", "--package", "braid-cluster", "--bin", "planted", "--"];
+    let program = ["run", "--locked", "--package", "braid-cluster", "--bin", "planted", "--"];
     let mut command = cargo(&program);
     command.args(names);
     run(command)

@@ -33,6 +33,11 @@ pub use scratch::Scratch;
 
 use std::time::{Duration, Instant};
 
+/// True if tests are to run their long forms, as `cargo xtask soak` has it; otherwise a test takes some twenty seconds at most.
+pub fn soak() -> bool {
+    std::env::var_os("BRAID_SOAK").is_some()
+}
+
 /// Looks again and again until `condition` holds. For what nobody announces; fails when it takes too long.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();

@@ -27,12 +27,12 @@ pub fn braid_bin() -> PathBuf {
     let built = || {
         let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
         let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"));
-        target.join("checked/braid")
+        target.join("debug/braid")
     };
     let path = std::env::var_os("BRAID_BIN").map_or_else(built, PathBuf::from);
     assert!(
         path.exists(),
-        "{} is not there: `cargo xtask test` builds it and runs the tests; or `cargo build --profile checked -p braid`",
+        "{} is not there: `cargo xtask test` builds it and runs the tests; or `cargo build -p braid`",
         path.display()
     );
     path
