@@ -5,6 +5,7 @@ use braid_base::Rng;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 const SECTOR: u64 = 512;
 
@@ -31,6 +32,11 @@ pub struct TestDisk {
     pub failing_reads: Vec<u64>,
     /// Reads of these sectors fail until they are written.
     unreadable: BTreeSet<u64>,
+    /// Every write of any of these bytes fails.
+    pub bad: Vec<Range<u64>>,
+    /// So many writes fail, the next ones behind this byte.
+    pub failing_writes: (u64, u64),
+    pub writes_failed: u64,
 }
 
 #[derive(Clone)]
@@ -60,6 +66,9 @@ impl TestDisk {
             hold_reads: false,
             failing_reads: Vec::new(),
             unreadable: BTreeSet::new(),
+            bad: Vec::new(),
+            failing_writes: (0, 0),
+            writes_failed: 0,
         };
         for (offset, bytes) in writes {
             disk.put(offset, &bytes);
@@ -164,6 +173,10 @@ impl TestDisk {
                     None => DiskResult::Read(Ok(self.get(offset, length).into())),
                 }
             }
+            DiskCommand::Write { .. } if self.write_fails(&flight.command) => {
+                self.writes_failed += 1;
+                DiskResult::Done(Err(DiskError::Failed))
+            }
             DiskCommand::Write { durable, .. } => {
                 self.ended.push(flight.number);
                 if durable {
@@ -191,6 +204,16 @@ impl TestDisk {
             }
         };
         Some((flight.tag, result))
+    }
+
+    fn write_fails(&mut self, command: &DiskCommand) -> bool {
+        let (start, end, _) = extent(command);
+        let (from, left) = self.failing_writes;
+        if start >= from && left > 0 {
+            self.failing_writes.1 -= 1;
+            return true;
+        }
+        self.bad.iter().any(|bad| start < bad.end && bad.start < end)
     }
 
     /// What these writes brought to these sectors is durable.

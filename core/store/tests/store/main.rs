@@ -2,6 +2,7 @@
 
 mod absent;
 mod answers;
+mod bad_slots;
 mod catalogue;
 mod crashes;
 mod damage;

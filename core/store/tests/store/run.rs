@@ -65,6 +65,8 @@ pub struct Run {
     next: u64,
     /// The disk may refuse space.
     pub may_be_full: bool,
+    /// Whole chunks are written, and nothing else.
+    pub only_whole_chunks: bool,
     pub refused: u64,
     pub reads: u64,
     pub recoveries: u64,
@@ -89,6 +91,7 @@ impl Run {
             requests: None,
             next: 1,
             may_be_full: false,
+            only_whole_chunks: false,
             refused: 0,
             reads: 0,
             recoveries: 0,
@@ -153,6 +156,10 @@ impl Run {
 
     /// Some blocks: few of them, or whole chunks, or chunks and a little more.
     fn some_range(&mut self, blocks: u64) -> BlockRange {
+        if self.only_whole_chunks {
+            let start = self.rng.below(blocks / 16) * 16;
+            return BlockRange::new(start, (16 * self.rng.between(1, 3)).min((blocks - start) / 16 * 16));
+        }
         let (start, count) = match self.rng.below(8) {
             0..=4 => (self.rng.below(blocks), self.rng.between(1, 3)),
             5 | 6 => (self.rng.below(blocks) / 16 * 16, 16 * self.rng.between(1, 3)),
