@@ -122,7 +122,8 @@ impl Serving {
         let state = &self.state;
         let objects = state.objects.iter().map(|object| Record::Object(object.clone()));
         let decided = state.decisions.values().map(|decision| Record::Decided(decision.clone()));
-        let single = [Some(Record::Stamps(state.stamps_reserved)), state.membership_record()];
+        let bad = (!state.bad.is_empty()).then(|| Record::Retired(state.bad.iter().copied().collect()));
+        let single = [Some(Record::Stamps(state.stamps_reserved)), state.membership_record(), bad];
         let extents = state.missed.records().chain(state.absent.records());
         let mut carried = VecDeque::new();
         let mut notes = Vec::new();

@@ -1,6 +1,6 @@
 //! What the store has done since it started.
 
-use braid_machine::DiskCommand;
+use braid_machine::{DiskCommand, DiskError, DiskResult};
 
 /// Counts of commands and bytes.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +12,9 @@ pub(crate) struct Counters {
     pub disk_durable_writes: u64,
     pub disk_syncs: u64,
     pub disk_reservations: u64,
+    /// Commands that the disk has failed, other than for want of space.
+    pub read_errors: u64,
+    pub write_errors: u64,
     pub batches: u64,
     /// Of the blocks that writes brought; what the disk writes for them is more.
     pub bytes_accepted: u64,
@@ -44,6 +47,15 @@ impl Counters {
         }
     }
 
+    /// Counts what became of a command.
+    pub fn count_result(&mut self, result: &DiskResult) {
+        match result {
+            DiskResult::Read(Err(_)) => self.read_errors += 1,
+            DiskResult::Done(Err(DiskError::Failed)) => self.write_errors += 1,
+            DiskResult::Read(Ok(_)) | DiskResult::Done(_) => {}
+        }
+    }
+
     /// Names and values, in a fixed order.
     pub fn list(&self) -> Vec<(&'static str, u64)> {
         vec![
@@ -54,6 +66,8 @@ impl Counters {
             ("disk_durable_writes", self.disk_durable_writes),
             ("disk_syncs", self.disk_syncs),
             ("disk_reservations", self.disk_reservations),
+            ("read_errors", self.read_errors),
+            ("write_errors", self.write_errors),
             ("bytes_accepted", self.bytes_accepted),
             ("journal_batches", self.batches),
             ("journal_bytes", self.journal_bytes),

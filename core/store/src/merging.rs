@@ -17,7 +17,6 @@ use crate::block::{SECTOR, places_of};
 use crate::executing::Wait;
 use crate::request_record::roots_len;
 use crate::serving::{Io, Serving};
-use crate::state::SPARE_MIN;
 use crate::writing::RESERVE_STEP;
 use braid_catalogue::{Growth, Needs, Place, ROUND_SLOTS_MIN, Step};
 use braid_machine::{DiskCommand, Effects};
@@ -213,30 +212,30 @@ impl Serving {
         }
         let (left, free) = (self.slots.total() - self.slots.frontier(), self.slots.free());
         if left > 0 && self.merging.refusals < 2 {
-            let missing = (free_slots_for(needs, kept).saturating_sub(u64::from(free)) as u32).min(left);
+            let missing = (self.free_slots_for(needs, kept).saturating_sub(u64::from(free)) as u32).min(left);
             let step = if self.merging.refusals == 0 { missing.max(RESERVE_STEP) } else { missing };
             self.reserve(step.min(left), out);
             return Err(Wait::Room);
         }
         let used = u64::from(self.state.map.mapped()) + self.state.catalogue.used_slots();
-        let on_their_way = u64::from(self.slots.frontier() - free) - used;
+        let on_their_way = u64::from(self.slots.frontier() - free - self.state.bad.len() as u32) - used;
         // Overwrites give back as many as they hold: enough for what is removed.
         if on_their_way > 0 && (left == 0 || kept == 0) { Err(Wait::Room) } else { Ok(Slots::TooFew) }
     }
 
     fn has_slots(&self, needs: Needs, kept: u64) -> bool {
-        self.may_claim_slots(needs, kept) && u64::from(self.slots.free()) >= free_slots_for(needs, kept)
+        self.may_claim_slots(needs, kept) && u64::from(self.slots.free()) >= self.free_slots_for(needs, kept)
     }
 
     fn may_claim_slots(&self, needs: Needs, kept: u64) -> bool {
         let roots_max = self.geometry().journal_length / ROOTS_SHARE;
         needs.slots + kept <= self.state.objects.room() && roots_len(needs.nodes) <= roots_max
     }
-}
 
-/// What is kept for overwrites of whole chunks stays.
-fn free_slots_for(needs: Needs, kept: u64) -> u64 {
-    needs.free + kept + u64::from(SPARE_MIN)
+    /// What is kept for overwrites of whole chunks stays.
+    fn free_slots_for(&self, needs: Needs, kept: u64) -> u64 {
+        needs.free + kept + u64::from(self.spare_kept())
+    }
 }
 
 fn kept_for_removals(needs: Needs) -> u64 {

@@ -89,6 +89,11 @@ pub(crate) fn membership_len(membership: &Membership) -> u64 {
     (1 + 4 + 4 + 4 + MEMBER_MAX * membership.members.len() + 12 + 4 * (fence.except.len() + fence.also.len())) as u64
 }
 
+/// The room of so many retired slots.
+pub(crate) fn retired_len(slots: usize) -> u64 {
+    (1 + 4 + 4 * slots) as u64
+}
+
 /// The most extents in one record of what was missed, or is absent.
 pub(crate) const MISSED_PER_RECORD: usize = 512;
 
@@ -176,6 +181,8 @@ pub(crate) enum Record {
     Swept(Vec<Change>),
     /// Where the index of all that objects hold is from now on.
     Rooted(Vec<Root>),
+    /// Slots that could not be written, and are never used again; also carried along.
+    Retired(Vec<u32>),
 }
 
 /// A record or batch that makes no sense.
@@ -211,6 +218,7 @@ const ANSWERS: u8 = 20;
 const ROOTED: u8 = 21;
 const SWEPT: u8 = 22;
 const OVER: u8 = 23;
+const RETIRED: u8 = 24;
 
 const STANDING_IN: u8 = 0;
 const STANDING_RETURNING: u8 = 1;
@@ -425,6 +433,11 @@ impl Record {
                 to.put_u8(ROOTED);
                 put_roots(to, roots);
             }
+            Record::Retired(slots) => {
+                to.put_u8(RETIRED);
+                to.put_u32_le(slots.len() as u32);
+                slots.iter().for_each(|slot| to.put_u32_le(*slot));
+            }
             Record::Reordered { object, ordering } => {
                 to.put_u8(REORDERED);
                 to.put_u64_le(object.0);
@@ -435,7 +448,7 @@ impl Record {
 
     /// True for the kinds that a snapshot is made of.
     pub fn may_be_carried(&self) -> bool {
-        use Record::{Absent, Answers, Decided, Intent, Membership, Missed, Object, Over, Rooted, Stamps};
+        use Record::{Absent, Answers, Decided, Intent, Membership, Missed, Object, Over, Retired, Rooted, Stamps};
         matches!(
             self,
             Stamps(_)
@@ -447,6 +460,7 @@ impl Record {
                 | Answers { .. }
                 | Over { .. }
                 | Rooted(_)
+                | Retired(_)
                 | Intent(_)
         )
     }
@@ -483,6 +497,10 @@ impl Record {
                 Record::Over { host, settled, stretches }
             }
             SWEPT => Record::Swept(take_changes(from)?),
+            RETIRED => {
+                let slots = (0..from.try_get_u32_le()?).map(|_| from.try_get_u32_le());
+                Record::Retired(slots.collect::<Result<_, _>>()?)
+            }
             ROOTED => Record::Rooted(take_roots(from)?),
             STAMPS => Record::Stamps(Clock(from.try_get_u64_le()?)),
             ADOPTED => Record::Adopted(take_membership(from)?),

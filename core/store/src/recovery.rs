@@ -301,6 +301,7 @@ impl Recovery {
                     state.carry_on(membership.clone(), *returned);
                     true
                 }
+                Record::Retired(slots) => slots.iter().all(|slot| *slot < geometry.slots),
                 Record::Intent(intent) | Record::Applied(intent) => names_slots_below(intent, geometry.slots),
                 _ => true,
             };

@@ -14,7 +14,7 @@ use crate::settling::Unsaid;
 use crate::slots::Slots;
 use crate::state::State;
 use crate::superblock::{Geometry, Superblock};
-use crate::writing::{Preparing, Waiting};
+use crate::writing::{Preparing, Waiting, Written};
 use crate::{StoreError, StoreEvent};
 use braid_base::{BlockRange, Clock, DeviceId, Membership, Now, ObjectId, RangeTable, Time, TransactionId, limits};
 use braid_catalogue::Place;
@@ -38,7 +38,7 @@ pub(crate) enum Io {
     /// Part of a read.
     Read { operation: u64, part: usize, places: BlockRange },
     /// Whole chunks of an intent.
-    Data { preparing: u64, places: BlockRange },
+    Data { preparing: u64, written: Written },
     /// Blocks on their way home, by place.
     Home { places: BlockRange },
     /// A step of the checkpoint that ends with this one command.
@@ -59,7 +59,8 @@ impl Io {
     /// Where in the data area the command is at work.
     fn places(&self) -> Option<BlockRange> {
         match self {
-            Io::Read { places, .. } | Io::Data { places, .. } | Io::Home { places } => Some(*places),
+            Io::Read { places, .. } | Io::Home { places } => Some(*places),
+            Io::Data { written, .. } => Some(written.places),
             Io::Leaf { place, .. } | Io::MergeRead { place, .. } => Some(places_of(place.slot)),
             Io::MergeWrite { slot } => Some(places_of(*slot)),
             _ => None,
@@ -98,7 +99,7 @@ pub(crate) struct Serving {
     pub next_id: u64,
     io: BTreeMap<DiskTag, Io>,
     pub now: Now,
-    broken: bool,
+    pub broken: bool,
 }
 
 impl Serving {
@@ -361,6 +362,7 @@ impl Serving {
         if let Some(places) = io.places() {
             self.places.remove(places.start, tag.0);
         }
+        self.counters.count_result(&result);
         let (done, bytes) = match result {
             DiskResult::Done(done) => (done, None),
             DiskResult::Read(Ok(bytes)) => (Ok(()), Some(bytes)),
@@ -371,8 +373,9 @@ impl Serving {
                 self.on_read(operation, part, places, bytes, out);
                 self.on_places_quiet(places, out);
             }
-            Io::Data { preparing, places } => {
-                self.on_data_written(preparing, done);
+            Io::Data { preparing, written } => {
+                let places = written.places;
+                self.on_data_written(preparing, written, done, out);
                 self.on_places_quiet(places, out);
             }
             Io::Reserve { frontier } => self.on_reserved(frontier, done),
@@ -408,7 +411,7 @@ impl Serving {
     }
 
     /// Without its journal or its map a store is none.
-    fn give_up(&mut self, error: DiskError) {
+    pub fn give_up(&mut self, error: DiskError) {
         self.broken = true;
         self.events.push_back(StoreEvent::Unusable(StoreError::Disk(error)));
     }
@@ -494,7 +497,8 @@ impl Serving {
     pub fn invariants(&self) {
         self.journal.invariants();
         self.requests.invariants();
-        let held = u64::from(self.state.map.mapped() + self.slots.free()) + self.state.catalogue.used_slots();
+        let mapped = self.state.map.mapped() + self.state.bad.len() as u32;
+        let held = u64::from(mapped + self.slots.free()) + self.state.catalogue.used_slots();
         assert!(held <= u64::from(self.slots.frontier()), "a slot is used or free, not both");
         assert!(self.slots.frontier() <= self.slots.total());
         assert!(self.state.is_whole_if_in(), "what is in has nothing absent");

@@ -12,7 +12,7 @@ use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks};
 use crate::map::{ChunkMap, ENTRIES_PER_PAGE, Entry};
 use crate::missed::Missed;
 use crate::objects::Objects;
-use crate::record::{Body, Decision, IntentRecord, ObjectRecord, Part, Record, membership_len};
+use crate::record::{Body, Decision, IntentRecord, ObjectRecord, Part, Record, membership_len, retired_len};
 use crate::request_record::{Executed, roots_len};
 use crate::superblock::Geometry;
 use crate::{Recovered, RecoveredCommit, RecoveredIntent};
@@ -21,11 +21,14 @@ use braid_base::{
 };
 use braid_catalogue::{Catalogue, ROUND_SLOTS_MIN, Settings};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Slots that objects can't have: room for undecided overwrites of whole chunks.
 pub(crate) const SPARE_MIN: u32 = 64;
 const SPARE_MAX: u32 = 1024;
+
+/// A disk may lose this part of these slots before it is given up.
+const BAD_SHARE: u32 = 4;
 
 /// Slots that a round of merging gets at most, as far as there are enough.
 const ROUND_SLOTS_MAX: u32 = 256;
@@ -80,6 +83,8 @@ pub(crate) struct State {
     pub missed: Missed,
     /// What is not here yet of objects that others hold.
     pub absent: Absent,
+    /// Slots that could not be written: nobody's, for good.
+    pub bad: BTreeSet<u32>,
     own: DeviceId,
     /// The first epoch of this device's presence, if it has ever been out: the others have decided without it what was written
     /// before.
@@ -93,6 +98,11 @@ pub(crate) struct State {
 /// Of so many slots, those that objects can't have.
 pub(crate) fn spare_slots(slots: u32) -> u32 {
     (slots / 16).clamp(SPARE_MIN, SPARE_MAX)
+}
+
+/// Of so many slots, those that may turn bad before the disk is given up.
+pub(crate) fn bad_slots_max(slots: u32) -> u32 {
+    spare_slots(slots) / BAD_SHARE
 }
 
 /// How the map of what objects hold lies on a device.
@@ -117,6 +127,7 @@ impl State {
             membership: None,
             missed: Missed::new(geometry.journal_length / MISSED_SHARE),
             absent: Absent::new(geometry.journal_length / ABSENT_SHARE),
+            bad: BTreeSet::new(),
             own,
             returned: Epoch(0),
             claims: BTreeMap::new(),
@@ -489,7 +500,7 @@ impl State {
         }
     }
 
-    /// All slots that hold, or are to hold, anything: of the map, and of those on their way. For recovery and tests.
+    /// All slots that hold, or are to hold, anything: of the map, and of those on their way; and those that never will. For recovery and tests.
     pub fn used_slots(&self) -> impl Iterator<Item = u32> {
         let extents = self.objects.iter().flat_map(|object| &object.extents);
         let mapped = extents.flat_map(|extent| extent.start..extent.start + extent.count);
@@ -500,7 +511,7 @@ impl State {
         };
         let claimed = self.claims.iter().filter_map(apart);
         let held = self.intents.values().flat_map(|intent| intent.slots());
-        mapped.chain(claimed).chain(held).chain(self.catalogue.slots())
+        mapped.chain(claimed).chain(held).chain(self.catalogue.slots()).chain(self.bad.iter().copied())
     }
 
     /// Bytes that a snapshot of all this takes in the journal; a little more than the truth.
@@ -508,6 +519,7 @@ impl State {
         let membership = self.membership.as_ref().map_or(0, membership_len);
         let extents = self.missed.journal_room() + self.absent.journal_room();
         let membership = membership + self.answers.journal_len() + roots_len(self.catalogue.statistics().nodes);
+        let membership = membership + retired_len(self.bad.len());
         256 + self.objects.journal_len() + membership + extents + self.intent_bytes + self.decision_bytes
     }
 
@@ -555,6 +567,7 @@ impl State {
             Record::Rooted(_) => {}
             Record::Answers { host, settled, kept } => self.answers.carry_on(host, settled, kept),
             Record::Over { host, settled, stretches } => self.answers.over(host, settled, &stretches),
+            Record::Retired(slots) => self.bad.extend(slots),
             Record::Stamps(until) => self.stamps_reserved = self.stamps_reserved.max(until),
             Record::Adopted(membership) => {
                 self.adopt(membership, &mut released);
@@ -639,6 +652,25 @@ impl State {
 }
 
 impl IntentRecord {
+    /// Its whole chunk in the slot `from` is in the slot `to` from now on; without one, it is a hole, of an intent that is given up.
+    pub fn move_chunk(&mut self, from: u32, to: Option<u32>) {
+        let holds = |part: &Part| match part.body {
+            Body::Slots(first) => (first..first + (part.range.count / CHUNK_BLOCKS) as u32).contains(&from),
+            _ => false,
+        };
+        let index = self.pieces.iter().position(holds).expect("the slot is one of the intent's");
+        let Part { range, body: Body::Slots(first) } = self.pieces.remove(index) else { panic!("just seen") };
+        let start = range.start + u64::from(from - first) * CHUNK_BLOCKS;
+        let moved = BlockRange::new(start, CHUNK_BLOCKS);
+        let parts = [
+            (BlockRange::between(range.start, start), Body::Slots(first)),
+            (moved, to.map_or(Body::Hole, Body::Slots)),
+            (BlockRange::between(moved.end(), range.end()), Body::Slots(from + 1)),
+        ];
+        let parts = parts.into_iter().filter(|(range, _)| !range.is_empty()).map(|(range, body)| Part { range, body });
+        self.pieces.splice(index..index, parts);
+    }
+
     /// The slots that its whole chunks are in.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         self.pieces.iter().flat_map(|part| match part.body {

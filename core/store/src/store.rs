@@ -341,6 +341,7 @@ impl Storage for Store {
                 ("slots", u64::from(slots.total())),
                 ("slots_set_aside", u64::from(slots.frontier())),
                 ("slots_free", u64::from(slots.free())),
+                ("slots_bad", serving.state.bad.len() as u64),
                 ("slots_mapped", u64::from(serving.state.map.mapped())),
                 ("blocks_unclaimed", self.free_blocks()),
             ]);

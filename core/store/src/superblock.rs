@@ -10,7 +10,7 @@ use braid_base::{AlignedBuffer, ArrayId, DeviceId, DiskId};
 use bytes::{Buf, BufMut, Bytes};
 
 /// The format that this release writes. A device of a newer one is refused, never guessed at.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 /// The oldest one that it reads.
 const OLDEST: u32 = 2;
 /// Bytes of a copy of the superblock, of a map page, and what all parts are aligned to.

@@ -12,10 +12,10 @@
 //!
 //! First come, first served: who needs more room than there is holds up the others, and so gets it.
 
-use crate::block::{Attribution, CHUNK_BLOCKS, WHOLE_CHUNK, chunks, interleave, places_of};
-use crate::record::{Body, Home, IntentRecord, Part};
+use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks, interleave, places_of};
+use crate::record::{Body, Home, IntentRecord, Part, Record};
 use crate::serving::{Io, Serving};
-use crate::state::SPARE_MIN;
+use crate::state::{SPARE_MIN, bad_slots_max};
 use crate::{Intent, StoreEvent};
 use braid_base::{BLOCK_BYTES, BlockRange, Time, limits};
 use braid_machine::{DiskCommand, DiskError, Effects};
@@ -27,6 +27,8 @@ use std::time::Duration;
 pub(crate) const RESERVE_STEP: u32 = 64;
 /// The most slots that one command writes.
 const RUN_MAX: u64 = 16;
+/// So many bad slots one write may find; then its host has to try again.
+const BAD_PER_WRITE_MAX: u32 = 4;
 
 /// A write that waits for room.
 #[derive(Debug)]
@@ -48,6 +50,18 @@ pub(crate) struct Preparing {
     applied: bool,
     outstanding: usize,
     failure: Option<Failure>,
+    /// Bad slots that it has found.
+    bad: u32,
+}
+
+/// Whole chunks that were to be written.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub places: BlockRange,
+    /// With headers, as on the disk.
+    pub data: Bytes,
+    /// A single one, for the second time or in another slot.
+    pub alone: bool,
 }
 
 /// What a write needs.
@@ -146,7 +160,7 @@ impl Serving {
             return Admission::Fails(Failure::NoSpace);
         }
         // What is kept back is for overwrites: they must not fail for want of a slot.
-        let new = if needs.new == 0 { 0 } else { needs.new + SPARE_MIN };
+        let new = if needs.new == 0 { 0 } else { needs.new + self.spare_kept() };
         let in_slots = self.free_slots() >= new + needs.over;
         if !in_slots && (self.free_slots() < new || needs.length_inline > self.journal.batch_max()) {
             return self.await_slots(new, needs.over, out);
@@ -225,7 +239,7 @@ impl Serving {
             return Admission::Waits;
         }
         let used = self.state.map.mapped() + self.state.catalogue.used_slots() as u32;
-        let on_their_way = self.slots.frontier() - self.slots.free() - used;
+        let on_their_way = self.slots.frontier() - self.slots.free() - used - self.state.bad.len() as u32;
         if on_their_way > 0 && (new == 0 || left == 0) {
             return Admission::Waits;
         }
@@ -235,7 +249,7 @@ impl Serving {
     /// Keeps space set aside ahead of need.
     pub fn extend_ahead(&mut self, out: &mut Effects) {
         let left = self.slots.total() - self.slots.frontier();
-        if self.free_slots() < SPARE_MIN + RESERVE_STEP && left > 0 && !self.reserving && !self.refused {
+        if self.free_slots() < self.spare_kept() + RESERVE_STEP && left > 0 && !self.reserving && !self.refused {
             self.reserve(RESERVE_STEP.min(left), out);
         }
     }
@@ -290,13 +304,11 @@ impl Serving {
         let slots = entered.pieces.iter().filter(|part| matches!(part.body, Body::Slots(_)));
         for (part, (places, data)) in slots.zip(&writes) {
             let buffer = interleave(data, entered.object, part.range.start, &entered.by).freeze();
-            let io = Io::Data { preparing, places: *places };
-            let offset = self.offset_of(places.start);
-            self.disk(io, DiskCommand::Write { offset, data: vec![buffer], durable: true }, out);
+            self.write_data(preparing, *places, buffer, false, out);
             self.counters.chunks_written += places.count / CHUNK_BLOCKS;
         }
         let outstanding = writes.len();
-        self.preparing.insert(preparing, Preparing { intent: entered, applied, outstanding, failure: None });
+        self.preparing.insert(preparing, Preparing { intent: entered, applied, outstanding, failure: None, bad: 0 });
     }
 
     /// Splits data into what goes to slots of its own and what goes through the journal.
@@ -364,15 +376,27 @@ impl Serving {
         }
     }
 
-    pub fn on_data_written(&mut self, preparing: u64, done: Result<(), DiskError>) {
+    fn write_data(&mut self, preparing: u64, places: BlockRange, data: Bytes, alone: bool, out: &mut Effects) {
+        let io = Io::Data { preparing, written: Written { places, data: data.clone(), alone } };
+        let offset = self.offset_of(places.start);
+        self.disk(io, DiskCommand::Write { offset, data: vec![data], durable: true }, out);
+    }
+
+    pub fn on_data_written(
+        &mut self,
+        preparing: u64,
+        written: Written,
+        done: Result<(), DiskError>,
+        out: &mut Effects,
+    ) {
         let waiting = self.preparing.get_mut(&preparing).expect("it waits for all its writes");
         waiting.outstanding -= 1;
         match done {
             Ok(()) => {}
             Err(DiskError::NoSpace) => waiting.failure = Some(Failure::NoSpace),
-            Err(DiskError::Failed) => waiting.failure = Some(Failure::Disk),
+            Err(DiskError::Failed) => self.write_again(preparing, written, out),
         }
-        if waiting.outstanding > 0 {
+        if self.broken || self.preparing[&preparing].outstanding > 0 {
             return;
         }
         let Preparing { intent, applied, failure, .. } = self.preparing.remove(&preparing).expect("just seen");
@@ -382,6 +406,57 @@ impl Serving {
         self.state.discard(&intent, &mut released);
         released.into_iter().for_each(|slot| self.release(slot));
         self.events.push_back(answer(intent.by.transaction, applied, Err(failure)));
+    }
+
+    /// The disk has failed a write of whole chunks. Each is written alone, once more. A slot that fails then is retired, and its chunk
+    /// goes to another one.
+    fn write_again(&mut self, preparing: u64, written: Written, out: &mut Effects) {
+        let Written { places, data, alone } = written;
+        let slots = (places.start / CHUNK_BLOCKS) as u32..(places.end() / CHUNK_BLOCKS) as u32;
+        if !alone {
+            self.preparing.get_mut(&preparing).expect("just seen").outstanding += slots.len();
+            for (slot, at) in slots.zip((0..data.len()).step_by(SLOT_BYTES as usize)) {
+                let data = data.slice(at..at + SLOT_BYTES as usize);
+                self.write_data(preparing, places_of(slot), data, true, out);
+            }
+            return;
+        }
+        let bad = slots.start;
+        let may_have_another = self.free_slots() > 0;
+        let waiting = self.preparing.get_mut(&preparing).expect("just seen");
+        waiting.bad += 1;
+        let goes_on = waiting.failure.is_none() && waiting.bad < BAD_PER_WRITE_MAX && may_have_another;
+        let other = goes_on.then(|| self.slots.take());
+        let (length, applied) = (waiting.intent.journal_len(), waiting.applied);
+        waiting.intent.move_chunk(bad, other);
+        let grown = waiting.intent.journal_len();
+        match other {
+            Some(_) => waiting.outstanding += 1,
+            // Its host tries again, and finds other slots.
+            None => waiting.failure = waiting.failure.take().or(Some(Failure::Busy)),
+        }
+        self.journal.fulfil(length, !applied);
+        self.journal.promise(grown, !applied);
+        if let Some(other) = other {
+            self.write_data(preparing, places_of(other), data, true, out);
+        }
+        self.retire(bad);
+    }
+
+    /// The slot is never used again. The last of those that a disk may lose ends the store: it is not one bad place, then.
+    pub fn retire(&mut self, slot: u32) {
+        self.state.bad.insert(slot);
+        self.journal.note(&Record::Retired(vec![slot]));
+        self.linger();
+        if self.state.bad.len() as u32 >= bad_slots_max(self.slots.total()) {
+            self.give_up(DiskError::Failed);
+        }
+    }
+
+    /// Free slots that are kept for overwrites of whole chunks. Bad ones are taken from these, so that there are as many for objects as
+    /// were promised.
+    pub fn spare_kept(&self) -> u32 {
+        SPARE_MIN.saturating_sub(self.state.bad.len() as u32).max(SPARE_MIN / 2)
     }
 
     /// An intent's record is durable: what to say.
