@@ -76,6 +76,9 @@ pub const LOCK_SERVERS_MAX: usize = 16;
 /// The most claims that a lock table keeps in mind, held or waiting, over all hosts.
 pub const CLAIMS_MAX: usize = 1 << 20;
 
+/// Everybody speaks up so often within a lease: several messages may be lost before anybody is taken for gone.
+pub const HEARTBEATS_PER_LEASE: u32 = 8;
+
 /// Waits and spans. Settings: an array may change them, tests do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {

@@ -9,6 +9,7 @@
 
 use crate::device::{Device, Service, Ticket};
 use crate::transactions::State;
+use braid_base::limits::HEARTBEATS_PER_LEASE;
 use braid_base::{
     DeviceId, DiskId, Epoch, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId,
 };
@@ -39,6 +40,8 @@ pub(crate) struct Place {
     adopting: Option<Membership>,
     /// Fixed memberships need neither monitor nor lease.
     fixed: bool,
+    /// How long the monitor's leases are, once one has come.
+    lease_length: Option<Duration>,
     /// Until when it may serve.
     lease_until: Option<Time>,
     first_renewal: Option<Time>,
@@ -120,8 +123,16 @@ impl Device {
         self.is_returning() && self.store.object(object).is_some_and(|object| object.redundant)
     }
 
+    /// How often it renews: often enough for the leases that it gets, whatever it was told of their length.
+    fn heartbeat(&self) -> Duration {
+        let settings = &self.config.settings;
+        let fits = |length: Duration| settings.heartbeat.min(length / HEARTBEATS_PER_LEASE).max(HASTE);
+        self.place.lease_length.map_or(settings.heartbeat, fits)
+    }
+
     /// Says to the monitor that it is there, by which epoch it lives, and whether it is of use.
     pub(crate) fn renew(&mut self, now: Now, out: &mut Effects) {
+        let heartbeat = self.heartbeat();
         let settings = &self.config.settings;
         let place = &mut self.place;
         let first = *place.first_renewal.get_or_insert(now.time);
@@ -135,7 +146,7 @@ impl Device {
             place.unable_until = Some(now.time.after(settings.device_lease * FAILED));
         }
         // An answer a little late is none that is lost.
-        let patience = settings.heartbeat + settings.heartbeat / 4;
+        let patience = heartbeat + heartbeat / 4;
         place.said_deaf = now.time.since(place.heard.unwrap_or(first)) > patience;
         let is_unable = place.said_deaf || place.unable_until.is_some_and(|until| now.time < until);
         let silent = if is_unable { vec![self.config.store.device] } else { Vec::new() };
@@ -173,7 +184,7 @@ impl Device {
             return None;
         }
         // Who has no membership yet is just starting, and so perhaps is the monitor.
-        let heartbeat = self.config.settings.heartbeat;
+        let heartbeat = self.heartbeat();
         let wait = if self.place.adopted.is_none() {
             heartbeat / STARTING
         } else if self.place.heard < self.place.last_renewal {
@@ -205,13 +216,14 @@ impl Device {
         }
         let in_this_life = |sent: Time| self.place.renewals.contains(&sent);
         let leased = match answer.reply {
-            MonitorReply::Lease { sent, .. } => Some(sent).filter(|sent| in_this_life(*sent)),
+            MonitorReply::Lease { sent, length, .. } => Some((sent, length)).filter(|_| in_this_life(sent)),
             _ => None,
         };
-        let Some(sent) = leased else { return self.seek(now, news.map(|membership| membership.epoch), out) };
+        let Some((sent, length)) = leased else { return self.seek(now, news.map(|membership| membership.epoch), out) };
         self.place.unwelcome = None;
         // Counted from when it was asked for, so that no delay on the way makes it longer.
-        let until = sent.after(self.config.settings.device_lease);
+        let until = sent.after(length.min(self.config.settings.device_lease));
+        self.place.lease_length = Some(length);
         self.place.lease_until = self.place.lease_until.max(Some(until));
         let Some(membership) = news else { return };
         let ticket = self.ticket(Ticket::Adopt);

@@ -253,8 +253,7 @@ impl Monitor {
                     }
                     _ => return self.ignore(Ignored::NotForUs, out),
                 }
-                let pace = self.record.durable().pace;
-                self.answer(now, from, epoch, MonitorReply::Lease { sent, pace }, out);
+                self.answer(now, from, epoch, self.lease(sent), out);
             }
             (_, MonitorCommand::Fence { ticket, below, except, also }) => {
                 let wanted = Wanted { below, except: except.into_iter().collect(), also: also.into_iter().collect() };
@@ -279,6 +278,10 @@ impl Monitor {
                 }
             }
         }
+    }
+
+    fn lease(&self, sent: Time) -> MonitorReply {
+        MonitorReply::Lease { sent, length: self.config.settings.device_lease, pace: self.record.durable().pace }
     }
 
     /// A device renews, and may say that it is of no use: then its lease is not prolonged, so that it is soon done without.
@@ -309,7 +312,7 @@ impl Monitor {
         } else if may_have_lease && !known.refused && !unable {
             known.grant(now.time, &self.config.settings);
             self.counters.leases += 1;
-            MonitorReply::Lease { sent, pace: self.record.durable().pace }
+            self.lease(sent)
         } else {
             MonitorReply::Changed
         };

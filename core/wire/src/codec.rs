@@ -2,6 +2,7 @@
 
 use crate::frame::WireError;
 use bytes::Bytes;
+use std::time::Duration;
 
 /// Collects a message: its description, and aside, unjoined, the bulk data that follows it on the wire.
 #[derive(Default)]
@@ -102,6 +103,15 @@ impl Wire for Bytes {
         let (value, rest) = ahead.description.split_at_checked(length).ok_or(WireError::Truncated)?;
         from.description = rest;
         Ok(Bytes::copy_from_slice(value))
+    }
+}
+
+impl Wire for Duration {
+    fn put(&self, to: &mut Writer) {
+        u64::try_from(self.as_nanos()).unwrap_or(u64::MAX).put(to);
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        Ok(Duration::from_nanos(u64::take(from)?))
     }
 }
 

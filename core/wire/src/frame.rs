@@ -19,7 +19,7 @@ use bytes::Bytes;
 /// Begins every frame.
 pub const MAGIC: [u8; 4] = *b"BRAD";
 /// The version this code speaks. See the history in the crate's own page.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// Bytes of a frame before its description.
 pub const HEADER_BYTES: usize = 64;
 const CRC_AT: usize = 56;

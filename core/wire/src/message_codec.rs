@@ -281,7 +281,7 @@ wire_enum!(MonitorCommand {
     5 => Administer { ticket, request },
 });
 wire_enum!(MonitorReply {
-    1 => Lease { sent, pace },
+    1 => Lease { sent, length, pace },
     2 => Fenced { ticket },
     3 => Changed,
     4 => Unwelcome(why),

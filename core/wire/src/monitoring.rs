@@ -16,6 +16,7 @@
 
 use crate::administration::{Administration, Objection, Pace, Unwelcome};
 use braid_base::{DeviceId, DiskId, Epoch, Generation, Membership, Time};
+use std::time::Duration;
 
 /// To the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +103,8 @@ pub enum MonitorReply {
     Lease {
         /// When the asker sent its request, by its own clock.
         sent: Time,
+        /// How long the lease is, counted from `sent`.
+        length: Duration,
         /// How fast hosts are to bring devices what these lack.
         pace: Pace,
     },

@@ -1,11 +1,12 @@
 //! What an array is created with: the defaults, and how what is asked for later differs from it.
 
 use crate::failure::Failure;
-use braid_base::limits::LOCK_SERVERS_MAX;
+use braid_base::limits::{LOCK_SERVERS_MAX, Settings};
 use braid_base::units::format_size;
-use braid_control::{Creation, DeviceEntry, DeviceState};
+use braid_control::{Creation, DeviceEntry, DeviceState, LEASE_MILLIS_MAX, LEASE_MILLIS_MIN};
 use braid_layout::{Layout, Scheme};
 use braid_store::{SIZE_MIN, StoreError};
+use std::time::Duration;
 
 /// What was said on the command line; none where nothing was said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct Asked {
     pub lock_servers: Option<u16>,
     /// How hosts get locks at several of them.
     pub lock_acquisition: Option<LockAcquisition>,
+    /// How long a node may be silent until the others go on without it.
+    pub lease: Option<Duration>,
 }
 
 /// How hosts get locks at several lock servers without deadlock.
@@ -82,6 +85,12 @@ impl Asked {
             return Err(Failure::usage("bad-lock-servers", message));
         }
         let lock_acquisition = self.lock_acquisition.unwrap_or_default().name().to_string();
+        let lease = self.lease.unwrap_or(Settings::default().device_lease);
+        let lease_millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        if !(LEASE_MILLIS_MIN..=LEASE_MILLIS_MAX).contains(&lease_millis) {
+            let message = format!("a lease lasts {LEASE_MILLIS_MIN} to {LEASE_MILLIS_MAX} ms, not {lease_millis}");
+            return Err(Failure::usage("bad-lease", message));
+        }
         Ok(Creation {
             devices,
             size,
@@ -90,6 +99,7 @@ impl Asked {
             volumes: self.volumes.clone(),
             lock_servers,
             lock_acquisition,
+            lease_millis,
         })
     }
 
@@ -109,6 +119,11 @@ impl Asked {
                 self.lock_acquisition.map(|how| how.name().to_string()),
                 "--lock-acquisition",
                 created.lock_acquisition.clone(),
+            ),
+            differs(
+                self.lease.map(|lease| format!("{} ms", lease.as_millis())),
+                "--lease",
+                format!("{} ms", created.lease_millis),
             ),
         ]
         .into_iter()
@@ -222,6 +237,7 @@ mod tests {
             volumes: vec![("a".into(), 12_288), ("c".into(), 4096)],
             lock_servers: Some(2),
             lock_acquisition: Some(LockAcquisition::Timeout),
+            lease: Some(Duration::from_secs(7)),
         };
         assert_eq!(
             asked.differences(&creation),
@@ -231,6 +247,7 @@ mod tests {
                 "--layout raid1:2, but the array was created with raid5:4+1",
                 "--lock-servers 2, but the array was created with 1",
                 "--lock-acquisition timeout, but the array was created with ordered",
+                "--lease 7000 ms, but the array was created with 4000 ms",
                 "--volume a with 12 KiB, but the array was created with 4 KiB",
                 "--volume c, but the array was created without it",
                 "no --volume b, but the array was created with it",

@@ -140,8 +140,13 @@ impl DeviceFile {
         let address = listener.address().clone();
         let path = self.disk.path().display().to_string();
         let us = Node { array: self.superblock.array, id: NodeId::Device(self.superblock.device) };
-        let device =
-            Device::new(DeviceConfig { store: self.store_config(), membership: None, settings: self.settings });
+        // One that sees no folder learns from the monitor how long its own lease is.
+        let leases = match &monitor {
+            MonitorAt::Folder(folder) => folder.describe()?.leases().settings(),
+            MonitorAt::Address(_) => Settings::default(),
+        };
+        let settings = Settings { object_memory: self.settings.object_memory, ..leases };
+        let device = Device::new(DeviceConfig { store: self.store_config(), membership: None, settings });
         let counters = Arc::new(Counters::default());
         let (machine, seen) = ObservedDevice::new(device, counters.clone(), own_process);
         let (follow, nodes) = watch::channel(monitor.known());

@@ -4,9 +4,8 @@
 //! what its users see: it is served in full, or with less redundancy, or not everywhere.
 
 use braid_base::DeviceId;
-use braid_control::{DeviceReport, DeviceStanding, MonitorEntry, RunningDaemon};
+use braid_control::{DeviceReport, DeviceStanding, Leases, MonitorEntry, RunningDaemon};
 use braid_layout::VolumeDescription;
-use braid_session::LEASE;
 use rustix::process::{Pid, test_kill_process};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,9 +49,9 @@ pub enum VolumeHealth {
 
 impl MonitorHealth {
     /// From what it last said, and what `braid up` says of it.
-    pub fn of(entry: Option<&MonitorEntry>, running: Option<&RunningDaemon>) -> MonitorHealth {
+    pub fn of(entry: Option<&MonitorEntry>, running: Option<&RunningDaemon>, leases: Leases) -> MonitorHealth {
         match (entry, running) {
-            (Some(MonitorEntry { pid, age: Some(age), .. }), _) if is_there(*pid) => match *age <= LEASE {
+            (Some(MonitorEntry { pid, age: Some(age), .. }), _) if is_there(*pid) => match *age <= leases.lease() {
                 true => MonitorHealth::Serving,
                 false => MonitorHealth::Silent(*age),
             },

@@ -3,12 +3,12 @@
 use crate::daemon::{self, MonitorAt, Stage};
 use crate::failure::Failure;
 use crate::observed::{ObservedServer, ServerView};
-use braid_base::limits::Settings;
 use braid_base::{ArrayId, Generation, LockServerId, NodeId};
-use braid_control::{ArrayFolder, ControlError, LeaseReport, LockService as Published, Moment, lock_server_file};
+use braid_control::{
+    ArrayFolder, ControlError, LeaseReport, Leases, LockService as Published, Moment, lock_server_file,
+};
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService};
-use braid_session::Counts;
-use braid_session::{HEARTBEAT, HOST_LEASE, LEASE, blocking};
+use braid_session::{Counts, blocking};
 use braid_shell::{Address, Counters, Disk, EngineChoice, Node, run_server};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -52,7 +52,8 @@ impl LockDaemon {
         let path = disk.path().display().to_string();
         // After the disk is locked: of two processes only the one that has it may be the later start.
         let start = folder.take_generation(&format!("lock server {}", id.0), &Moment::now())?;
-        let settings = Settings { host_lease: LEASE, heartbeat: HEARTBEAT, ..Settings::default() };
+        let leases = folder.describe()?.leases();
+        let settings = leases.settings();
         let server = LockServer::new(LockServerConfig { id, start, settings });
         let counters = Arc::new(Counters::default());
         let (machine, view, seen) = ObservedServer::new(server, counters.clone(), own_process);
@@ -64,7 +65,7 @@ impl LockDaemon {
         let published = Published { id: id.0, address: address.to_string() };
         let keeping = async {
             tokio::select! {
-                failure = keep(&folder, start, &view, published) => failure,
+                failure = keep(&folder, start, leases, &view, published) => failure,
                 never = monitor.follow(follow) => never,
             }
         };
@@ -84,7 +85,13 @@ impl LockDaemon {
 }
 
 /// Renews the lease, which tells where the server listens and what it has counted. Ends when the lease is lost.
-async fn keep(folder: &ArrayFolder, start: Generation, view: &ServerView<LockServer>, published: Published) -> Failure {
+async fn keep(
+    folder: &ArrayFolder,
+    start: Generation,
+    leases: Leases,
+    view: &ServerView<LockServer>,
+    published: Published,
+) -> Failure {
     let mut renewed = Moment::now();
     loop {
         let now = Moment::now();
@@ -95,11 +102,11 @@ async fn keep(folder: &ArrayFolder, start: Generation, view: &ServerView<LockSer
         match blocking(folder, renew).await {
             Ok(now) => renewed = now,
             Err(error @ ControlError::LeaseLost { .. }) => return error.into(),
-            Err(error) if Moment::now().since(&renewed).is_none_or(|age| age > HOST_LEASE) => {
+            Err(error) if Moment::now().since(&renewed).is_none_or(|age| age > leases.host()) => {
                 return Failure::from(error).of("the lock server's lease could not be renewed");
             }
             Err(error) => tracing::warn!("the lock server can't renew its lease: {error}"),
         }
-        tokio::time::sleep(HEARTBEAT).await;
+        tokio::time::sleep(leases.heartbeat()).await;
     }
 }

@@ -11,7 +11,7 @@ use braid_control::{
     PaceReport, RunningSet, ScrubRecord, VolumeEntry,
 };
 use braid_machine::{HostRequest, HostSuccess};
-use braid_session::{LEASE, Session};
+use braid_session::Session;
 use braid_wire::{Managed, Task};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl Looker {
             self.has_looked = true;
         }
         let own = self.session.as_ref().map(|session| session.generation());
-        let hosts = folder.hosts(&Moment::now(), LEASE)?;
+        let hosts = folder.hosts(&Moment::now(), description.leases().lease())?;
         let hosts = hosts.into_iter().filter(|host| Some(host.generation) != own).collect();
         // After the devices were asked: what it says is the later word.
         let monitor = folder.monitor(&Moment::now())?;

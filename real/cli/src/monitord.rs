@@ -41,7 +41,7 @@ impl MonitorDaemon {
             .hint("`braid status` shows which");
         let disk = daemon::open_state(folder, &monitor_file(), DISK_BYTES, in_use)?;
         let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
-        let mut settings = Settings { heartbeat: HEARTBEAT, ..Settings::default() };
+        let mut settings = description.leases().settings();
         settings.spare_after = spare_after.unwrap_or(settings.spare_after);
         Ok(MonitorDaemon { folder: folder.clone(), array: description.array, devices, settings, disk })
     }

@@ -21,7 +21,7 @@ use crate::volumes;
 use braid_base::{BlockRange, DeviceId, Generation, LockServerId};
 use braid_control::{ArrayDescription, ArrayFolder, Change, HostEntry, Moment, VolumeEntry, VolumeState};
 use braid_layout::VolumeDescription;
-use braid_session::{HEARTBEAT, LEASE, Session};
+use braid_session::{HEARTBEAT, Session};
 use braid_shell::HostClient;
 use braid_wire::{Ordering, Task};
 use std::collections::BTreeSet;
@@ -195,7 +195,8 @@ async fn await_drained(
 ) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
-        let hosts = folder.hosts(&Moment::now(), LEASE)?;
+        let lease = folder.describe()?.leases().lease();
+        let hosts = folder.hosts(&Moment::now(), lease)?;
         let late = |host: &&HostEntry| {
             host.generation != own && host.report.lock_server.is_none() && host.report.revision < revision
         };
@@ -205,7 +206,7 @@ async fn await_drained(
         }
         if late.iter().all(|host| !host.live) {
             // All of them have been silent for long enough: nobody waits any longer.
-            shut_out(folder, client, folder.expire(&Moment::now(), LEASE)?).await?;
+            shut_out(folder, client, folder.expire(&Moment::now(), lease)?).await?;
             continue;
         }
         let late: Vec<String> = late.into_iter().map(name_of).collect();
@@ -301,7 +302,8 @@ fn changed_by(entry: &VolumeEntry) -> Option<Generation> {
 }
 
 fn live(folder: &ArrayFolder) -> Result<Vec<HostEntry>, Failure> {
-    Ok(folder.hosts(&Moment::now(), LEASE)?.into_iter().filter(|host| host.live).collect())
+    let lease = folder.describe()?.leases().lease();
+    Ok(folder.hosts(&Moment::now(), lease)?.into_iter().filter(|host| host.live).collect())
 }
 
 fn served_by(host: &HostEntry) -> Option<LockServerId> {

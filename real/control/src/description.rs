@@ -1,5 +1,6 @@
 //! What an array is: its devices and volumes, and how it was created.
 
+use crate::leases::{LEASE_MILLIS_DEFAULT, Leases};
 use braid_base::{ArrayId, DiskId, LockServerId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -271,6 +272,13 @@ pub struct Creation {
     /// How hosts get locks at several of them: `ordered` or `timeout`.
     #[serde(default = "ordered")]
     pub lock_acquisition: String,
+    /// How long a node may be silent until the others go on without it, in milliseconds.
+    #[serde(default = "default_lease")]
+    pub lease_millis: u64,
+}
+
+fn default_lease() -> u64 {
+    LEASE_MILLIS_DEFAULT
 }
 
 fn implied() -> String {
@@ -309,6 +317,11 @@ impl ArrayDescription {
             volumes: Vec::new(),
             creation,
         }
+    }
+
+    /// How long its nodes may be silent.
+    pub fn leases(&self) -> Leases {
+        Leases::of_millis(self.creation.lease_millis)
     }
 
     /// The volume of this name.
@@ -495,6 +508,7 @@ mod tests {
             volumes: Vec::new(),
             lock_servers: 1,
             lock_acquisition: ordered(),
+            lease_millis: LEASE_MILLIS_DEFAULT,
         };
         ArrayDescription::new(vec![device(0), device(3)], creation)
     }

@@ -262,6 +262,7 @@ pub(crate) mod tests {
             volumes: Vec::new(),
             lock_servers: 2,
             lock_acquisition: "timeout".into(),
+            lease_millis: 1_000,
         };
         ArrayDescription::new(devices.collect(), creation)
     }

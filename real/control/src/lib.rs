@@ -28,6 +28,7 @@ mod events;
 mod file;
 mod folder;
 mod hosts;
+mod leases;
 mod moment;
 mod monitor;
 mod reserve;
@@ -42,6 +43,7 @@ pub use error::ControlError;
 pub use events::{Event, EventCursor, EventKind};
 pub use folder::{ArrayFolder, Supervision};
 pub use hosts::{Expired, Fence, Help, HostEntry, LeaseReport, LockService};
+pub use leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
 pub use moment::Moment;
 pub use monitor::{
     DeviceReport, DeviceStanding, HealingReport, MonitorEntry, MonitorReport, PaceReport, SpareReport, monitor_file,

@@ -22,6 +22,6 @@ mod volumes;
 pub use counts::{Counts, ratio};
 pub use error::{Loss, SessionError};
 pub use observed::{Holds, HostView, ObservedHost, cpu_micros, of_process, of_shell};
-pub use session::{HEARTBEAT, HOST_LEASE, LEASE, SCRUB, Session, addresses, blocking, require_up, tell};
+pub use session::{HEARTBEAT, SCRUB, Session, addresses, blocking, require_up, tell};
 pub use shelf::{Shelf, is_usable, usable};
 pub use volumes::{describe, describe_widest, find, layout};

@@ -5,9 +5,8 @@ use crate::error::{Loss, SessionError};
 use crate::observed::{HostView, ObservedHost};
 use crate::shelf::{self, Shelf};
 use crate::telltale::Telltale;
-use braid_base::limits::Settings;
 use braid_base::{DeviceId, Generation, LockServerId, NodeId, VolumeId};
-use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Moment};
+use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, Moment};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::VolumeDescription;
 use braid_shell::{Addresses, Counters, HostClient, Node, run_host};
@@ -16,18 +15,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// Who was not heard for so long is taken for silent: nobody waits for it any longer.
-pub const LEASE: Duration = Duration::from_secs(4);
-/// How long a host may be silent until it is shut out for good. Long, since that costs its users their connections: a host that
-/// stood still for some seconds (a snapshot, a debugger, a machine that swaps) is to find its work again. Nobody waits for it
-/// meanwhile: devices take it for dead after their own lease and have others find out what became of its writes; lock servers
-/// have it fenced when it holds what somebody wants, and so does whoever changes an ordering.
-pub const HOST_LEASE: Duration = Duration::from_secs(60);
 /// What a host is there for that scrubs.
 pub const SCRUB: &str = "scrub";
-/// How often leases are renewed, and addresses looked up.
+/// How often the folder is looked at, where nobody waits for it.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
-/// The same while users wait for a volume that is on hold.
+/// How often leases are renewed while users wait for a volume that is on hold.
 const HOLD_HEARTBEAT: Duration = Duration::from_millis(25);
 
 /// A running host.
@@ -49,7 +41,6 @@ impl Session {
         // In this order: whoever puts a volume on hold either sees this host, and waits for it, or is seen by it.
         let generation = folder.take_generation(what, &Moment::now())?;
         let description = folder.describe().inspect_err(|_| release(folder, generation))?;
-        let settings = Settings { host_lease: LEASE, heartbeat: HEARTBEAT, ..Settings::default() };
         let host = Host::new(HostConfig {
             generation,
             membership: None,
@@ -57,7 +48,7 @@ impl Session {
             lock_servers: description.lock_servers().collect(),
             acquisition: acquisition(&description)?,
             volumes: shelf::usable(&description)?,
-            settings,
+            settings: description.leases().settings(),
             seed: braid_shell::now().clock.0,
         });
         let us = Node { array: description.array, id: NodeId::Host(generation) };
@@ -73,6 +64,7 @@ impl Session {
         let keeper = Keeper {
             folder: folder.clone(),
             generation,
+            leases: description.leases(),
             view: view.clone(),
             shelf: shelf.clone(),
             // A scrub tells of itself.
@@ -187,6 +179,7 @@ fn release(folder: &ArrayFolder, generation: Generation) {
 struct Keeper {
     folder: ArrayFolder,
     generation: Generation,
+    leases: Leases,
     view: HostView,
     shelf: Shelf,
     telltale: Option<Telltale>,
@@ -196,7 +189,7 @@ impl Keeper {
     /// Renews the lease, which also tells what the host has counted and by which revision of the description it lives;
     /// follows devices and lock servers to where they listen, and the volumes.
     async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Loss>>) {
-        let Keeper { folder, generation, view, shelf, mut telltale } = self;
+        let Keeper { folder, generation, leases, view, shelf, mut telltale } = self;
         // By the clock that leases are measured with, which also counts while the machine sleeps.
         let mut renewed = Moment::now();
         let mut revision = 0;
@@ -219,7 +212,7 @@ impl Keeper {
                 }
                 Err(error) => {
                     tracing::warn!("host {generation} can't renew its lease: {error}");
-                    if Moment::now().since(&renewed).is_none_or(|age| age > HOST_LEASE) {
+                    if Moment::now().since(&renewed).is_none_or(|age| age > leases.host()) {
                         losing.send_replace(Some(Loss::Unrenewed(Arc::new(error))));
                         return;
                     }
@@ -242,7 +235,7 @@ impl Keeper {
                 Err(error) => tracing::warn!("can't look up the array: {error}"),
             }
             let held = !view.holds().all().is_empty();
-            tokio::time::sleep(if held { HOLD_HEARTBEAT } else { HEARTBEAT }).await;
+            tokio::time::sleep(if held { HOLD_HEARTBEAT } else { leases.heartbeat() }).await;
         }
     }
 }
@@ -264,7 +257,7 @@ pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
         found.insert(NodeId::Monitor, address);
     }
     // In the order of their generations: of two starts of a lock server the later one stands.
-    for host in folder.hosts(&Moment::now(), LEASE)?.into_iter().filter(|host| host.live) {
+    for host in folder.hosts(&Moment::now(), description.leases().lease())?.into_iter().filter(|host| host.live) {
         if let Some(service) = host.report.lock_server
             && let Ok(address) = service.address.parse()
         {

@@ -14,6 +14,11 @@ pub const SMALL: [&str; 4] = ["--size", "64MiB", "--volume", "vol0:32MiB"];
 /// Bytes of the volume of a small array.
 pub const SMALL_BYTES: u64 = 32 << 20;
 
+/// Leases of the tests' arrays. Those that are about leases have the default ([`Array::patient`]).
+pub const LEASE: Duration = Duration::from_secs(1);
+/// Leases of arrays that were not told otherwise.
+pub const LEASE_DEFAULT: Duration = Duration::from_secs(4);
+
 /// How long devices may take to end after their supervisor, or to be started again.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -23,6 +28,8 @@ pub struct Array {
     // Dropped in this order: the folder last.
     supervisor: Option<Daemon>,
     dir: PathBuf,
+    /// With short leases.
+    hasty: bool,
     scratch: Scratch,
 }
 
@@ -32,17 +39,26 @@ impl Array {
         Array::up(&SMALL)
     }
 
+    /// A small one with leases as long as users have them.
+    pub fn patient() -> Array {
+        Array::new(false, &SMALL)
+    }
+
     /// A fresh one with these arguments.
     pub fn up(arguments: &[&str]) -> Array {
+        Array::new(true, arguments)
+    }
+
+    fn new(hasty: bool, arguments: &[&str]) -> Array {
         let scratch = Scratch::new();
-        let mut array = Array { supervisor: None, dir: scratch.path("array"), scratch };
+        let mut array = Array { supervisor: None, dir: scratch.path("array"), hasty, scratch };
         array.start(arguments);
         array
     }
 
     /// A fresh one with these arguments in a folder that somebody else takes care of.
     pub fn up_in(dir: &Path, arguments: &[&str]) -> Array {
-        let mut array = Array { supervisor: None, dir: dir.to_path_buf(), scratch: Scratch::new() };
+        let mut array = Array { supervisor: None, dir: dir.to_path_buf(), hasty: true, scratch: Scratch::new() };
         array.start(arguments);
         array
     }
@@ -56,7 +72,8 @@ impl Array {
     pub fn try_start(&mut self, arguments: &[&str]) -> Result<(), Outcome> {
         assert!(self.supervisor.is_none(), "it is up");
         let dir = path_text(&self.dir).to_string();
-        let all = [&["up", "--dir", &dir, "--port", "0", "--json"], arguments].concat();
+        let lease: &[&str] = if self.hasty { &["--lease", "1s"] } else { &[] };
+        let all = [&["up", "--dir", &dir, "--port", "0", "--json"], lease, arguments].concat();
         self.supervisor = Some(Daemon::start(&all, &self.scratch.path("up.log"))?);
         Ok(())
     }

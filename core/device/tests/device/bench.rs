@@ -131,8 +131,13 @@ impl Bench {
 
     /// The same, in answer to what was sent then.
     pub fn tell_late(&mut self, membership: Option<Membership>, sent: Time) {
-        let answer =
-            MonitorAnswer { membership, away: Vec::new(), reply: MonitorReply::Lease { sent, pace: Pace::default() } };
+        self.tell_lease(membership, sent, Settings::default().device_lease);
+    }
+
+    /// The same with a lease of another length.
+    pub fn tell_lease(&mut self, membership: Option<Membership>, sent: Time, length: Duration) {
+        let reply = MonitorReply::Lease { sent, length, pace: Pace::default() };
+        let answer = MonitorAnswer { membership, away: Vec::new(), reply };
         self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     }
 

@@ -81,6 +81,25 @@ fn a_lease_runs_from_when_it_was_asked_for_however_late_the_answer_is() {
 }
 
 #[test]
+fn a_lease_is_as_long_as_the_monitor_says_and_is_renewed_in_time() {
+    let mut bench = Bench::with_monitor();
+    bench.pass_with_lease(LEASE);
+    bench.pass(LEASE);
+    assert!(!bench.device.has_lease(bench.now.time));
+    let (asked, short) = (bench.asked, LEASE / 4);
+    bench.tell_lease(None, asked, short);
+    assert!(bench.device.has_lease(asked.after(short - Duration::from_nanos(1))));
+    assert!(!bench.device.has_lease(asked.after(short)), "its own settings say more");
+    let renewals = bench.renewals.len();
+    bench.pass(short);
+    assert!(bench.renewals.len() >= renewals + 4, "several may be lost: {renewals} to {}", bench.renewals.len());
+    // Nor longer than its own settings say.
+    let asked = bench.asked;
+    bench.tell_lease(None, asked, 9 * LEASE);
+    assert!(!bench.device.has_lease(asked.after(LEASE)));
+}
+
+#[test]
 fn without_a_lease_nobody_is_served_and_nothing_is_changed() {
     let mut bench = Bench::with_monitor();
     let writer = Actor::new(A, 1, bench.stamp(A, 0));

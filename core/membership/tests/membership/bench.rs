@@ -10,7 +10,7 @@ use braid_machine::{
     DiskCommand, DiskResult, DiskTag, Effect, Effects, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId,
 };
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering, Pace};
+use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -240,8 +240,7 @@ impl Bench {
 
     /// True if the device gets a lease now.
     pub fn gets_lease(&mut self, node: NodeId) -> bool {
-        let pace = Pace::default();
-        self.answer_to(node).reply == MonitorReply::Lease { sent: self.now.time, pace }
+        matches!(self.answer_to(node).reply, MonitorReply::Lease { sent, .. } if sent == self.now.time)
     }
 
     pub fn membership(&self) -> &Membership {

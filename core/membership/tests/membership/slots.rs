@@ -157,7 +157,7 @@ fn it_is_all_there_after_a_restart() {
     assert_eq!(slot(&bench, 2).awaits, Some(NEW));
     bench.pass_with(SECOND * 3, &nodes(&[0, 1, 3, 4], &[HOST]));
     let answer = bench.answer_to(host(HOST)).reply;
-    assert_eq!(answer, MonitorReply::Lease { sent: bench.now.time, pace });
+    assert_eq!(answer, MonitorReply::Lease { sent: bench.now.time, length: config(5).settings.device_lease, pace });
     put(&mut bench, 1, DiskId(55));
     assert!(matches!(bench.answer_to(device(1)).reply, MonitorReply::Unwelcome(Unwelcome::OtherDisk { .. })));
     let add = |disk| Administration::AddSpare { disk, blocks: 5 };

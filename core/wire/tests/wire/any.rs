@@ -9,6 +9,7 @@ use braid_wire::*;
 use bytes::Bytes;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
+use std::time::Duration;
 
 pub fn frame() -> impl Strategy<Value = Frame> {
     (any::<[u8; 16]>(), node(), node(), message()).prop_map(|(array, from, to, message)| Frame {
@@ -82,7 +83,9 @@ fn monitor_request() -> impl Strategy<Value = Message> {
 
 fn monitor_answer() -> impl Strategy<Value = Message> {
     let reply = prop_oneof![
-        (time(), pace()).prop_map(|(sent, pace)| MonitorReply::Lease { sent, pace }),
+        (time(), any::<u64>(), pace()).prop_map(|(sent, length, pace)| {
+            MonitorReply::Lease { sent, length: Duration::from_nanos(length), pace }
+        }),
         disk().prop_map(|expected| MonitorReply::Unwelcome(Unwelcome::OtherDisk { expected })),
         epoch().prop_map(|epoch| MonitorReply::Unwelcome(Unwelcome::Used { epoch })),
         (number(), prop::option::of(objection())).prop_map(|(ticket, objection)| MonitorReply::Administered {

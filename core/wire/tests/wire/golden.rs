@@ -9,6 +9,7 @@ use braid_base::{
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
 use bytes::Bytes;
+use std::time::Duration;
 
 /// A message and its description on the wire, in hexadecimal digits and spaces.
 pub struct Golden {
@@ -356,8 +357,12 @@ fn monitoring() -> Vec<Golden> {
         ),
         monitor_request(MonitorCommand::CaughtUp { device: DeviceId(2), since: Epoch(9) }, "03 0200 09000000"),
         monitor_answer(
-            MonitorReply::Lease { sent, pace: Pace { bytes_per_second: 5, share: 9, paused: true } },
-            &format!("01 {sent_hex} 0500000000000000 09 01"),
+            MonitorReply::Lease {
+                sent,
+                length: Duration::from_nanos(7),
+                pace: Pace { bytes_per_second: 5, share: 9, paused: true },
+            },
+            &format!("01 {sent_hex} 0700000000000000 0500000000000000 09 01"),
         ),
         monitor_answer(MonitorReply::Unwelcome(Unwelcome::OtherDisk { expected: DiskId(9) }), "04 01 0900000000000000"),
         monitor_answer(MonitorReply::Unwelcome(Unwelcome::Used { epoch: Epoch(4) }), "04 02 04000000"),
@@ -494,15 +499,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0600 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 0700 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
     let written = all.iter().position(|golden| golden.description == format!("{ANSWER} 04 {TRANSACTION} 00"));
     let with_data = all.iter().position(|golden| !golden.encode().payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "1e1cb4e9")),
-        (written.expect("an answer"), header("1f000000 00000000", device, host, "844184e3")),
-        (with_data.expect("a write"), header("a7000000 00100000", host, device, "82eb5557")),
+        (0, header("32000000 00000000", host, device, "af9cf1be")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "a701cd6b")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "b2dd9edf")),
     ] {
         let golden = &all[index];
         let payload = golden.encode().payload.concat();

@@ -12,7 +12,7 @@ use crate::{ordering, slots, volumes};
 use braid_base::units::{format_size, parse_size};
 use braid_base::{DeviceId, NodeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, Endpoint, RunningSet, Supervision, VolumeEntry, VolumeState,
+    ArrayDescription, ArrayFolder, ControlError, Endpoint, Leases, RunningSet, Supervision, VolumeEntry, VolumeState,
     monitor_file,
 };
 use braid_layout::Scheme;
@@ -64,6 +64,9 @@ pub struct Arguments {
     /// How hosts get locks at several of them: one after the other, or all at once with a time-out [default: ordered]
     #[arg(long, value_enum, value_name = "HOW")]
     lock_acquisition: Option<LockAcquisition>,
+    /// How long a device or host may be silent until the others go on without it, 1s to 60s [default: 4s]
+    #[arg(long, value_name = "TIME", value_parser = super::span)]
+    lease: Option<Duration>,
     /// Port for NBD clients on 127.0.0.1; 0 takes any free one
     #[arg(long, default_value_t = 10809)]
     port: u16,
@@ -118,6 +121,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         volumes: arguments.volumes,
         lock_servers: arguments.lock_servers,
         lock_acquisition: arguments.lock_acquisition,
+        lease: arguments.lease,
     };
     // Nothing is left behind by an array that can't be.
     if !folder.dir().join("array.json").exists() {
@@ -183,7 +187,7 @@ impl Array {
         };
         output::print(common.json, || view.json(), || view.text());
 
-        let mut watching = self.watching(&front);
+        let mut watching = self.watching(&front, description.leases());
         let mut ticks = tokio::time::interval(HEARTBEAT);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -205,7 +209,7 @@ impl Array {
                         front = reopen(&self.folder, &address) => front,
                         () = signals.asked_to_end() => return Ok(()),
                     };
-                    watching = self.watching(&front);
+                    watching = self.watching(&front, description.leases());
                 }
             }
         }
@@ -322,11 +326,11 @@ impl Array {
     }
 
     /// What keeps the array in order, by way of the front's host.
-    fn watching(&self, front: &Front) -> JoinSet<()> {
+    fn watching(&self, front: &Front, leases: Leases) -> JoinSet<()> {
         let mut watching = JoinSet::new();
         let session = front.session();
         let client = session.client().clone();
-        watching.spawn(keep_fenced(self.folder.clone(), session.generation(), client.clone()));
+        watching.spawn(keep_fenced(self.folder.clone(), leases, session.generation(), client.clone()));
         watching.spawn(ordering::keep_settled(self.folder.clone(), client.clone()));
         watching.spawn(slots::keep_settled(self.folder.clone(), client));
         watching

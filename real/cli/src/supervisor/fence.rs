@@ -2,21 +2,21 @@
 
 use crate::failure::Failure;
 use braid_base::Generation;
-use braid_control::{ArrayFolder, ControlError, Expired, Fence, Moment};
+use braid_control::{ArrayFolder, ControlError, Expired, Fence, Leases, Moment};
 use braid_machine::HostRequest;
-use braid_session::{HEARTBEAT, HOST_LEASE, blocking};
+use braid_session::blocking;
 use braid_shell::HostClient;
 
 /// Runs until dropped, through the host `own`.
-pub async fn keep_fenced(folder: ArrayFolder, own: Generation, client: HostClient) {
-    let mut ticks = tokio::time::interval(HEARTBEAT);
+pub async fn keep_fenced(folder: ArrayFolder, leases: Leases, own: Generation, client: HostClient) {
+    let mut ticks = tokio::time::interval(leases.heartbeat());
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         // Who decides which hosts are dead lives: after a sleep of the machine it must not find itself among them.
         let decide = move |folder: &ArrayFolder| {
             folder.renew(own, &Moment::now(), None)?;
-            folder.expire(&Moment::now(), HOST_LEASE)
+            folder.expire(&Moment::now(), leases.host())
         };
         let expired = match blocking(&folder, decide).await {
             Ok(expired) => expired,

@@ -1,13 +1,13 @@
 //! `kill -9` of devices, servers, and everything, while writers that know what must be there are at work.
 
 use braid_processes::Client;
-use braid_processes::array::{Array, SMALL, SMALL_BYTES};
+use braid_processes::array::{Array, LEASE, SMALL, SMALL_BYTES};
 use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
 use std::time::Duration;
 
 /// A single failure may stop users for a lease, plus this.
-const PAUSE_MAX: Duration = Duration::from_secs(4 + 1);
+const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
 
 fn plan(hosts: &[&str]) -> Plan {
     let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
@@ -33,6 +33,8 @@ fn each_device_may_be_killed_under_load_and_nobody_sees_an_error() {
         load.go_on();
         load.take_longest();
         let away = array.kill_device(device);
+        // It may have been away for longer than its lease; the next one must not go while it lacks something.
+        array.await_volume(0, "healthy");
         load.go_on();
         println!("device {device} was away for {away:?}; the longest pause of a writer was {:?}", load.take_longest());
     }

@@ -1,7 +1,7 @@
 //! One part of the array after the other dies or stands still, while writers that know what must be there are at work through two
 //! hosts: what users notice is a pause, and `braid status` tells what is the matter.
 
-use braid_processes::array::{Array, SMALL, number, text};
+use braid_processes::array::{Array, LEASE, LEASE_DEFAULT, SMALL, number, text};
 use braid_processes::daemon::{Daemon, signal};
 use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
@@ -13,11 +13,14 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// A single failure may stop users for a lease, plus this.
-const PAUSE_MAX: Duration = Duration::from_secs(4 + 1);
-/// How long a device or a monitor may stand still and nobody is the wiser.
-const SHORT: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
 /// Longer than any lease.
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(3);
+
+/// How long a device or a monitor may be suspended without a consequence.
+fn short(lease: Duration) -> Duration {
+    lease / 2
+}
 
 /// Each worker through one host; cells that share blocks and stripes across workers.
 fn plan(hosts: &[&str]) -> Plan {
@@ -51,9 +54,9 @@ fn a_device_that_stands_still_is_done_without_and_catches_up() {
     for device in [1, 4] {
         let pid = array.device_pid(device);
         signal(pid, Signal::STOP);
-        std::thread::sleep(SHORT);
+        std::thread::sleep(short(LEASE));
         signal(pid, Signal::CONT);
-        assert_goes_on(&load, &format!("device {device} stood still for {SHORT:?}"));
+        assert_goes_on(&load, &format!("device {device} stood still for {:?}", short(LEASE)));
         assert_eq!(array.standing(device), "in", "nobody was taken out for that");
 
         signal(pid, Signal::STOP);
@@ -89,7 +92,7 @@ fn a_device_that_stands_still_is_done_without_and_catches_up() {
 
 #[test]
 fn a_device_that_is_killed_and_soon_back_is_not_even_taken_out() {
-    let array = Array::small();
+    let array = Array::patient();
     let (_host, other) = array.host();
     let load = Load::start(plan(&[&array.nbd(), &other]));
     load.go_on();
@@ -105,7 +108,7 @@ fn a_device_that_is_killed_and_soon_back_is_not_even_taken_out() {
 
 #[test]
 fn the_monitor_may_die_or_stand_still_and_nobody_sees_an_error() {
-    let array = Array::small();
+    let array = Array::patient();
     let (_host, other) = array.host();
     let load = Load::start(plan(&[&array.nbd(), &other]));
     load.go_on();
@@ -123,11 +126,11 @@ fn the_monitor_may_die_or_stand_still_and_nobody_sees_an_error() {
 
     let pid = array.monitor_pid();
     signal(pid, Signal::STOP);
-    std::thread::sleep(SHORT);
+    std::thread::sleep(short(LEASE_DEFAULT));
     signal(pid, Signal::CONT);
     load.go_on();
     let pause = load.take_longest();
-    println!("the monitor stood still for {SHORT:?}: the longest pause of a writer was {pause:?}");
+    println!("the monitor stood still for {:?}: the longest pause of a writer was {pause:?}", short(LEASE_DEFAULT));
     assert!(pause < Duration::from_secs(1), "leases are longer than that: {pause:?}");
 
     // Longer than all leases: the array stands still, too, and goes on as it was.
@@ -135,7 +138,7 @@ fn the_monitor_may_die_or_stand_still_and_nobody_sees_an_error() {
     array.await_status("the monitor's silence is seen", |status| status["monitor"]["state"] == "silent");
     let status = array.await_volume(0, "waiting");
     assert_eq!(status["devices"][0]["state"], "waiting for the monitor", "{status:#}");
-    std::thread::sleep(SHORT);
+    std::thread::sleep(short(LEASE_DEFAULT));
     assert_eq!(array.monitor_pid(), pid, "who stands still is not killed");
     signal(pid, Signal::CONT);
     array.await_volume(0, "healthy");

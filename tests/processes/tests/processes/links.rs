@@ -1,6 +1,6 @@
 //! A device on a network of its own, whose link to everybody else is cut and healed.
 
-use braid_processes::array::{Array, number};
+use braid_processes::array::{Array, LEASE, number};
 use braid_processes::daemon::Daemon;
 use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
@@ -10,9 +10,9 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// A cut link may stop users for a lease, plus this.
-const PAUSE_MAX: Duration = Duration::from_secs(4 + 1);
+const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
 /// If a device hears nobody and is heard by the monitor, that must first notice; then the lease must run out.
-const HALF_CUT_PAUSE_MAX: Duration = Duration::from_secs(4 + 1 + 1);
+const HALF_CUT_PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(2));
 /// The device at the far end.
 const DEVICE: usize = 2;
 
@@ -27,10 +27,10 @@ struct Apart {
 
 impl Apart {
     /// None where the system does not permit it. From here on this thread is at the near end.
-    fn up() -> Option<Apart> {
+    fn up(array: fn() -> Array) -> Option<Apart> {
         let link = Link::new()?;
         link.near.enter();
-        let mut array = Array::small();
+        let mut array = array();
         array.down();
         let (dir, scratch) = (path_text(array.dir()).to_string(), array.scratch());
         let description = array.dir().join("array.json");
@@ -63,7 +63,7 @@ fn plan(hosts: &[&str]) -> Plan {
 
 #[test]
 fn a_device_whose_link_is_cut_is_done_without_and_catches_up_when_it_heals() {
-    let Some(Apart { array, link, .. }) = &Apart::up() else { return };
+    let Some(Apart { array, link, .. }) = &Apart::up(Array::small) else { return };
     let (_host, other) = array.host();
     let load = Load::start(plan(&[&array.nbd(), &other]));
     load.go_on();
@@ -93,7 +93,7 @@ fn a_device_whose_link_is_cut_is_done_without_and_catches_up_when_it_heals() {
 
 #[test]
 fn a_link_that_is_cut_for_a_moment_takes_nobody_out() {
-    let Some(Apart { array, link, .. }) = &Apart::up() else { return };
+    let Some(Apart { array, link, .. }) = &Apart::up(Array::patient) else { return };
     let load = Load::start(plan(&[&array.nbd()]));
     load.go_on();
     load.take_longest();

@@ -1,7 +1,7 @@
 //! Volumes whose ordering is changed while writers are at work, and lock servers that die.
 
 use braid_processes::Client;
-use braid_processes::array::{Array, SMALL, SMALL_BYTES, number, text};
+use braid_processes::array::{Array, LEASE, SMALL, SMALL_BYTES, number, text};
 use braid_processes::daemon::{Daemon, signal};
 use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// What a user may notice of a change: hosts look up what has changed twice a second.
 const CHANGE_MAX: Duration = Duration::from_secs(5);
 /// A lock server that has restarted waits for its hosts for at most a lease; one more second for everything else.
-const RESTART_MAX: Duration = Duration::from_secs(4 + 1);
+const RESTART_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
 
 /// Units of one block, so that writers meet in parity.
 fn up(arguments: &[&str]) -> Array {

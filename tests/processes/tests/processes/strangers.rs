@@ -1,6 +1,6 @@
 //! Garbage on ports, clients that vanish, devices that stand still.
 
-use braid_processes::array::{Array, number, text};
+use braid_processes::array::{Array, LEASE, number, text};
 use braid_processes::daemon::signal;
 use braid_processes::data::{noise, seed};
 use braid_processes::nbd::{EIO, parts, send_garbage};
@@ -12,7 +12,7 @@ const UNIT: u64 = 65_536;
 /// How long a request waits for a device at most.
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// A device that says nothing is taken out when its lease has run out; one more second for everything else.
-const OUT_LIMIT: Duration = Duration::from_secs(4 + 1);
+const OUT_LIMIT: Duration = LEASE.saturating_add(Duration::from_secs(1));
 
 #[test]
 fn garbage_on_any_port_stops_nothing() {

@@ -137,7 +137,7 @@ fn wire(pace: PaceReport) -> Pace {
 /// Refuses to tell how devices are where nobody knows.
 fn require_monitor(look: &Look) -> Result<(), Failure> {
     let running = look.running.as_ref().and_then(|running| running.monitor.as_ref());
-    match MonitorHealth::of(look.monitor.as_ref(), running) {
+    match MonitorHealth::of(look.monitor.as_ref(), running, look.description.leases()) {
         MonitorHealth::Serving => Ok(()),
         other => {
             let message = format!("how devices are is not known: the array's monitor is {}", other.words());

@@ -8,7 +8,6 @@ use crate::{chronicle, counts, ordering, volumes};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, LockServerId};
 use braid_control::{DeviceReport, HostEntry, PaceReport, SpareReport, VolumeEntry, VolumeState};
-use braid_session::HOST_LEASE;
 use braid_session::is_usable;
 use braid_wire::Atomicity;
 use serde_json::json;
@@ -192,7 +191,9 @@ impl View<'_> {
             for host in self.hosts() {
                 let lease = match host.silent {
                     Some(_) if host.live => "live".to_string(),
-                    Some(silent) if silent <= HOST_LEASE => format!("silent for {} s", silent.as_secs()),
+                    Some(silent) if silent <= self.look.description.leases().host() => {
+                        format!("silent for {} s", silent.as_secs())
+                    }
                     _ => "run out".to_string(),
                 };
                 rows.push(row([&host.generation.to_string(), &lease, &host.pid.to_string(), &host.what]));
@@ -266,6 +267,7 @@ impl View<'_> {
         MonitorHealth::of(
             self.look.monitor.as_ref(),
             self.look.running.as_ref().and_then(|running| running.monitor.as_ref()),
+            self.look.description.leases(),
         )
     }
 
