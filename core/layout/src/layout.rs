@@ -147,14 +147,18 @@ impl Layout {
         u64::try_from(blocks).unwrap_or(u64::MAX)
     }
 
+    /// The positions of each stripe that there can be, also of those behind the end of a small volume.
+    pub fn stripes_of_the_ring(&self) -> impl Iterator<Item = impl Iterator<Item = usize> + Clone + use<>> + use<> {
+        let (devices, width) = (self.devices, self.scheme.width());
+        // Stripes begin at every multiple of the step, and go on over neighbours.
+        let step = greatest_common_divisor(devices, width);
+        (0..devices).step_by(step).map(move |start| (start..start + width).map(move |position| position % devices))
+    }
+
     /// True if some stripe has units on both of these positions; all stripes that could be are looked at, also those
     /// that are behind the end of a small volume.
     pub fn share_a_stripe(&self, a: usize, b: usize) -> bool {
-        let width = self.scheme.width();
-        let step = greatest_common_divisor(self.devices, width);
-        // Stripes begin at every multiple of the step, and go on over neighbours.
-        let behind = |start: usize, position: usize| (position + self.devices - start) % self.devices;
-        (0..self.devices).step_by(step).any(|start| behind(start, a) < width && behind(start, b) < width)
+        self.stripes_of_the_ring().any(|stripe| [a, b].iter().all(|wanted| stripe.clone().any(|held| held == *wanted)))
     }
 
     /// Where the `p`-th unit of a stripe begins, whatever its role.

@@ -64,7 +64,7 @@ impl Cluster {
     }
 
     /// No epoch stands for two memberships, each follows from the one before, nobody lives by one that the monitor has not made
-    /// durable, no two devices of a stripe are not in, and one that is out has no lease.
+    /// durable, no stripe lacks more devices than its redundancy makes up for, and one that is out has no lease.
     pub(crate) fn check_membership(&mut self) -> Result<(), Failed> {
         let mut seen = std::mem::take(&mut self.seen);
         let outcome = self.check_membership_against(&mut seen);
@@ -108,18 +108,16 @@ impl Cluster {
         Ok(())
     }
 
-    /// The redundancy makes up for one unit of a stripe.
+    /// No stripe lacks more devices than its redundancy makes up for.
     fn check_stripes(&self, decided: &Membership) -> Result<(), String> {
         let volume = self.volume();
         let is_in = |device| decided.member(device).is_some_and(|member| member.standing == Standing::In);
         for (layout, devices) in volume.placements() {
-            let missing: Vec<usize> = (0..devices.len()).filter(|position| !is_in(devices[*position])).collect();
-            if layout.redundancy_units() == 0 && !missing.is_empty() {
-                return Err(format!("a volume without redundancy is said to do without {missing:?}"));
-            }
-            let pairs = missing.iter().flat_map(|a| missing.iter().map(move |b| (*a, *b)));
-            if let Some((a, b)) = pairs.into_iter().find(|(a, b)| a < b && layout.share_a_stripe(*a, *b)) {
-                return Err(format!("positions {a} and {b} share a stripe, and neither is in: {decided:?}"));
+            for stripe in layout.stripes_of_the_ring() {
+                let missing: Vec<usize> = stripe.filter(|position| !is_in(devices[*position])).collect();
+                if missing.len() > layout.redundancy_units() {
+                    return Err(format!("positions {missing:?} of a stripe are not in: {decided:?}"));
+                }
             }
         }
         Ok(())

@@ -11,6 +11,7 @@ mod given_up;
 mod healing;
 mod late_copies;
 mod lock_servers;
+mod losses;
 mod migration;
 mod mirrors;
 mod monitor;

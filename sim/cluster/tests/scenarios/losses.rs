@@ -1,0 +1,174 @@
+//! Devices that are gone for good: what redundancy covers is served and heals, and a dead device keeps no other one out.
+
+use crate::story::*;
+use braid_base::{DeviceId, Standing};
+use braid_cluster::{Cluster, HostSlot, Options};
+use braid_machine::HostRequest;
+use braid_wire::{Administration, Ordering};
+use std::time::Duration;
+
+/// Three copies of each block, on three devices.
+fn three_copies(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
+    let lock_servers = ordering.needs_lock_server().into();
+    let (mut array, a, b) = array_of(Options { ordering, lock_servers, ..Options::calm("raid1:3", 3, 2, 6) });
+    fill(&mut array, a);
+    (array, a, b)
+}
+
+fn is(array: &Cluster, number: u16, wanted: Standing) -> bool {
+    standing(array, number) == Some(wanted)
+}
+
+/// An operator has a dead device's disk replaced by an empty one, which is there at once.
+fn replace(array: &mut Cluster, host: HostSlot, number: u16) {
+    let (disk, blocks) = (array.new_disk(), array.disk_blocks());
+    let request = Administration::Replace { device: DeviceId(number), disk, blocks, lose: false };
+    let asked = array.ask(host, HostRequest::Administer { request });
+    assert_eq!(array.finish(asked), DONE);
+    array.swap_disk(DeviceId(number), disk);
+    array.restart_device(DeviceId(number));
+}
+
+#[test]
+fn three_copies_do_without_two_and_both_are_replaced() {
+    for ordering in KEPT_APART {
+        for at_once in [true, false] {
+            let (mut array, a, b) = three_copies(ordering);
+            array.crash(device(1));
+            if !at_once {
+                wait_until(&mut array, "the first is out", |array| is(array, 1, Standing::Out));
+                write(&mut array, a, 2 * BLOCK, BLOCK);
+            }
+            array.crash(device(2));
+            let asked = [array.write(a, 0, 2 * BLOCK), array.read(b, 4 * BLOCK, BLOCK)];
+            let begun = array.world.now();
+            for op in asked {
+                assert!(array.finish(op).is_ok(), "{ordering}");
+            }
+            assert!(array.world.now().since(begun) <= A_LEASE, "{ordering}: no longer than for one");
+            assert!([1, 2].iter().all(|number| is(&array, *number, Standing::Out)), "{ordering}");
+            write(&mut array, b, 5 * BLOCK, 3 * BLOCK);
+            replace(&mut array, a, 1);
+            if !at_once {
+                wait_in(&mut array, 1);
+                write(&mut array, b, 6 * BLOCK, BLOCK);
+            }
+            replace(&mut array, b, 2);
+            write(&mut array, a, 3 * BLOCK, 4 * BLOCK);
+            wait_in(&mut array, 1);
+            wait_in(&mut array, 2);
+            all_is_well(array);
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_came_back_knows_what_another_has_missed_meanwhile() {
+    for ordering in KEPT_APART {
+        for returns_early in [false, true] {
+            let (mut array, a, b) = three_copies(ordering);
+            lose(&mut array, 1);
+            lose(&mut array, 2);
+            // Only device 0 hears of these.
+            write(&mut array, a, 0, 3 * BLOCK);
+            write(&mut array, b, 7 * BLOCK, 2 * BLOCK);
+            array.run_for(Duration::from_secs(1));
+            array.restart_device(DeviceId(1));
+            if returns_early {
+                // It may be brought something before the other one is in, or not.
+                array.restart_device(DeviceId(2));
+                array.run_for(Duration::from_millis(1_200));
+                array.crash(device(2));
+            }
+            wait_in(&mut array, 1);
+            // Device 0 dies, and with it its own list of what device 2 lacks.
+            lose(&mut array, 0);
+            write(&mut array, a, 4 * BLOCK, BLOCK);
+            array.restart_device(DeviceId(2));
+            wait_in(&mut array, 2);
+            for number in 0..12 {
+                content(&mut array, b, number * BLOCK, BLOCK);
+            }
+            array.restart_device(DeviceId(0));
+            wait_in(&mut array, 0);
+            all_is_well(array);
+        }
+    }
+}
+
+/// A pause between what one device is brought and the next.
+#[test]
+fn two_copies_that_return_together_are_brought_everything_though_the_third_dies_in_between() {
+    for round in 0..30 {
+        let (mut array, a, b) = three_copies(Ordering::Timestamp);
+        lose(&mut array, 1);
+        lose(&mut array, 2);
+        fill(&mut array, a);
+        array.run_for(Duration::from_secs(1));
+        array.restart_device(DeviceId(1));
+        array.restart_device(DeviceId(2));
+        let first_is_in = |array: &Cluster| [1, 2].iter().any(|number| is(array, *number, Standing::In));
+        wait_until(&mut array, "one of them is in", first_is_in);
+        array.run_for(Duration::from_millis(round));
+        array.crash(device(0));
+        // The helper dies with what it knew, too.
+        array.crash(array.node(a));
+        wait_until(&mut array, "the third is out", |array| is(array, 0, Standing::Out));
+        wait_in(&mut array, 1);
+        wait_in(&mut array, 2);
+        for number in 0..12 {
+            content(&mut array, b, number * BLOCK, BLOCK);
+        }
+        array.restart_device(DeviceId(0));
+        wait_in(&mut array, 0);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn the_last_copy_stays_in_and_nothing_is_lost() {
+    let (mut array, a, b) = three_copies(Ordering::Timestamp);
+    for number in 0..3 {
+        array.crash(device(number));
+    }
+    array.run_for(A_WHILE);
+    assert!((0..3).all(|number| is(&array, number, Standing::In)), "nobody has what the others would need");
+    array.restart_device(DeviceId(1));
+    wait_until(&mut array, "the others are out", |array| [0, 2].iter().all(|number| is(array, *number, Standing::Out)));
+    array.run_for(Duration::from_millis(100));
+    write(&mut array, a, 0, 4 * BLOCK);
+    for number in [0, 2] {
+        array.restart_device(DeviceId(number));
+        wait_in(&mut array, number);
+    }
+    content(&mut array, b, 0, 4 * BLOCK);
+    all_is_well(array);
+}
+
+#[test]
+fn a_dead_device_on_which_nothing_lies_keeps_no_other_one_out() {
+    for ordering in KEPT_APART {
+        let lock_servers = ordering.needs_lock_server().into();
+        let options =
+            Options { ordering, lock_servers, other_devices: 1, ..Options::calm("raid5:2+1", 3, 1, 6) };
+        let (mut array, a, b) = array_of(options);
+        fill(&mut array, a);
+        array.crash(device(3));
+        lose(&mut array, 1);
+        write(&mut array, b, 0, 4 * BLOCK);
+        welcome(&mut array, 1);
+        let begun = array.world.now();
+        wait_in(&mut array, 1);
+        assert!(array.world.now().since(begun) < A_LEASE, "{ordering}");
+        // It goes in the midst of a survey, too.
+        array.restart_device(DeviceId(3));
+        array.run_for(A_LEASE);
+        lose(&mut array, 1);
+        write(&mut array, a, BLOCK, BLOCK);
+        array.restart_device(DeviceId(1));
+        array.crash(device(3));
+        wait_in(&mut array, 1);
+        array.restart_device(DeviceId(3));
+        all_is_well(array);
+    }
+}
