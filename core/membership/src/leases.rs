@@ -1,7 +1,7 @@
 //! What the monitor knows of each device, and until when the device may serve.
 
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Epoch, Time};
+use braid_base::{DeviceId, DiskId, Epoch, Time};
 use braid_wire::{HealingProgress, Unwelcome};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,6 +38,8 @@ pub(crate) struct Device {
     pub epoch: Epoch,
     /// It lately said an earlier one than is on record: its disk is older, or empty. It lacks what nobody would bring it.
     pub outdated: Option<Epoch>,
+    /// When it had sent what was last heard, by its own clock.
+    sent: Time,
     lease: Option<Lease>,
     /// It says that it is of no use: it hears nothing of what it is answered, or it fails.
     pub unable: bool,
@@ -56,6 +58,15 @@ pub(crate) struct Device {
     pub progress: Option<HealingProgress>,
 }
 
+/// What a device says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Renewal {
+    pub epoch: Epoch,
+    pub sent: Time,
+    pub disk: DiskId,
+    pub unable: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     /// It has run without interruption since then.
@@ -70,6 +81,7 @@ impl Device {
             heard: None,
             epoch: Epoch(0),
             outdated: None,
+            sent: Time(0),
             lease: None,
             unable: false,
             suspected: false,
@@ -80,6 +92,19 @@ impl Device {
             unwelcome: None,
             progress: None,
         }
+    }
+
+    /// True if this was sent before a renewal that has just been heard: the messages have overtaken each other. (After a machine's restart
+    /// its clock begins anew, but a restart takes longer.)
+    pub fn is_late(&self, now: Time, renewal: &Renewal, settings: &Settings) -> bool {
+        renewal.sent < self.sent && self.was_heard_within(settings.heartbeat * 2, now)
+    }
+
+    /// It renews, by an epoch that may be earlier than it should be.
+    pub fn hear(&mut self, now: Time, renewal: &Renewal, is_outdated: bool) {
+        (self.sent, self.heard) = (renewal.sent, Some(now));
+        self.epoch = self.epoch.max(renewal.epoch);
+        self.outdated = is_outdated.then_some(renewal.epoch);
     }
 
     /// It may serve from now on for a lease's length, as far as it knows; counted longer here.
@@ -129,6 +154,7 @@ impl Device {
     /// Another disk fills its slot from now on.
     pub fn forget_disk(&mut self) {
         (self.heard, self.epoch, self.unwelcome, self.outdated) = (None, Epoch(0), None, None);
+        self.sent = Time(0);
     }
 
     /// True if it has been out for so long, without a word, that a spare may take its slot.

@@ -3,7 +3,7 @@
 use crate::MonitorCounters;
 use crate::fencing::{FenceName, FenceRequest, WAITING_MAX, Wanted, never_shrinks};
 use crate::hosts::Hosts;
-use crate::leases::{Device, DeviceLease, shown};
+use crate::leases::{Device, DeviceLease, Renewal, shown};
 use crate::record::{MonitorError, Recorded};
 use crate::slots::{REQUESTS_MAX, Request};
 use crate::stripes::Stripes;
@@ -56,6 +56,10 @@ pub struct Monitor {
     pub(crate) unsure_until: Time,
     next_patrol: Option<Time>,
     started: Time,
+    /// Since its start it has not heard all devices yet, nor waited long enough for them: it gives no lease.
+    is_new: bool,
+    /// The last renewals that wait for that.
+    deferred: BTreeMap<DeviceId, Renewal>,
     /// The time of the last step.
     last_step: Time,
     pub(crate) counters: MonitorCounters,
@@ -72,14 +76,6 @@ pub enum MonitorService {
     Serving,
     /// It can't.
     Unusable(MonitorError),
-}
-
-/// What a device says of itself.
-struct Renewal {
-    epoch: Epoch,
-    sent: Time,
-    disk: DiskId,
-    unable: bool,
 }
 
 /// How often leases are looked at.
@@ -109,6 +105,8 @@ impl Monitor {
             unsure_until: Time(0),
             next_patrol: None,
             started: Time(0),
+            is_new: true,
+            deferred: BTreeMap::new(),
             last_step: Time(0),
             counters: MonitorCounters::default(),
         }
@@ -158,8 +156,7 @@ impl Monitor {
     fn start(&mut self, now: Now, out: &mut Effects) {
         assert_eq!(self.service, MonitorService::Off, "a monitor is started once");
         (self.service, self.started) = (MonitorService::Reading, now.time);
-        let settings = &self.config.settings;
-        self.unsure_until = now.time.after(settings.heartbeat * 4);
+        self.unsure_until = now.time.after(self.settling());
         self.record.start(out);
     }
 
@@ -291,7 +288,16 @@ impl Monitor {
         if !self.devices.contains_key(&device) {
             return self.ignore(Ignored::NotForUs, out);
         }
-        self.devices.get_mut(&device).expect("just seen").unable = unable;
+        let lived_by = self.slot(device).lived_by;
+        let known = self.devices.get_mut(&device).expect("just seen");
+        // What it has said later counts: a copy that comes late does not say that its disk is an older one, or that it is of no use.
+        let is_late = known.is_late(now.time, &renewal, &self.config.settings);
+        if is_late && (unable || epoch < lived_by) {
+            return self.ignore(Ignored::Settled, out);
+        }
+        if !is_late {
+            known.unable = unable;
+        }
         // Another disk may have lived by any epoch.
         let is_another = self.slot(device).disk.is_some_and(|expected| expected != disk);
         if (is_another || epoch <= ours) && !self.admits(now, device, disk, epoch, out) {
@@ -301,15 +307,19 @@ impl Monitor {
             return self.give_up(MonitorError::Behind { device, theirs: epoch, ours });
         }
         let may_have_lease = self.is_in_for_good(device);
-        let is_outdated = epoch < self.slot(device).lived_by;
+        let is_outdated = epoch < lived_by;
+        if !is_late {
+            self.devices.get_mut(&device).expect("just seen").hear(now.time, &renewal, is_outdated);
+        }
+        let waits = self.awaits_others();
         let known = self.devices.get_mut(&device).expect("just seen");
-        known.heard = Some(now.time);
-        known.epoch = known.epoch.max(epoch);
-        known.outdated = is_outdated.then_some(epoch);
         let reply = if is_outdated {
             self.counters.outdated += 1;
             MonitorReply::Changed
-        } else if may_have_lease && !known.refused && !unable {
+        } else if waits {
+            self.deferred.insert(device, renewal);
+            MonitorReply::Changed
+        } else if may_have_lease && !known.refused && !known.unable {
             known.grant(now.time, &self.config.settings);
             self.counters.leases += 1;
             self.lease(sent)
@@ -317,6 +327,32 @@ impl Monitor {
             MonitorReply::Changed
         };
         self.answer(now, NodeId::Device(device), epoch, reply, out);
+    }
+
+    /// Just started, it may have an older record than it should: then any device that was there since knows of a later epoch. It gives
+    /// no lease before it has heard all, or waited for as long as they may take.
+    fn awaits_others(&self) -> bool {
+        self.is_new
+            && self.last_step < self.started.after(self.settling())
+            && self.devices.values().any(|known| known.heard.is_none())
+    }
+
+    /// As long as those who are there may take to be heard.
+    fn settling(&self) -> Duration {
+        self.config.settings.heartbeat * 4
+    }
+
+    /// All have been heard, or have had the time: what they have asked for meanwhile they get.
+    fn grant_deferred(&mut self, now: Now, out: &mut Effects) {
+        if !self.is_new || self.awaits_others() {
+            return;
+        }
+        self.is_new = false;
+        for (device, renewal) in std::mem::take(&mut self.deferred) {
+            if matches!(self.service, MonitorService::Serving) {
+                self.on_device(now, device, renewal, out);
+            }
+        }
     }
 
     /// Answers somebody who lives by `epoch`.
@@ -377,6 +413,7 @@ impl Monitor {
         // A lease that runs out before the next one is looked at in time: users wait for that.
         let next = now.time.after(self.patrol_interval());
         let ends = self.devices.values().filter_map(Device::lease_ends).filter(|end| *end > now.time);
+        let ends = ends.chain(self.is_new.then(|| self.started.after(self.settling())));
         self.next_patrol = Some(ends.fold(next, Time::min));
     }
 
@@ -413,6 +450,7 @@ impl Machine for Monitor {
         }
         if self.service == MonitorService::Serving {
             self.patrol(now);
+            self.grant_deferred(now, out);
             if self.decide_now {
                 self.decide(now, out);
             }

@@ -119,6 +119,17 @@ impl Bench {
         self.take(Input::Start);
     }
 
+    /// The same, with what the disk had before.
+    pub fn restart_with(&mut self, config: MonitorConfig, disk: Vec<u8>) {
+        self.disk = disk;
+        self.restart(config);
+    }
+
+    /// What the disk has.
+    pub fn disk(&self) -> &[u8] {
+        &self.disk
+    }
+
     pub fn adopt(&mut self, volume: VolumeDescription) {
         assert_eq!(self.request(HostRequest::AdoptVolume { volume }), Ok(HostSuccess::Done));
     }

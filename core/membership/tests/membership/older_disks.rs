@@ -25,6 +25,7 @@ fn back_once() -> Bench {
 #[test]
 fn a_new_array_of_empty_disks_is_let_in_one_after_the_other() {
     let mut bench = Bench::of(5);
+    bench.pass(SECOND * 2);
     for number in ALL {
         assert_eq!(bench.answer_to(device(number)).reply, MonitorReply::Changed, "first its disk is put on record");
         assert!(bench.gets_lease(device(number)), "nobody has lived by anything yet");
@@ -132,4 +133,29 @@ fn nobody_is_in_who_has_not_said_that_he_lives_by_an_epoch_since_his_return() {
     bench.renew(device(2));
     bench.say(host(7), command);
     assert_eq!(bench.standing(2), Standing::In);
+}
+
+/// Messages overtake each other.
+#[test]
+fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
+    let mut bench = back_once();
+    let steady =
+        |bench: &Bench| outdated(bench, 2).is_none() && bench.monitor.leases().all(|held| held.runs_until.is_some());
+    let sent = bench.now.time;
+    bench.pass_with(SECOND, &nodes(&ALL, &[7]));
+    for (epoch, silent) in [(Epoch(3), Vec::new()), (Epoch(4), vec![DeviceId(2)])] {
+        let late = MonitorCommand::Renew { sent, silent, disk: Some(braid_base::DiskId(2)) };
+        bench.say_in(epoch, device(2), late);
+        assert!(steady(&bench));
+    }
+    // So another can be taken out just then.
+    let others = nodes(&[0, 1, 2, 3], &[7]);
+    let until = bench.now.time.after(LEASE - SECOND / 4);
+    while bench.now.time < until {
+        bench.pass_with(SECOND / 4, &others);
+    }
+    let late = MonitorCommand::Renew { sent, silent: Vec::new(), disk: Some(braid_base::DiskId(2)) };
+    bench.say_in(Epoch(3), device(2), late);
+    bench.pass(NOTICE * 2);
+    assert_eq!(bench.standing(4), Standing::Out);
 }

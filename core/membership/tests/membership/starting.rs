@@ -42,6 +42,8 @@ fn the_first_membership_is_durable_before_anybody_is_answered() {
     }
     let told = bench.hear(device(1)).expect("it is told");
     assert_eq!((told.membership.as_ref(), told.reply), (Some(bench.membership()), MonitorReply::Changed));
+    assert!(!bench.gets_lease(device(1)), "others may know of a later epoch");
+    bench.pass(SECOND * 2);
     assert!(bench.gets_lease(device(1)));
     assert_eq!((bench.epoch(), bench.membership().members.len()), (1, 3));
 }
@@ -160,4 +162,40 @@ fn volumes_that_make_no_sense_are_not_adopted() {
     assert_eq!(ask(more.clone()), Err(HostError::Busy));
     bench.request(HostRequest::DropVolume { volume: VolumeId(0) }).expect("it is forgotten");
     bench.adopt(more);
+}
+
+/// An older copy of the record, in which device 2 was in: it lives by that epoch still, and the others have gone on without it.
+#[test]
+fn a_monitor_with_an_older_record_gives_no_lease_before_it_hears_of_the_later_epoch() {
+    let mut bench = Bench::new();
+    let (older, epoch) = (bench.disk().to_vec(), bench.epoch());
+    bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[]));
+    assert_eq!((bench.epoch(), bench.standing(2)), (epoch + 1, Standing::Out));
+    bench.restart_with(config(5), older);
+    bench.adopt(five());
+    assert!(!bench.gets_lease(device(2)), "it would serve what is old");
+    bench.renew_in(Epoch(epoch + 1), device(0));
+    let behind = MonitorError::Behind { device: DeviceId(0), theirs: Epoch(epoch + 1), ours: Epoch(epoch) };
+    assert_eq!(bench.monitor.service(), MonitorService::Unusable(behind));
+}
+
+#[test]
+fn who_asked_before_all_were_heard_gets_a_lease_when_they_are_or_had_the_time() {
+    let leased = |bench: &mut Bench, number: u16| {
+        let told = std::iter::from_fn(|| bench.hear(device(number)));
+        told.filter(|answer| matches!(answer.reply, MonitorReply::Lease { .. })).count()
+    };
+    let mut bench = Bench::new();
+    bench.restart(config(5));
+    bench.adopt(five());
+    let ask = |bench: &mut Bench, number: u16| bench.renew_in(Epoch(1), device(number));
+    (0..4).for_each(|number| ask(&mut bench, number));
+    assert_eq!((0..4).map(|number| leased(&mut bench, number)).sum::<usize>(), 0);
+    ask(&mut bench, 4);
+    assert!((0..5).all(|number| leased(&mut bench, number) == 1), "nobody has to ask again");
+    bench.restart(config(5));
+    bench.adopt(five());
+    (0..4).for_each(|number| ask(&mut bench, number));
+    bench.pass(SECOND * 2);
+    assert!((0..4).all(|number| leased(&mut bench, number) == 1), "one of them is dead");
 }

@@ -351,7 +351,8 @@ impl Storm {
             if rng.chance(trouble, 1_000) {
                 known.unreachable_until = self.now.after(span(rng) * 3);
             }
-            if known.quiet_until <= self.now && rng.chance(1, 2) {
+            // Not so seldom that one whom nothing ails is silent for a lease.
+            if known.quiet_until <= self.now && rng.chance(3, 4) {
                 let command = MonitorCommand::Renew {
                     sent: known.clock.reads(self.now),
                     silent: Vec::new(),
