@@ -1,9 +1,11 @@
 //! Bringing a returning device what it missed, when the monitor has named this host as its helper (`docs/membership.md`).
 //!
 //! ```text
-//!   Surveying  every device says which objects it has: one that no volume is known for must become known first (volumes are told by the
-//!              front end); what the returning device lacks it makes, what nobody else has it removes
-//!   Listing    every device that is in says what was written while the other was out, once it has nothing undecided from before
+//!   Surveying  the devices that are in say which objects they have: one that no volume is known for must become known first (volumes are
+//!              told by the front end); what the returning device lacks it makes, what nobody else has it removes. One that has no lease
+//!              is waited for only if it is on the ring of one of the returning device's redundant volumes
+//!   Listing    every device of these rings that is not out says what was written while the other was out, once it has nothing undecided
+//!              from before
 //!   Restoring  each of these blocks, by an ordinary storage transaction, a few at a time
 //!   Rebuilding what is absent, since the device has another disk than before
 //!   Done       the monitor is told, until the membership says it, too
@@ -52,6 +54,8 @@ pub(crate) struct CatchUp {
     asked: BTreeMap<OpId, (Errand, Time)>,
     /// What is to be done, or to be done again.
     errands: VecDeque<Errand>,
+    /// The devices that were in when it was asked what was missed: each of them knows all of it.
+    there: BTreeSet<DeviceId>,
     /// The objects of each device.
     objects: BTreeMap<DeviceId, Vec<ObjectDescription>>,
     /// What was missed, as far as it is known and not yet an errand: blocks of the volume, on each of its sides.
@@ -138,15 +142,72 @@ impl Host {
         }
     }
 
+    /// Others are in, or without a lease, than before. Whoever is out is not asked any more: all who are in know as much. As long as it is
+    /// being asked what was missed, the question is put anew to those who are in now.
+    pub(crate) fn review_help(&mut self, now: Now, out: &mut Effects) {
+        let devices: Vec<_> = self.catch_ups.keys().copied().collect();
+        for device in devices {
+            let there = self.those_who_know(device);
+            let helped = &self.catch_ups[&device];
+            let is_asking = matches!(helped.stage, Stage::Surveying | Stage::Listing);
+            if is_asking && helped.there != there {
+                let helped = self.helped(device);
+                (helped.stage, helped.there) = (Stage::Surveying, there);
+                helped.asked.clear();
+                self.survey(device);
+            } else {
+                let needless = |errand: &Errand| match errand {
+                    Errand::Survey { of } => *of != device && !self.is_to_be_surveyed(device, *of),
+                    Errand::List { of, .. } => self.is_out(*of),
+                    Errand::Allocated { of, .. } => !self.is_at_hand(*of),
+                    Errand::Object(_) | Errand::Absent { .. } | Errand::Restore { .. } => false,
+                };
+                let dropped: Vec<_> =
+                    helped.asked.iter().filter(|(_, (held, _))| needless(held)).map(|(op, _)| *op).collect();
+                let kept: VecDeque<_> = helped.errands.iter().filter(|errand| !needless(errand)).cloned().collect();
+                let helped = self.helped(device);
+                helped.errands = kept;
+                dropped.iter().for_each(|op| drop(helped.asked.remove(op)));
+            }
+            self.help(now, device, out);
+        }
+    }
+
+    /// The devices that are in, of the rings of a device's redundant volumes: they know what it has missed.
+    fn those_who_know(&self, device: DeviceId) -> BTreeSet<DeviceId> {
+        let rings = sides_on(&self.volumes, device);
+        let others = rings.iter().flat_map(|(_, volume)| volume.devices.iter().copied());
+        others.filter(|other| *other != device && self.place.is_in(*other)).collect()
+    }
+
+    /// Every device that is in may have an object of a volume that is not known here. But of one that does not serve only those have to be
+    /// waited for that are on a ring with the returning device: what lies on the others is no matter of its.
+    fn is_to_be_surveyed(&self, device: DeviceId, other: DeviceId) -> bool {
+        self.is_at_hand(other) || self.those_who_know(device).contains(&other)
+    }
+
+    /// True if a device is in, and is not known to have no lease.
+    fn is_at_hand(&self, device: DeviceId) -> bool {
+        self.place.is_in(device) && !self.away().contains(&device)
+    }
+
+    fn is_out(&self, device: DeviceId) -> bool {
+        let member = self.membership().and_then(|membership| membership.member(device));
+        member.is_none_or(|member| member.standing == Standing::Out)
+    }
+
     fn helped(&mut self, device: DeviceId) -> &mut CatchUp {
         self.catch_ups.get_mut(&device).expect("the device is being helped")
     }
 
-    /// Has every device that is in, and the returning one, asked for its objects.
+    /// Has every device that is in, but for those that need not be waited for, and the returning one, asked for its objects.
     fn survey(&mut self, device: DeviceId) {
         let membership = self.membership().expect("one has come");
-        let there: Vec<_> = membership.devices(|standing| standing == Standing::In).collect();
+        let there = membership.devices(|standing| standing == Standing::In);
+        let there: Vec<_> = there.filter(|other| self.is_to_be_surveyed(device, *other)).collect();
+        let knowing = self.those_who_know(device);
         let helped = self.helped(device);
+        helped.there = knowing;
         helped.objects.clear();
         helped.errands = there.into_iter().chain([device]).map(|of| Errand::Survey { of }).collect();
     }
@@ -310,7 +371,8 @@ impl Host {
     /// The returning device has said what is absent of the volume that is being rebuilt.
     fn on_absent(&mut self, device: DeviceId, side: Side, from: u64, extents: &[BlockRange]) {
         let membership = self.membership().expect("one has come");
-        let there: Vec<_> = membership.devices(|standing| standing == Standing::In).collect();
+        let there = membership.devices(|standing| standing == Standing::In);
+        let there: Vec<_> = there.filter(|other| self.is_at_hand(*other)).collect();
         let helped = self.catch_ups.get_mut(&device).expect("the device is being helped");
         let Some(held) = helped.rebuilding.as_mut().filter(|held| held.side == side) else { return };
         let Some(volume) = side_of(&self.volumes, side) else { return };
@@ -367,6 +429,13 @@ impl Host {
         if others().any(|object| object.redundant && !is_known(object)) {
             return None;
         }
+        // Nobody else who was asked has it. But who was not may, and then it is of a volume that is not known yet.
+        let has_all_asked =
+            membership.devices(|standing| standing == Standing::In).all(|other| helped.objects.contains_key(&other));
+        let is_nobodys = |held: &ObjectDescription| held.redundant && !is_known(held);
+        if !has_all_asked && own.iter().any(is_nobodys) {
+            return None;
+        }
         // Of a volume that was deleted, or has moved away, meanwhile.
         let is_left_over = |held: &&ObjectDescription| match self.volumes.get(&VolumeId(held.object.0)) {
             Some(volume) => held.redundant && volume.object_on(helped.device).is_none(),
@@ -402,11 +471,9 @@ impl Host {
                     }
                     Some(_) => {}
                 }
-                // Whoever shares stripes with it knows what it has missed; all must have decided what is from before its return.
-                let knows = |(other, device): &(usize, &DeviceId)| {
-                    let there = membership.member(**device).map(|member| member.standing);
-                    *other != place && (there == Some(Standing::In) || layout.share_a_stripe(place, *other))
-                };
+                // Whoever is in, and shares stripes with it, knows what it has missed; all who may vote must have decided what is from before
+                // its return, also those that are returning themselves.
+                let knows = |(other, device): &(usize, &DeviceId)| *other != place && !self.is_out(**device);
                 asked.extend(devices.iter().enumerate().filter(knows).map(|(_, device)| *device));
             }
             if held.is_some_and(|held| held.ordering != ordering) {
@@ -511,6 +578,7 @@ impl CatchUp {
             stage: Stage::Surveying,
             asked: BTreeMap::new(),
             errands: VecDeque::new(),
+            there: BTreeSet::new(),
             objects: BTreeMap::new(),
             missed: BTreeMap::new(),
             rebuilding: None,

@@ -365,6 +365,7 @@ impl Host {
         self.follow_members();
         self.hurry_requests(now, |_| true);
         self.look_for_help(now, out);
+        self.review_help(now, out);
         self.retry_all(now, out);
         let members: Vec<_> = self.links.keys().copied().filter(|device| self.is_member(*device)).collect();
         members.into_iter().for_each(|device| self.on_heartbeat_timer(now, device, out));
@@ -477,6 +478,7 @@ impl Host {
                 self.give_up(now, op, HostError::Unavailable { devices }, out);
             }
         }
+        self.review_help(now, out);
         self.retry_all(now, out);
     }
 

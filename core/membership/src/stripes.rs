@@ -1,8 +1,9 @@
-//! Which devices depend on each other: those that have units of one stripe. All but one of them must be there. And what lies on each.
+//! Which devices depend on each other: those that have units of one stripe. No more of them may be missing than the stripe has redundancy
+//! units. And what lies on each.
 
 use braid_base::{DeviceId, VolumeId, limits};
 use braid_layout::VolumeDescription;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Blocks of a disk are taken by so many.
 const CHUNK_BLOCKS: u64 = 16;
@@ -31,21 +32,29 @@ impl Stripes {
         self.of(device).any(|volume| volume.layout.redundancy_units() > 0)
     }
 
-    /// The devices that share a stripe with `device` and are not `present`: without them, nobody can do without it.
+    /// The devices that keep `device` from going: of each of its stripes that could not do without it as well, those that are not `present`.
+    /// A stripe does without as many devices as it has redundancy units.
     pub fn needed_beside(&self, device: DeviceId, present: impl Fn(DeviceId) -> bool) -> Vec<DeviceId> {
-        let mut needed = Vec::new();
+        let stripes = self.stripes_of(device);
+        let missing = stripes.filter_map(|(_, redundancy, others)| {
+            let missing: Vec<_> = others.into_iter().filter(|other| !present(*other)).collect();
+            (missing.len() >= redundancy).then_some(missing)
+        });
+        let needed: BTreeSet<DeviceId> = missing.flatten().collect();
+        needed.into_iter().collect()
+    }
+
+    /// The stripes of redundant volumes that have a unit on `device`: of which volume, how many units it does without, and who else has one.
+    fn stripes_of(&self, device: DeviceId) -> impl Iterator<Item = (VolumeId, usize, Vec<DeviceId>)> {
         // Where it moves to counts like where it lies: it may soon be all there is, and what is written is written on both sides.
-        let placements = self.of(device).flat_map(|volume| volume.placements());
-        for (layout, devices) in placements.filter(|(layout, _)| layout.redundancy_units() > 0) {
-            let Some(position) = devices.iter().position(|held| *held == device) else { continue };
-            let others = devices.iter().enumerate().filter(|(other, held)| {
-                *other != position && !present(**held) && layout.share_a_stripe(position, *other)
-            });
-            needed.extend(others.map(|(_, device)| *device));
-        }
-        needed.sort_unstable();
-        needed.dedup();
-        needed
+        let placements = self.of(device).flat_map(|volume| volume.placements().map(|placed| (volume.id, placed)));
+        let redundant = placements.filter(|(_, (layout, _))| layout.redundancy_units() > 0);
+        redundant.flat_map(move |(volume, (layout, devices))| {
+            let stripes = layout.stripes_of_the_ring().map(move |stripe| stripe.map(|place| devices[place]));
+            let with_it = stripes.filter(move |stripe| stripe.clone().any(|held| held == device));
+            with_it
+                .map(move |stripe| (volume, layout.redundancy_units(), stripe.filter(|held| *held != device).collect()))
+        })
     }
 
     /// A volume that lies on `device`, too.
@@ -126,5 +135,23 @@ mod tests {
         assert!(!stripes.is_protected(DeviceId(5)) && stripes.is_protected(DeviceId(3)));
         assert_eq!(stripes.needed_beside(DeviceId(3), |device| device == DeviceId(1)), [0, 2, 4].map(DeviceId));
         assert_eq!(stripes.needed_beside(DeviceId(5), |_| false), []);
+    }
+
+    #[test]
+    fn three_copies_do_without_two_of_each_stripe() {
+        let mut stripes = Stripes::default();
+        stripes.adopt(volume(1, Scheme::Raid1 { copies: 3 }, &[0, 1, 2]));
+        let there = |present: &[u16]| {
+            let present: Vec<_> = present.iter().copied().map(DeviceId).collect();
+            move |device| present.contains(&device)
+        };
+        assert!(
+            can_do_without(&stripes, DeviceId(0), there(&[2])) && can_do_without(&stripes, DeviceId(0), there(&[1, 2]))
+        );
+        assert_eq!(stripes.needed_beside(DeviceId(0), there(&[])), [1, 2].map(DeviceId));
+        // On a longer ring, each stripe counts for itself: 0 1 2, 1 2 3, 2 3 4, 3 4 0, 4 0 1.
+        stripes.adopt(volume(1, Scheme::Raid1 { copies: 3 }, &[0, 1, 2, 3, 4]));
+        assert!(can_do_without(&stripes, DeviceId(0), there(&[2, 4])));
+        assert_eq!(stripes.needed_beside(DeviceId(0), there(&[2, 3])), [1, 4].map(DeviceId));
     }
 }

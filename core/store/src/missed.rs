@@ -72,11 +72,21 @@ impl Missed {
         self.absent.is_empty()
     }
 
-    /// A hostwrite of `epoch` has taken effect, or may yet: all who are absent miss it, or those of them that `concerns` picks.
-    pub fn add(&mut self, object: ObjectId, linkage: Linkage, epoch: Epoch, concerns: impl Fn(DeviceId) -> bool) {
+    /// A hostwrite of `epoch` has taken effect: all who are absent miss it. One that is returning since before does not, unless this device
+    /// was `alone` in it.
+    pub fn add(&mut self, object: ObjectId, linkage: Linkage, epoch: Epoch, alone: bool) {
+        self.add_where(object, linkage, |member| alone || misses(member, epoch));
+    }
+
+    /// A hostwrite of `epoch` may yet take effect: those of its participants who are absent miss it.
+    pub fn add_of(&mut self, object: ObjectId, linkage: Linkage, epoch: Epoch, participants: &[DeviceId]) {
+        self.add_where(object, linkage, |member| misses(member, epoch) && participants.contains(&member.device));
+    }
+
+    fn add_where(&mut self, object: ObjectId, linkage: Linkage, concerns: impl Fn(&Member) -> bool) {
         for index in 0..self.absent.len() {
             let member = self.absent[index];
-            if misses(&member, epoch) && concerns(member.device) {
+            if concerns(&member) {
                 self.insert(member.device, object, extent_of(linkage));
             }
         }

@@ -373,7 +373,7 @@ impl State {
     /// Puts on record that those participants miss the transaction that have been out since.
     fn note_unheard(&mut self, by: &Attribution, object: ObjectId, participants: &[DeviceId]) {
         if !self.missed.is_nobody_absent() && self.is_redundant(object) {
-            self.missed.add(object, by.linkage, by.epoch, |device| participants.contains(&device));
+            self.missed.add_of(object, by.linkage, by.epoch, participants);
         }
     }
 
@@ -381,7 +381,10 @@ impl State {
     pub fn apply(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
         self.take_effect(intent, released);
         if !self.missed.is_nobody_absent() && self.is_redundant(intent.object) {
-            self.missed.add(intent.object, intent.by.linkage, intent.by.epoch, |_| true);
+            // What this device alone is brought it had missed itself. Others may have missed it as well, and be on their way back, too: this
+            // is where it comes to know that of them.
+            let is_alone = intent.participants.len() == 1;
+            self.missed.add(intent.object, intent.by.linkage, intent.by.epoch, is_alone);
         }
     }
 

@@ -20,6 +20,13 @@ pub struct Written {
     pub linkage: Linkage,
 }
 
+impl Written {
+    /// What one device is brought, another that is on its way back may lack as well.
+    fn is_alone(&self) -> bool {
+        self.participants.len() == 1
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum Fact {
     Asked(TransactionId),
@@ -153,18 +160,18 @@ impl Missing {
                     on_their_way.remove(id);
                     undecided.insert(*id);
                     let write = &self.writes[id];
-                    rules.add(write, |device| write.participants.contains(&device));
+                    rules.add(write, false, |device| write.participants.contains(&device));
                 }
                 Fact::Applied(id, certain) => {
                     on_their_way.remove(id);
                     if *certain || !self.has_crashed {
-                        rules.add(&self.writes[id], |_| true);
+                        rules.add(&self.writes[id], self.writes[id].is_alone(), |_| true);
                     }
                 }
                 Fact::Committed(id) => {
                     undecided.remove(id);
                     decisions.insert(*id);
-                    rules.add(&self.writes[id], |_| true);
+                    rules.add(&self.writes[id], self.writes[id].is_alone(), |_| true);
                 }
                 Fact::Aborted(id) => {
                     undecided.remove(id);
@@ -176,7 +183,7 @@ impl Missing {
                     let before = rules.membership.replace(membership);
                     for id in undecided.iter().chain(&decisions) {
                         let write = &self.writes[id];
-                        rules.add(write, |device| write.participants.contains(&device));
+                        rules.add(write, false, |device| write.participants.contains(&device));
                     }
                     rules.drop_of_present();
                     if before.is_some_and(|before| own_since(membership) > before.epoch) {
@@ -218,7 +225,7 @@ impl Missing {
                 _ => continue,
             };
             for write in news {
-                rules.add(write, |_| true);
+                rules.add(write, write.is_alone(), |_| true);
                 rules.add_undecided(write);
             }
         }
@@ -237,11 +244,11 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    fn add(&mut self, write: &Written, concerns: impl Fn(DeviceId) -> bool) {
+    fn add(&mut self, write: &Written, alone: bool, concerns: impl Fn(DeviceId) -> bool) {
         let Some(membership) = self.membership else { return };
         let misses = |member: &&Member| match member.standing {
             Standing::In => false,
-            Standing::Returning { .. } => member.since > write.epoch,
+            Standing::Returning { .. } => alone || member.since > write.epoch,
             Standing::Out => true,
         };
         for member in membership.members.iter().filter(misses) {

@@ -149,8 +149,7 @@ fn the_last_copy_stays_in_and_nothing_is_lost() {
 fn a_dead_device_on_which_nothing_lies_keeps_no_other_one_out() {
     for ordering in KEPT_APART {
         let lock_servers = ordering.needs_lock_server().into();
-        let options =
-            Options { ordering, lock_servers, other_devices: 1, ..Options::calm("raid5:2+1", 3, 1, 6) };
+        let options = Options { ordering, lock_servers, other_devices: 1, ..Options::calm("raid5:2+1", 3, 1, 6) };
         let (mut array, a, b) = array_of(options);
         fill(&mut array, a);
         array.crash(device(3));
