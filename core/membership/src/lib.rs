@@ -17,6 +17,7 @@
 //! | [`slots`](SlotShown) | which disk fills each slot, and what operators ask for |
 //! | `fencing` | who has asked for hosts to be kept out, and when that is done |
 //! | `record` | the membership, on disk |
+//! | [`recovery`] | the record made anew from what devices know, when it is lost |
 //! | `counters` | what a monitor has done |
 //!
 //! * What is said is durable: a membership is told to nobody before both copies of the record have it.
@@ -31,6 +32,7 @@ mod hosts;
 pub mod leases;
 pub mod monitor;
 mod record;
+pub mod recovery;
 mod slots;
 mod stripes;
 

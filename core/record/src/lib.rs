@@ -150,6 +150,17 @@ impl<R: Record> Kept<R> {
     }
 }
 
+/// The bytes of a disk that has this record in both slots.
+pub fn disk_image<R: Record>(record: &R) -> Vec<u8> {
+    // A slot is written where its sequence says.
+    [encode(2, record), encode(1, record)].concat()
+}
+
+/// Reads the record that the bytes of a disk hold.
+pub fn read_image<R: Record>(disk: &[u8]) -> Result<R, RecordError> {
+    newest(disk).map(|(_, record, _)| record)
+}
+
 /// The newest whole slot, and whether the other says the same. A slot of zeros was never written.
 fn newest<R: Record>(disk: &[u8]) -> Result<(u64, R, bool), RecordError> {
     let mut slots = Vec::new();

@@ -25,6 +25,7 @@
 //! | `reading`, `writing` | the way out and the way in |
 //! | `executing`, `answers`, `settling` | requests for objects that hold attributes, what was answered, and how long that is kept |
 //! | `leaves`, `merging` | the catalogue of what they hold: what is read of it, and what goes into it |
+//! | `journal_view` | what a journal says of the array, for tools that only look |
 //! | `journal`, `batch`, `record`, `request_record` | group commit and the ring; one write of it; what it says |
 //! | `state` | what the records amount to, live and in replay |
 //! | `missed` | what devices that are out have missed of it |
@@ -45,6 +46,7 @@ mod checkpoint;
 mod counters;
 mod executing;
 mod journal;
+mod journal_view;
 mod leaves;
 mod map;
 mod merging;
@@ -65,6 +67,7 @@ mod writing;
 
 pub use api::*;
 pub use block::CHUNK_BLOCKS;
+pub use journal_view::JournalView;
 pub use storage::Storage;
 pub use store::Store;
 pub use superblock::{FORMAT, Geometry, SIZE_MIN, Superblock};

@@ -8,7 +8,7 @@ use braid_base::{ArrayId, BlockRange, DeviceId, DiskId, NodeId, ObjectId};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{DiskCommand, DiskResult, Effects};
 use braid_shell::{Address, Counters, Disk, DiskOpenError, DiskOptions, EngineChoice, Node, blocking, run_server};
-use braid_store::{Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock};
+use braid_store::{Geometry, JournalView, Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock};
 use braid_wire::Content;
 use bytes::Bytes;
 use std::path::Path;
@@ -160,6 +160,21 @@ impl DeviceFile {
         daemon::run(running, monitor.follow(follow), seen, stage, || serving(&address)).await
     }
 
+    /// Reads what its journal says of the array, and changes nothing.
+    pub fn look(&self) -> Result<JournalView, Failure> {
+        let Geometry { journal_offset, journal_length, .. } = self.superblock.geometry;
+        let mut journal = Vec::with_capacity(journal_length as usize);
+        while (journal.len() as u64) < journal_length {
+            let length = (journal_length as usize - journal.len()).min(LOOK_BYTES);
+            match self.disk.perform(DiskCommand::Read { offset: journal_offset + journal.len() as u64, length }) {
+                DiskResult::Read(read) => journal.extend_from_slice(&read.map_err(StoreError::Disk)?),
+                DiskResult::Done(_) => unreachable!("a read ends as a read"),
+            }
+        }
+        let view = JournalView::read(&self.superblock, &journal.into());
+        view.map_err(|error| Failure::from(error).of(self.disk.path().display()))
+    }
+
     /// Recovers the device, and reads every block that it holds. `progress` is told how many are done, and of how many.
     pub fn check(self, mut progress: impl FnMut(u64, u64)) -> Result<Findings, Failure> {
         let mut store = Store::new(self.store_config());
@@ -265,6 +280,9 @@ const BLOCKS_AT_ONCE: u64 = 256;
 
 /// How long a disk may stay locked after the process that used it has ended.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
+
+/// Bytes of the journal that are read at once.
+const LOOK_BYTES: usize = 1 << 20;
 
 /// Both copies of the superblock.
 const SUPERBLOCK_BYTES: usize = 8192;

@@ -39,6 +39,7 @@ mod monitord;
 mod observed;
 mod ordering;
 mod output;
+mod recovery;
 mod signals;
 mod slots;
 mod supervisor;

@@ -4,6 +4,7 @@ use crate::chronicle::Chronicle;
 use crate::daemon::{self, Stage};
 use crate::failure::Failure;
 use crate::observed::{ObservedServer, ServerView};
+use crate::recovery;
 use crate::volumes;
 use braid_base::limits::Settings;
 use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, NodeId, Standing, VolumeId};
@@ -39,6 +40,13 @@ impl MonitorDaemon {
         let description = folder.describe()?;
         let in_use = Failure::failed("monitor-in-use", "the array's monitor runs already, in another process")
             .hint("`braid status` shows which");
+        let path = folder.dir().join(monitor_file());
+        if description.populated && !path.exists() {
+            // An empty one would say that all devices have everything.
+            let message = format!("{}: the monitor's state is missing", path.display());
+            let hint = format!("end `braid up` if it runs, then: {}", recovery::advice(folder));
+            return Err(Failure::data_lost("monitor-state-lost", message).hint(hint));
+        }
         let disk = daemon::open_state(folder, &monitor_file(), DISK_BYTES, in_use)?;
         let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
         let mut settings = description.leases().settings();
@@ -83,9 +91,7 @@ impl MonitorDaemon {
             MonitorService::Serving => Stage::Serving,
             MonitorService::Unusable(error) => {
                 let failure = Failure::data_lost("monitor-state-damaged", error.to_string()).of(&path);
-                Stage::Unusable(failure.hint(
-                    "it says which devices are up to date: bring it back from a copy, and none older than the array's last change",
-                ))
+                Stage::Unusable(failure.hint(format!("end `braid up` if it runs, then: {}", recovery::advice(&folder))))
             }
         };
         let outcome = daemon::run(running, keeper.keep(), seen, stage, || serving(&address)).await;

@@ -38,8 +38,7 @@ pub enum ControlError {
     },
     /// The counter of generations is gone. To begin again would give two hosts the same name.
     #[error(
-        "{} is missing: write into it a schema and a number above every host generation ever used, such as \
-         {{\"schema\":1,\"last\":1000000}}",
+        "{} is missing: `braid monitor recover` makes it anew, above every generation that the devices know of",
         .file.display()
     )]
     GenerationsMissing {

@@ -21,7 +21,7 @@ pub struct ArrayFolder {
 /// Held by the one process that runs the array's devices; ends with the process, however that ends.
 #[derive(Debug)]
 pub struct Supervision {
-    folder: ArrayFolder,
+    pub(crate) folder: ArrayFolder,
     _lock: Lock,
 }
 
@@ -197,7 +197,7 @@ impl Drop for Supervision {
     }
 }
 
-const DESCRIPTION: &str = "array.json";
+pub(crate) const DESCRIPTION: &str = "array.json";
 const LOCK: &str = "lock";
 const SUPERVISION: &str = "up.lock";
 const RUN: &str = "run.json";

@@ -89,9 +89,9 @@ pub struct Fence {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Generations {
-    schema: u64,
-    last: u32,
+pub(crate) struct Generations {
+    pub(crate) schema: u64,
+    pub(crate) last: u32,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -31,6 +31,7 @@ mod hosts;
 mod leases;
 mod moment;
 mod monitor;
+mod recovery;
 mod reserve;
 mod run;
 mod scrubs;

@@ -110,6 +110,18 @@ impl Bench {
         }
     }
 
+    /// A monitor that is started with this disk.
+    pub fn on(config: MonitorConfig, disk: Vec<u8>) -> Bench {
+        let mut bench = Bench { disk, ..Bench::off(config) };
+        bench.take(Input::Start);
+        bench
+    }
+
+    /// The bytes of its disk.
+    pub fn disk(&self) -> &[u8] {
+        &self.disk
+    }
+
     /// Off and on again: the disk keeps what it has.
     pub fn restart(&mut self, config: MonitorConfig) {
         self.monitor = Monitor::new(config);

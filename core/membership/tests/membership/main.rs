@@ -4,6 +4,7 @@ mod bench;
 mod fences;
 mod leaving;
 mod older_disks;
+mod recovery;
 mod returning;
 mod slots;
 mod starting;

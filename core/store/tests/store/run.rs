@@ -6,7 +6,7 @@ use crate::missing::{DEVICES, Missing, OWN, Written};
 use crate::protocol::{Bench, config, pattern};
 use crate::requests::Requests;
 use braid_base::{BLOCK_BYTES, BlockRange, Clock, DiskId, Generation, ObjectId, Rng, Stamp, TransactionId};
-use braid_store::{Intent, Recovered, Storage, Store, StoreEvent};
+use braid_store::{Intent, JournalView, Recovered, Storage, Store, StoreEvent, Superblock};
 use braid_wire::{Atomicity, Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -468,11 +468,20 @@ impl Run {
             bench.disk.crash(&mut self.rng);
             self.bench.disk = bench.disk;
         }
+        let superblock = Superblock::read(&self.bench.disk.get(0, 8192)).expect("one copy is always whole");
+        let (offset, length) = (superblock.geometry.journal_offset, superblock.geometry.journal_length);
+        let journal = self.bench.disk.get(offset, length as usize).into();
+        let view = JournalView::read(&superblock, &journal).expect("it can be recovered from");
         let now = self.bench.now;
         let (bench, recovered) = match Bench::start(self.bench.disk.clone(), self.rng.next_u64()) {
             Ok(started) => started,
             Err(error) => panic!("after a crash: {error}"),
         };
+        assert_eq!(view.membership, recovered.membership, "a tool that only looks sees what a start finds");
+        let named = recovered.intents.iter().map(|intent| intent.transaction.host);
+        assert!(
+            named.chain(recovered.commits.iter().map(|commit| commit.transaction.host)).max() <= Some(view.generation)
+        );
         self.bench = bench;
         self.bench.now = now;
         self.bench.store.audit();

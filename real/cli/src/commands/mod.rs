@@ -8,6 +8,7 @@ mod down;
 mod events;
 mod guard;
 mod lockd;
+mod monitor;
 mod monitord;
 mod nbd;
 mod object;
@@ -87,6 +88,8 @@ enum Command {
     #[command(subcommand)]
     Recipe(recipe::Command),
     Nbd(nbd::Arguments),
+    #[command(subcommand)]
+    Monitor(monitor::Command),
     Lockd(lockd::Arguments),
     Monitord(monitord::Arguments),
     Bench(Box<bench::Arguments>),
@@ -164,6 +167,7 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         Command::Object(command) => object::run(command, common).await,
         Command::Attr(command) => attr::run(command, common).await,
         Command::Recipe(command) => recipe::run(command, common).await,
+        Command::Monitor(command) => monitor::run(command, common).await,
         Command::Lockd(arguments) => lockd::run(arguments, common).await,
         Command::Monitord(arguments) => monitord::run(arguments, common).await,
         Command::Nbd(arguments) => nbd::run(arguments, common).await,

@@ -8,7 +8,7 @@ use crate::front::{self, Front};
 use crate::output;
 use crate::signals::{self, Signals};
 use crate::supervisor::{self, Keepers, Placement, Report, Tuning, keep_fenced};
-use crate::{ordering, slots, volumes};
+use crate::{ordering, recovery, slots, volumes};
 use braid_base::units::{format_size, parse_size};
 use braid_base::{DeviceId, NodeId};
 use braid_control::{
@@ -131,6 +131,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let supervision = folder.supervise()?;
     let server = front::bind(&Address::loopback(arguments.port)).await?;
     let description = open_or_create(&folder, &asked)?;
+    recovery::require_state(&folder, &description)?;
 
     let mut array = Array {
         keepers: Keepers::start(&folder, &description, placement, tuning),

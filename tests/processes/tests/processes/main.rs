@@ -43,6 +43,7 @@ mod objects;
 mod orderings;
 mod rebuilding;
 mod recipes;
+mod recovery;
 mod strangers;
 mod tenures;
 mod watching;

@@ -1,0 +1,256 @@
+//! The monitor's record made anew from what the devices know, when the record is lost or is an old copy (`docs/membership.md`).
+//!
+//! Each device keeps the membership that it adopted last, durably, and serves in no other epoch. So the highest epoch among all devices
+//! is the last one in which anything was written, and its membership says which devices have everything. Epochs that the monitor
+//! decided afterwards, and that no device adopted, were never served in: leaving them out loses nothing.
+
+use crate::record::Recorded;
+use crate::slots::{Change, Slot};
+use crate::{MonitorError, record};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, Membership, Standing};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The new record's epoch is so far above the highest one that was found. Epochs that the lost monitor decided and no device adopted
+/// may have been told to hosts, and a device that was not heard may have adopted them: none of these is used again.
+pub const EPOCH_MARGIN: u32 = 1 << 20;
+
+/// What the disk of one device says. Nobody serves from it meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceTestimony {
+    /// Which device.
+    pub device: DeviceId,
+    /// The name of its disk.
+    pub disk: DiskId,
+    /// The membership that it adopted last; none if it never adopted one.
+    pub membership: Option<Membership>,
+}
+
+/// What is known, and what the operator accepts.
+#[derive(Clone, Debug)]
+pub struct Evidence {
+    /// Which array.
+    pub array: ArrayId,
+    /// The devices that the array's description names, and the disk in each; none if no disk is named there.
+    pub devices: BTreeMap<DeviceId, Option<DiskId>>,
+    /// What the disks say that were read.
+    pub heard: Vec<DeviceTestimony>,
+    /// Of devices, an epoch that each was once heard to live by, by older copies of the record or what the monitor showed.
+    pub lived_by: BTreeMap<DeviceId, Epoch>,
+    /// Devices that the operator does without. Their disks are never let in again.
+    pub without: BTreeSet<DeviceId>,
+    /// All hosts below this generation are fenced: the lost monitor may have answered that some of them are.
+    pub hosts_below: Generation,
+}
+
+/// Why no record is made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecoveryRefused {
+    /// Nobody knows who is in.
+    #[error("none of the devices that were read has ever adopted a membership")]
+    NothingAdopted,
+    /// Not all devices were heard.
+    #[error("not all devices could be read, and what is missing may hold later writes: {}", list(devices))]
+    Missing {
+        /// Those that were not.
+        devices: Vec<DeviceId>,
+    },
+    /// The disk of a device is older than what the device once had.
+    #[error(
+        "the disk of device {device} is an old copy: it lives by epoch {found}, and the device has lived by epoch {known}"
+    )]
+    Outdated {
+        /// The device.
+        device: DeviceId,
+        /// What its disk says.
+        found: Epoch,
+        /// What the device had.
+        known: Epoch,
+    },
+    /// Two devices know different memberships of the same epoch: their disks are not of one history.
+    #[error("devices {first} and {second} know different memberships of epoch {epoch}")]
+    Disagreement {
+        /// The epoch.
+        epoch: Epoch,
+        /// One of them.
+        first: DeviceId,
+        /// The other.
+        second: DeviceId,
+    },
+    /// Another disk fills the slot, by the array's description.
+    #[error("the disk of device {device} is {found}, but {expected} fills its slot")]
+    OtherDisk {
+        /// The device.
+        device: DeviceId,
+        /// The disk that was read.
+        found: DiskId,
+        /// The one that should be there.
+        expected: DiskId,
+    },
+    /// Two disks claim to be the same device.
+    #[error("two disks claim to be device {device}")]
+    Twice {
+        /// The device.
+        device: DeviceId,
+    },
+    /// Epochs are used up.
+    #[error("the devices live by epoch {newest}, and there are not enough epochs above it")]
+    NoEpochs {
+        /// The highest one.
+        newest: Epoch,
+    },
+}
+
+/// A record made anew.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecoveredRecord {
+    recorded: Recorded,
+    /// The highest epoch that a device has adopted.
+    pub newest: Epoch,
+    /// Devices that are done without: their disks are not let in again.
+    pub left_out: Vec<DeviceId>,
+}
+
+impl RecoveredRecord {
+    /// The membership that the monitor begins with.
+    pub fn membership(&self) -> &Membership {
+        &self.recorded.membership
+    }
+
+    /// The epoch that the device's disk must live by at least, to be let in.
+    pub fn lived_by(&self, device: DeviceId) -> Epoch {
+        self.recorded.slot(device).lived_by
+    }
+
+    /// The bytes of the monitor's disk.
+    pub fn disk_image(&self) -> Vec<u8> {
+        braid_record::disk_image(&self.recorded)
+    }
+}
+
+/// What a monitor's disk says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordSummary {
+    /// Whose record it is.
+    pub array: ArrayId,
+    /// The membership; of epoch zero if nothing has been written yet.
+    pub membership: Membership,
+    /// The latest epoch that each device was heard to live by.
+    pub lived_by: BTreeMap<DeviceId, Epoch>,
+}
+
+impl RecordSummary {
+    /// Reads the bytes of a monitor's disk.
+    pub fn read(disk: &[u8]) -> Result<RecordSummary, MonitorError> {
+        if disk.len() as u64 != record::DISK_BYTES {
+            return Err(MonitorError::Damaged);
+        }
+        let Recorded { array, membership, slots, .. } = braid_record::read_image::<Recorded>(disk)?;
+        let lived_by = slots.iter().map(|(device, slot)| (*device, slot.lived_by)).collect();
+        Ok(RecordSummary { array, membership, lived_by })
+    }
+
+    /// True if the record is not older than what the devices say: a monitor that serves by it lets in all of these.
+    pub fn is_up_to_date<'a>(&self, heard: impl IntoIterator<Item = &'a DeviceTestimony>) -> bool {
+        let newest = heard.into_iter().map(DeviceTestimony::epoch).max().unwrap_or_default();
+        self.membership.epoch > Epoch(0) && self.membership.epoch >= newest
+    }
+}
+
+impl DeviceTestimony {
+    /// The epoch that the disk lives by; zero if it never lived by any.
+    pub fn epoch(&self) -> Epoch {
+        self.membership.as_ref().map_or(Epoch(0), |membership| membership.epoch)
+    }
+}
+
+/// Makes the record anew, or says why that would not be safe.
+pub fn recover(evidence: &Evidence) -> Result<RecoveredRecord, RecoveryRefused> {
+    let heard = heard(evidence)?;
+    let newest = agree(&heard)?;
+    let is_needed = |device: &DeviceId| !evidence.without.contains(device) && !heard.contains_key(device);
+    let missing: Vec<DeviceId> = evidence.devices.keys().copied().filter(is_needed).collect();
+    if !missing.is_empty() {
+        return Err(RecoveryRefused::Missing { devices: missing });
+    }
+    // A device that the description does not name has been removed: that is decided before its entry goes.
+    let members = newest.members.iter().filter(|member| evidence.devices.contains_key(&member.device));
+    let too_high = RecoveryRefused::NoEpochs { newest: newest.epoch };
+    let epoch = newest.epoch.0.checked_add(EPOCH_MARGIN).filter(|epoch| epoch.checked_add(EPOCH_MARGIN).is_some());
+    let epoch = Epoch(epoch.ok_or(too_high)?);
+    let mut membership = Membership { epoch, members: members.copied().collect(), fence: newest.fence.clone() };
+    membership.fence.add(evidence.hosts_below, &BTreeSet::new(), &BTreeSet::new());
+    let mut slots = BTreeMap::new();
+    for member in &mut membership.members {
+        let device = member.device;
+        match &mut member.standing {
+            // Nobody reads it, and nobody brings it anything any more.
+            Standing::Returning { .. } if !heard.contains_key(&device) => {
+                (member.standing, member.since) = (Standing::Out, epoch);
+            }
+            // It is fenced with all others.
+            Standing::Returning { helper } => *helper = None,
+            Standing::In | Standing::Out => {}
+        }
+        let slot = match heard.get(&device) {
+            Some(testimony) => {
+                let found = testimony.epoch();
+                let since = if member.standing == Standing::In { member.since } else { Epoch(0) };
+                let known = since.max(evidence.lived_by.get(&device).copied().unwrap_or_default());
+                if found < known {
+                    return Err(RecoveryRefused::Outdated { device, found, known });
+                }
+                // A disk without a past that waits outside must get none from an epoch in which it is out.
+                let is_awaited = member.standing == Standing::Out && found == Epoch(0);
+                let change = if is_awaited { Change::Awaited { before: None } } else { Change::Settled };
+                Slot { disk: Some(testimony.disk), change, lived_by: found, ..Slot::default() }
+            }
+            None => Slot {
+                disk: evidence.devices[&device],
+                // No disk has lived by that: only one without a past, which replaces it, is let in.
+                lived_by: Epoch(epoch.0 - 1),
+                ..Slot::default()
+            },
+        };
+        slots.insert(device, slot);
+    }
+    let left_out = evidence.without.iter().copied().filter(|device| slots.contains_key(device)).collect();
+    let recorded = Recorded { slots, ..Recorded::of(evidence.array, membership) };
+    Ok(RecoveredRecord { recorded, newest: newest.epoch, left_out })
+}
+
+/// What counts of what was read, by device.
+fn heard(evidence: &Evidence) -> Result<BTreeMap<DeviceId, &DeviceTestimony>, RecoveryRefused> {
+    let mut heard = BTreeMap::new();
+    for testimony in &evidence.heard {
+        let DeviceTestimony { device, disk: found, .. } = *testimony;
+        if evidence.without.contains(&device) {
+            continue;
+        }
+        if let Some(Some(expected)) = evidence.devices.get(&device).copied()
+            && expected != found
+        {
+            return Err(RecoveryRefused::OtherDisk { device, found, expected });
+        }
+        if heard.insert(device, testimony).is_some() {
+            return Err(RecoveryRefused::Twice { device });
+        }
+    }
+    Ok(heard)
+}
+
+/// The newest membership that any of them has adopted, if all that know an epoch know the same of it.
+fn agree<'a>(heard: &BTreeMap<DeviceId, &'a DeviceTestimony>) -> Result<&'a Membership, RecoveryRefused> {
+    let mut known: BTreeMap<Epoch, (DeviceId, &'a Membership)> = BTreeMap::new();
+    for (device, testimony) in heard {
+        let Some(membership) = &testimony.membership else { continue };
+        let (first, same) = known.entry(membership.epoch).or_insert((*device, membership));
+        if *same != membership {
+            return Err(RecoveryRefused::Disagreement { epoch: membership.epoch, first: *first, second: *device });
+        }
+    }
+    known.pop_last().map(|(_, (_, membership))| membership).ok_or(RecoveryRefused::NothingAdopted)
+}
+
+fn list(devices: &[DeviceId]) -> String {
+    devices.iter().map(DeviceId::to_string).collect::<Vec<_>>().join(", ")
+}

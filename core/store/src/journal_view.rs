@@ -1,0 +1,58 @@
+//! What a device's journal says, read without changing anything: for tools that look at a disk which nobody serves.
+
+use crate::StoreError;
+use crate::batch::{follow, seal_of};
+use crate::record::Record;
+use crate::superblock::Superblock;
+use braid_base::{Epoch, Generation, Membership};
+use bytes::Bytes;
+
+/// What a journal says of the array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalView {
+    /// The membership that the device adopted last, as a start would find it; none if it never adopted one.
+    pub membership: Option<Membership>,
+    /// The highest generation that the journal names: of hosts that wrote, and of hosts that are fenced.
+    pub generation: Generation,
+}
+
+impl JournalView {
+    /// Reads the whole journal that `superblock` describes, by the rules of recovery: a torn last batch does not count, and a damaged
+    /// record that had been durable is an error.
+    pub fn read(superblock: &Superblock, journal: &Bytes) -> Result<JournalView, StoreError> {
+        let (tail, sequence) = (superblock.tail_offset, superblock.tail_sequence);
+        let found = follow(journal, seal_of(superblock), tail, sequence, superblock.geometry.journal_offset)?;
+        let mut view = JournalView { membership: None, generation: Generation(0) };
+        for (index, record) in found.records.iter().enumerate() {
+            view.generation = view.generation.max(highest_host(record));
+            let adopted = match record {
+                Record::Adopted(membership) => membership,
+                // A later snapshot's says nothing that was not adopted before it.
+                Record::Membership { membership, .. } if index < found.snapshot_records => membership,
+                _ => continue,
+            };
+            if view.membership.as_ref().map_or(Epoch(0), |known| known.epoch) < adopted.epoch {
+                view.membership = Some(adopted.clone());
+            }
+        }
+        Ok(view)
+    }
+}
+
+/// The highest generation that a record names; zero if it names none.
+fn highest_host(record: &Record) -> Generation {
+    match record {
+        Record::Intent(intent) | Record::Applied(intent) => intent.by.transaction.host.max(intent.by.stamp.host),
+        Record::Decided(decision) => decision.by.transaction.host.max(decision.by.stamp.host),
+        Record::Commit(name) | Record::Abort(name) | Record::Forget(name) => name.host,
+        Record::Settled { host, .. } | Record::Answers { host, .. } | Record::Over { host, .. } => *host,
+        Record::Objects(executed) => executed.name.host,
+        Record::Adopted(membership) | Record::Membership { membership, .. } => {
+            let fence = &membership.fence;
+            // Whoever fences by a number names the one behind the last generation.
+            let below = Generation(fence.below.0.saturating_sub(1));
+            fence.also.iter().chain(&fence.except).copied().fold(below, Generation::max)
+        }
+        _ => Generation(0),
+    }
+}

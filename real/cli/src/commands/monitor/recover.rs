@@ -1,0 +1,171 @@
+//! `braid monitor recover`.
+
+use crate::commands::Common;
+use crate::failure::Failure;
+use crate::output::{self, table};
+use crate::recovery::{self, DeviceFacts, Plan};
+use braid_base::{DeviceId, Standing};
+use braid_control::{ArrayDescription, ArrayFolder, Moment};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Make the monitor's state anew from what the devices know, if it is lost or is an old copy
+///
+/// The state (monitor.state in the array's folder) says which devices have everything that was written. Each device keeps the last
+/// membership that it adopted; the newest of these is the one to go on from, once every device has been read. So the array must be down, and
+/// all devices are needed: one that is missing may have been written to after the others. All hosts that were there before are fenced:
+/// start `braid nbd` and the like again. The file `generations` is made anew, too, if it is missing.
+///
+/// --without does without a device whose disk is lost. What that device alone held is lost then, and its disk is not let in again, not
+/// even if it turns up: `braid device replace` gives the device another one, which is rebuilt.
+///
+/// Examples:
+///   braid monitor recover --dry-run        what the devices say, and what would be done
+///   braid monitor recover                  do it; then `braid up`
+///   braid monitor recover --without d3     the disk of device 3 is gone for good
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
+    /// Show what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Do without this device; may be given more than once
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    without: Vec<u16>,
+}
+
+/// How long ago a monitor has said something that may still run.
+const MONITOR_ALIVE: Duration = Duration::from_secs(10);
+
+/// Makes it anew.
+pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let Arguments { dry_run, without } = arguments;
+    let folder = common.folder();
+    let description = folder.describe()?;
+    let supervision = folder.supervise()?;
+    refuse_running_monitor(&folder)?;
+    let without: BTreeSet<DeviceId> = without.into_iter().map(DeviceId).collect();
+    let devices = recovery::read_devices(&folder, &description);
+    let plan = recovery::plan(&folder, &description, devices, without)?;
+    if !dry_run {
+        if plan.restores_generations {
+            supervision.restore_generations(plan.last_generation)?;
+        }
+        // Last: with it the array can be started again.
+        supervision.restore_monitor_state(&plan.record.disk_image())?;
+    }
+    let view = View { folder: &folder, description: &description, plan: &plan, dry_run };
+    output::print(common.json, || view.json(), || view.text());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A monitor that runs by itself has its state open, though it may have been removed.
+fn refuse_running_monitor(folder: &ArrayFolder) -> Result<(), Failure> {
+    let monitor = folder.monitor(&Moment::now())?;
+    let alive = monitor.filter(|monitor| monitor.age.is_some_and(|age| age < MONITOR_ALIVE) && is_there(monitor.pid));
+    match alive {
+        None => Ok(()),
+        Some(monitor) => {
+            let message = format!("the array's monitor runs (process {})", monitor.pid);
+            Err(Failure::failed("monitor-in-use", message).hint("end it first"))
+        }
+    }
+}
+
+/// True if the process runs; one that has ended and was not waited for yet does not.
+fn is_there(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !['Z', 'X'].contains(&state))
+}
+
+/// What was found, and done.
+struct View<'a> {
+    folder: &'a ArrayFolder,
+    description: &'a ArrayDescription,
+    plan: &'a Plan,
+    dry_run: bool,
+}
+
+impl View<'_> {
+    fn standing(&self, device: DeviceId) -> &'static str {
+        let member = self.plan.record.membership().member(device);
+        match member.map(|member| member.standing) {
+            _ if self.plan.record.left_out.contains(&device) => "left-out",
+            Some(Standing::In) => "in",
+            Some(Standing::Returning { .. }) => "returning",
+            Some(Standing::Out) => "out",
+            None => "not-known",
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let device = |facts: &DeviceFacts| {
+            json!({
+                "id": facts.id.0,
+                "file": facts.path,
+                "lives_by": facts.lives_by().map(|epoch| epoch.0),
+                "error": facts.facts.as_ref().err().map(|failure| failure.message.clone()),
+                "standing": self.standing(facts.id),
+            })
+        };
+        json!({
+            "schema": 1,
+            "dir": self.folder.absolute(),
+            "array": self.description.array.to_string(),
+            "recovered": !self.dry_run,
+            "newest": self.plan.record.newest.0,
+            "epoch": self.plan.record.membership().epoch.0,
+            "generations": self.plan.last_generation,
+            "restored_generations": self.plan.restores_generations && !self.dry_run,
+            "devices": self.plan.devices.iter().map(device).collect::<Vec<_>>(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let row = |facts: &DeviceFacts| {
+            let said = match (&facts.facts, facts.lives_by()) {
+                (Err(failure), _) => failure.message.clone(),
+                (Ok(_), Some(epoch)) if epoch.0 > 0 => format!("lives by epoch {epoch}"),
+                _ => "has never been in use".to_string(),
+            };
+            vec![format!("device {}", facts.id), self.standing(facts.id).to_string(), said]
+        };
+        let mut text = table(&self.plan.devices.iter().map(row).collect::<Vec<_>>());
+        let (newest, epoch) = (self.plan.record.newest, self.plan.record.membership().epoch);
+        let dir = self.folder.dir().display();
+        text += &format!(
+            "\nThe newest membership is that of epoch {newest}. The monitor goes on from it with epoch {epoch}.\n"
+        );
+        text += &format!("All hosts up to {} are fenced.\n", self.plan.last_generation);
+        for device in &self.plan.record.left_out {
+            text += &format!(
+                "Device {device} is done without: `braid device replace {}` once the array is up.\n",
+                device.0
+            );
+        }
+        text += &match self.dry_run {
+            true => "Nothing was changed.\n".to_string(),
+            false => format!("The monitor's state has been made anew: `braid up --dir {dir}` starts the array.\n"),
+        };
+        text
+    }
+}
+
+/// Reads a device's number, with or without its letter.
+fn device(text: &str) -> Result<u16, String> {
+    let digits = text.strip_prefix('d').unwrap_or(text);
+    digits.parse().map_err(|_| format!("'{text}' is no device: write its number, such as 3 or d3"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn devices_are_named_with_and_without_their_letter() {
+        assert_eq!((super::device("3"), super::device("d12")), (Ok(3), Ok(12)));
+        assert!(super::device("x3").is_err() && super::device("d").is_err());
+    }
+}

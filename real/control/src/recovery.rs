@@ -1,0 +1,94 @@
+//! Putting back what the folder has lost. Whoever calls this holds the supervision lock, so that nobody runs the array.
+
+use crate::file::{self, Durability};
+use crate::folder::{DESCRIPTION, HOSTS};
+use crate::hosts::{GENERATIONS, Generations};
+use crate::{ArrayDescription, ArrayFolder, ControlError, Supervision, monitor_file};
+use std::io::Write;
+
+impl ArrayFolder {
+    /// The last generation that was given out; none if the file that says so is missing.
+    pub fn known_generation(&self) -> Result<Option<u32>, ControlError> {
+        Ok(file::read::<Generations>(&self.path(GENERATIONS))?.map(|generations| generations.last))
+    }
+
+    /// The bytes of the monitor's state; none if there is no such file.
+    pub fn monitor_state(&self) -> Result<Option<Vec<u8>>, ControlError> {
+        let path = self.path(MONITOR_STATE);
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(ControlError::file("read", &path)(error)),
+        }
+    }
+}
+
+impl Supervision {
+    /// Puts back the description of an array whose folder has none.
+    pub fn restore_description(&self, description: &ArrayDescription) -> Result<(), ControlError> {
+        let (folder, hosts) = (&self.folder, self.folder.path(HOSTS));
+        std::fs::create_dir_all(&hosts).map_err(ControlError::file("create", &hosts))?;
+        let _lock = folder.lock()?;
+        if folder.path(DESCRIPTION).exists() {
+            return Err(ControlError::ArrayExists { dir: folder.dir().to_path_buf() });
+        }
+        let inconsistent = |reason| ControlError::Inconsistent { file: folder.path(DESCRIPTION), reason };
+        description.check().map_err(inconsistent)?;
+        folder.replace(&folder.path(DESCRIPTION), description, Durability::Durable)
+    }
+
+    /// The next generation that is given out is above `last`. It never goes back.
+    pub fn restore_generations(&self, last: u32) -> Result<(), ControlError> {
+        let folder = &self.folder;
+        let _lock = folder.lock()?;
+        let last = folder.known_generation()?.map_or(last, |known| known.max(last));
+        folder.replace(&folder.path(GENERATIONS), &Generations { schema: file::SCHEMA, last }, Durability::Durable)
+    }
+
+    /// Puts another state in the place of the monitor's. What was there before is kept as `monitor.state.old`.
+    pub fn restore_monitor_state(&self, bytes: &[u8]) -> Result<(), ControlError> {
+        let path = self.folder.dir().join(monitor_file());
+        let temporary = file::temporary(&path);
+        let mut new = std::fs::File::create(&temporary).map_err(ControlError::file("create", &temporary))?;
+        new.write_all(bytes).map_err(ControlError::file("write", &temporary))?;
+        new.sync_all().map_err(ControlError::file("sync", &temporary))?;
+        if path.exists() {
+            std::fs::rename(&path, path.with_extension("state.old")).map_err(ControlError::file("move", &path))?;
+        }
+        std::fs::rename(&temporary, &path).map_err(ControlError::file("replace", &path))?;
+        file::sync_folder(self.folder.dir())
+    }
+}
+
+const MONITOR_STATE: &str = "monitor.state";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Moment;
+    use crate::folder::tests::Scratch;
+
+    #[test]
+    fn what_was_lost_is_put_back_and_generations_never_go_back() {
+        let scratch = Scratch::new("restore");
+        let folder = scratch.array();
+        let description = folder.describe().unwrap();
+        let now = Moment { boot: "this".into(), elapsed: std::time::Duration::from_secs(1) };
+        folder.take_generation("test", &now).unwrap();
+        let supervision = folder.supervise().unwrap();
+        assert!(matches!(supervision.restore_description(&description), Err(ControlError::ArrayExists { .. })));
+        for name in ["array.json", "generations"] {
+            std::fs::remove_file(folder.path(name)).unwrap();
+        }
+        supervision.restore_description(&description).unwrap();
+        supervision.restore_generations(70).unwrap();
+        supervision.restore_generations(20).unwrap();
+        assert_eq!((folder.describe().unwrap(), folder.known_generation().unwrap()), (description, Some(70)));
+        assert_eq!(folder.take_generation("test", &now).unwrap().0, 71);
+        for state in [[1u8; 4], [2; 4]] {
+            supervision.restore_monitor_state(&state).unwrap();
+            assert_eq!(folder.monitor_state().unwrap(), Some(state.to_vec()));
+        }
+        assert_eq!(std::fs::read(folder.path("monitor.state.old")).unwrap(), [1; 4]);
+    }
+}
