@@ -117,11 +117,6 @@ impl Bench {
         bench
     }
 
-    /// The bytes of its disk.
-    pub fn disk(&self) -> &[u8] {
-        &self.disk
-    }
-
     /// Off and on again: the disk keeps what it has.
     pub fn restart(&mut self, config: MonitorConfig) {
         self.monitor = Monitor::new(config);
