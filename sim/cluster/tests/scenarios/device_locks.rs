@@ -2,7 +2,7 @@
 
 use crate::story::*;
 use braid_cluster::{Cluster, HostSlot};
-use braid_wire::{Command, Message, Ordering};
+use braid_wire::{Command, Message, Ordering, Refusal, Reply};
 use braid_world::Verdict;
 use std::time::Duration;
 
@@ -101,5 +101,34 @@ fn a_dead_reader_holds_up_writers_for_a_lease_at_most() {
     assert_eq!(array.finish(write), DONE);
     let took = array.world.now().since(begun);
     assert!(took > Duration::from_secs(1) && took < A_LEASE, "{took:?}");
+    all_is_well(array);
+}
+
+#[test]
+fn a_reader_that_was_refused_a_lock_is_told_so_again_when_the_refusal_was_lost() {
+    let (mut array, a, b) = array();
+    let before = array.write(a, 0, BLOCK);
+    assert_eq!(array.finish(before), DONE);
+    // The writer holds its lock for longer than anybody waits for one; nor does its reader hear of the first refusal.
+    let (writer, reader) = (array.node(b), array.node(a));
+    let mut refusals = 0;
+    array.world.network.set_rule(move |from, to, message| {
+        let refused = matches!(message, Message::Answer(answer)
+            if matches!(answer.reply, Reply::Refused { refusal: Refusal::LockTimeout, .. }));
+        refusals += usize::from(refused && to == reader);
+        match message {
+            _ if refused && to == reader && refusals == 1 => Verdict::Drop,
+            _ if from == writer && is_write(message) => Verdict::Delay(Duration::from_millis(200)),
+            _ => Verdict::Pass,
+        }
+    });
+    let write = array.write(b, 0, BLOCK);
+    array.run_for(Duration::from_millis(10));
+    let begun = array.world.now();
+    let read = array.read(a, 0, BLOCK);
+    assert!(array.finish(read).is_ok());
+    let took = array.world.now().since(begun);
+    assert!(took > Duration::from_millis(50) && took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(array.finish(write), DONE);
     all_is_well(array);
 }
