@@ -89,9 +89,8 @@ impl Device {
                     self.ignore(Ignored::InProgress, out);
                 }
                 State::Prewritten => self.on_locked(now, id, step, reads, out),
-                State::Aborted | State::Suspect { .. } if step == Step::Prewrite => {
-                    self.refuse(id, step, Refusal::NoPrewrite, out);
-                }
+                // Its refusal may have been lost; a late copy of what is over finds nobody who waits for the answer.
+                State::Aborted | State::Suspect { .. } => self.refuse(id, step, Refusal::NoPrewrite, out),
                 _ => self.ignore(Ignored::InProgress, out),
             };
         }
