@@ -11,6 +11,8 @@
 //! ```
 
 pub mod attack;
+mod availability;
+mod calm;
 pub mod cluster;
 pub mod crash_table;
 mod damage;

@@ -123,7 +123,7 @@ impl Options {
             Ordering::Timestamp => options,
             other => options.ordered_by(other),
         };
-        options.moving(choices).with_objects(choices).with_mirror(choices)
+        options.moving(choices).with_objects(choices).with_mirror(choices).calmed(choices)
     }
 
     /// The same, but that clients of some seeds have commands done on objects, too; of all, where that is asked for by its name.

@@ -22,6 +22,12 @@ pub struct Report {
     pub events: u64,
     /// Operations that succeeded.
     pub done: u64,
+    /// Those among them with which no fault interfered.
+    pub quiet: u64,
+    /// How long the slowest of these took.
+    pub slowest_quiet: Duration,
+    /// In how many thousandths of a lease the slowest was done that met with one fault alone, by its name.
+    pub pauses: BTreeMap<&'static str, u64>,
     /// How long the slowest operation took that was answered.
     pub slowest: Duration,
     /// Operations that ended in an error, by its name, or whose host died.
@@ -81,12 +87,18 @@ impl Report {
         self.simulated += other.simulated;
         self.events += other.events;
         self.done += other.done;
+        self.quiet += other.quiet;
+        self.slowest_quiet = self.slowest_quiet.max(other.slowest_quiet);
         self.slowest = self.slowest.max(other.slowest);
         self.search_steps += other.search_steps;
         self.unjudged += other.unjudged;
         // In any order: runs end as they do.
         self.digest = self.digest.wrapping_add(other.digest);
         other.unknown.iter().for_each(|(name, count)| *self.unknown.entry(name).or_default() += count);
+        for (name, pause) in &other.pauses {
+            let longest = self.pauses.entry(name).or_default();
+            *longest = (*longest).max(*pause);
+        }
         other.faults.iter().for_each(|(name, count)| *self.faults.entry(name).or_default() += count);
         other.ignored.iter().for_each(|(why, count)| *self.ignored.entry(*why).or_default() += count);
         other.objects.iter().for_each(|(name, count)| *self.objects.entry(name).or_default() += count);
@@ -118,6 +130,13 @@ impl fmt::Display for Report {
             self.slowest.as_secs_f64(),
             listed(&self.unknown)
         )?;
+        writeln!(
+            f,
+            "  quiet         {} operations with which no fault interfered, done in at most {:.1} s",
+            self.quiet,
+            self.slowest_quiet.as_secs_f64()
+        )?;
+        writeln!(f, "  pauses        of thousandths of a lease: {}", listed(&self.pauses))?;
         writeln!(f, "  faults        {}", listed(&self.faults))?;
         writeln!(
             f,

@@ -1,6 +1,7 @@
 //! One seed, from options to verdict: clients work while things go wrong; then everything heals, and must come to rest with
 //! nothing lost.
 
+use crate::availability::{Availability, Cause, Judged};
 use crate::cluster::{Asked, Cluster, Failed, HostSlot};
 use crate::object_wishes::mirror::MIRROR;
 use crate::object_wishes::{ObjectOptions, ObjectWishes};
@@ -21,6 +22,11 @@ use std::time::Duration;
 
 /// The longest stall and the longest delay of a message, which end on their own after healing.
 pub(crate) const AFTERMATH: Duration = Duration::from_secs(16);
+
+/// The name of all that happens to messages.
+pub(crate) const FAULTS_OF_MESSAGES: &str = "faults of messages";
+/// Until it is said that a fault is over.
+pub(crate) const FOR_EVER: Duration = Duration::from_nanos(u64::MAX);
 
 /// What the stores count that says how they were tried; losses of power at a disk command take their counts along.
 const COUNTED: [&str; 4] = ["journal_batches", "chunks_written", "blocks_homed", "checkpoints"];
@@ -60,6 +66,8 @@ pub(crate) fn caught<T>(act: impl FnOnce() -> Result<T, Failed>) -> Result<T, Fa
 pub(crate) struct Run {
     pub(crate) cluster: Cluster,
     pub(crate) storm: Storm,
+    /// Which faults there were, and what they excuse.
+    pub(crate) availability: Availability,
     workload: Workload,
     /// What clients ask of objects, if they do.
     object_wishes: Option<ObjectWishes>,
@@ -119,6 +127,7 @@ impl Run {
         let dice = Rng::new(options.seed ^ 0x311205);
         let mirror_wishes = options.mirror.clone().map(|mirror| ObjectWishes::new(mirror, dice));
         Run {
+            availability: Availability::new(&options),
             cluster: Cluster::new(options, trace),
             storm,
             workload,
@@ -178,6 +187,10 @@ impl Run {
     fn rise(&mut self) {
         self.storming = true;
         let network = self.cluster.options.faults.network.clone();
+        if network.loses_or_delays() {
+            let now = self.cluster.world.now();
+            self.availability.begin(now, FAULTS_OF_MESSAGES, Cause::Other, FOR_EVER);
+        }
         self.cluster.world.network.set_options(network);
         if self.object_wishes.is_some() {
             self.cluster.overhear();
@@ -234,6 +247,7 @@ impl Run {
 
     fn on_happening(&mut self, happening: Happening) -> Result<(), Failed> {
         self.cluster.check_moment()?;
+        self.availability.observe(&self.cluster);
         match happening {
             Happening::Reply { op, outcome, .. } => {
                 let is_operators =
@@ -246,6 +260,7 @@ impl Run {
                         let wishes = if is_of_mirror { &mut self.mirror_wishes } else { &mut self.object_wishes };
                         wishes.as_mut().expect("somebody wished for it").learn(operation);
                     }
+                    self.judge(&asked, &outcome)?;
                     self.count_answer(&outcome);
                     let took = self.cluster.world.now().since(asked.since);
                     self.report.slowest = self.report.slowest.max(took);
@@ -257,7 +272,9 @@ impl Run {
             }
             Happening::PowerFailed(node) => {
                 let (away, reboot) = self.crash_plans.remove(&node).expect("power fails where it was planned");
-                self.count_fault(Fault::Crash { node, at: Some(CrashPoint::Write(1)), away, reboot }.name());
+                let name = Fault::Crash { node, at: Some(CrashPoint::Write(1)), away, reboot }.name();
+                self.count_fault(name);
+                self.availability.begin(self.cluster.world.now(), name, Cause::of(node), away);
                 self.plan(away, Agenda::Weather(Weather::Return { node, reboot }));
             }
             Happening::Stepped(_) => {}
@@ -269,6 +286,33 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Holds an answer to the availability that is promised.
+    fn judge(&mut self, asked: &Asked, outcome: &HostOutcome) -> Result<(), Failed> {
+        // TODO
+        if self.cluster.object_operation(asked).is_some() || self.cluster.volume().moving.is_some() {
+            return Ok(());
+        }
+        match self.availability.judge(asked.since, self.cluster.world.now(), outcome.as_ref().err()) {
+            Ok(Judged::InQuiet { took }) => {
+                self.report.quiet += 1;
+                self.report.slowest_quiet = self.report.slowest_quiet.max(took);
+                Ok(())
+            }
+            Ok(Judged::InPause { name, leases }) => {
+                let longest = self.report.pauses.entry(name).or_default();
+                *longest = leases.max(*longest);
+                Ok(())
+            }
+            Ok(Judged::Excused) => Ok(()),
+            Err(details) => Err(Failed { check: "availability", details }),
+        }
+    }
+
+    /// True if no fault is active, and nothing is left of any.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.crash_plans.is_empty() && self.availability.is_quiet(self.cluster.world.now())
     }
 
     fn on_agenda(&mut self, agenda: Agenda) {

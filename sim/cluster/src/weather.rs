@@ -1,7 +1,8 @@
 //! Faults, as they come over a run and go: each ends, at the latest when everything heals.
 
+use crate::availability::Cause;
 use crate::cluster::{Cluster, HostSlot};
-use crate::storm::{AFTERMATH, Agenda, Replacement, Run};
+use crate::storm::{AFTERMATH, Agenda, FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
 use braid_base::{NodeId, Time};
 use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
 use braid_wire::{Administration, Pace};
@@ -72,6 +73,7 @@ impl Terrain for Cluster {
 impl Run {
     pub(crate) fn on_weather(&mut self, weather: Weather) {
         match weather {
+            Weather::Next if self.cluster.options.faults.has(FaultKind::Calm) => self.next_calm(),
             Weather::Next => {
                 if let Some(fault) = self.storm.next(&self.cluster) {
                     self.on_fault(fault);
@@ -99,6 +101,16 @@ impl Run {
     }
 
     fn on_fault(&mut self, fault: Fault) {
+        let cause = cause_of(&fault);
+        self.on_fault_of(fault, cause);
+    }
+
+    /// The same, of which it is known what it keeps from working.
+    pub(crate) fn on_fault_of(&mut self, fault: Fault, cause: Cause) {
+        let now = self.cluster.world.now();
+        if let Some(span) = span_of(&fault) {
+            self.availability.begin(now, fault.name(), cause, span);
+        }
         // One that waits for a command to a disk is counted when that comes.
         if !matches!(fault, Fault::Crash { at: Some(_), .. }) {
             self.count_fault(fault.name());
@@ -175,6 +187,10 @@ impl Run {
     /// Everything is well from now on: what lasts longer than a moment ends, and whoever is down comes back.
     pub(crate) fn heal(&mut self) {
         self.storming = false;
+        let (now, delay) = (self.cluster.world.now(), self.cluster.options.faults.network.delay_max);
+        // Nodes that stand still, and messages that are late, are so until their time has come.
+        self.availability.end_all_but(now, &["stall", "replaced disk", FAULTS_OF_MESSAGES]);
+        self.availability.end(now.after(delay), FAULTS_OF_MESSAGES);
         self.cluster.world.network.heal();
         for node in self.cluster.nodes_with_disks().collect::<Vec<_>>() {
             let disk = self.cluster.world.disk_mut(node).expect("it has a disk");
@@ -256,6 +272,7 @@ impl Run {
         let is_over = refused.is_some_and(late) && !self.cluster.is_any_disk_changing();
         if is_over || self.cluster.is_whole_with(*device, *disk) {
             (self.replacement, self.cluster.replacing) = (None, false);
+            self.availability.end(self.cluster.world.now(), "replaced disk");
         }
     }
 
@@ -266,6 +283,7 @@ impl Run {
         };
         if self.cluster.world.machine(node).is_some() {
             self.crash(node);
+            self.availability.begin(self.cluster.world.now(), "flap", Cause::of(node), down);
             self.plan_weather(down, Weather::Return { node, reboot: false });
         }
         if times > 1 {
@@ -302,7 +320,48 @@ impl Run {
         }
     }
 
-    fn plan_weather(&mut self, span: Duration, weather: Weather) {
+    pub(crate) fn plan_weather(&mut self, span: Duration, weather: Weather) {
         self.plan(span, Agenda::Weather(weather));
+    }
+}
+
+impl Cause {
+    /// What a node keeps from working that is down.
+    pub(crate) fn of(node: NodeId) -> Cause {
+        match node {
+            NodeId::Host(_) => Cause::Host,
+            NodeId::Device(device) => Cause::Device(device),
+            NodeId::LockServer(_) => Cause::LockServer,
+            NodeId::Monitor => Cause::Monitor,
+        }
+    }
+}
+
+/// What a fault of a storm keeps from working.
+fn cause_of(fault: &Fault) -> Cause {
+    match fault {
+        Fault::Crash { node, .. } => Cause::of(*node),
+        // A host that stands still goes on with what it had begun.
+        Fault::Stall { node, .. } if !matches!(node, NodeId::Host(_)) => Cause::of(*node),
+        _ => Cause::Other,
+    }
+}
+
+/// How long a fault lasts, if it is on record from now on. Some are later, some have an end that is not known.
+fn span_of(fault: &Fault) -> Option<Duration> {
+    match fault {
+        Fault::Crash { at: None, away, .. } => Some(*away),
+        Fault::Crash { .. } | Fault::Flap { .. } | Fault::ClockStep { .. } | Fault::Scrub { .. } => None,
+        Fault::Blackout { nodes } => nodes.iter().map(|(_, away)| *away).max(),
+        Fault::Stall { span, .. }
+        | Fault::SlowNode { span, .. }
+        | Fault::Cut { span, .. }
+        | Fault::ClockRate { span, .. }
+        | Fault::ClockLeap { span, .. }
+        | Fault::SlowDisk { span, .. }
+        | Fault::FullDisk { span, .. }
+        | Fault::Pace { span, .. } => Some(*span),
+        Fault::Rot(_) | Fault::Unreadable(_) => None,
+        Fault::Replace { .. } | Fault::Misdirected { .. } => Some(FOR_EVER),
     }
 }

@@ -61,11 +61,13 @@ pub enum FaultKind {
     Objects,
     /// No fault: the volume is a mirror, on which clients have commands done. Not of a moment.
     Mirrors,
+    /// No kind of its own: faults come one at a time, and the next one when nothing is left of the last. Not of a moment.
+    Calm,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 21] = [
+    pub const ALL: [FaultKind; 22] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -87,6 +89,7 @@ impl FaultKind {
         FaultKind::Chore,
         FaultKind::Objects,
         FaultKind::Mirrors,
+        FaultKind::Calm,
     ];
 
     /// As it is called on the command line.
@@ -113,6 +116,7 @@ impl FaultKind {
             FaultKind::Chore => "chore",
             FaultKind::Objects => "objects",
             FaultKind::Mirrors => "mirrors",
+            FaultKind::Calm => "calm",
         }
     }
 
@@ -400,7 +404,7 @@ impl FaultOptions {
         let mut weight = |most: u64| if rng.chance(1, 2) { 0 } else { rng.between(1, most) };
         // Every kind throws its dice, allowed or not: so the rest of a seed is the same under any budget.
         // But for those that are no faults: they throw theirs last, or elsewhere.
-        let apart = [FaultKind::Migrate, FaultKind::Chore, FaultKind::Objects, FaultKind::Mirrors];
+        let apart = [FaultKind::Migrate, FaultKind::Chore, FaultKind::Objects, FaultKind::Mirrors, FaultKind::Calm];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();
         let network = NetworkOptions {

@@ -46,6 +46,11 @@ impl NetworkOptions {
             held_max: Duration::ZERO,
         }
     }
+
+    /// True if messages may be lost, or arrive later than usual.
+    pub fn loses_or_delays(&self) -> bool {
+        self.loss > 0 || self.damage > 0 || self.delay > 0 || self.held > 0
+    }
 }
 
 /// What a rule says of a message.

@@ -124,7 +124,7 @@ impl Storm {
             }
             FaultKind::FullDisk => Fault::FullDisk { node: self.pick(&of(Part::Device))?, span: self.span() },
             FaultKind::Replace => Fault::Replace { node: self.pick(&terrain.replaceable())?, away: self.span() },
-            FaultKind::Migrate | FaultKind::Objects | FaultKind::Mirrors => {
+            FaultKind::Migrate | FaultKind::Objects | FaultKind::Mirrors | FaultKind::Calm => {
                 unreachable!("they are of no moment")
             }
             FaultKind::Chore if self.rng.chance(1, 2) => Fault::Scrub { node: self.pick(&of(Part::Host))? },
@@ -273,7 +273,7 @@ mod tests {
     fn every_kind_comes_with_all_its_forms_and_ends_in_time() {
         let mut names = BTreeSet::new();
         // Volumes move between storms, and clients have their commands done all the time.
-        let lasting = [FaultKind::Migrate, FaultKind::Objects, FaultKind::Mirrors];
+        let lasting = [FaultKind::Migrate, FaultKind::Objects, FaultKind::Mirrors, FaultKind::Calm];
         for kind in FaultKind::ALL.into_iter().filter(|kind| !lasting.contains(kind)) {
             let mut storm = storm([kind], 7);
             for _ in 0..300 {
