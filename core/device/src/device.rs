@@ -11,7 +11,7 @@ use crate::waiting::{ReadRequest, Waiting, WaitingQueue};
 use braid_base::limits::{self, Settings};
 use braid_base::{Clock, Generation, Membership, NodeId, Now, Stamp, Time, TransactionId};
 use braid_machine::{Effects, Ignored, Input, Machine};
-use braid_store::{Intent, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
+use braid_store::{Intent, Medium, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{
     Answer, Command, Content, Failure, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Task, Vote,
     Want,
@@ -132,7 +132,12 @@ const PATROLS_PER_LEASE: u32 = 4;
 impl Device {
     /// A device that is off, over a store on its disk.
     pub fn new(config: DeviceConfig) -> Device {
-        let store = Store::new(config.store).with_object_memory(config.settings.object_memory);
+        Device::on(Medium::default(), config)
+    }
+
+    /// The same, on such a disk.
+    pub fn on(medium: Medium, config: DeviceConfig) -> Device {
+        let store = Store::new(config.store).with_object_memory(config.settings.object_memory).on(medium);
         Device::over(config, Box::new(store))
     }
 

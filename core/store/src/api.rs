@@ -14,6 +14,22 @@ pub struct StoreConfig {
     pub size: u64,
 }
 
+/// What a store must know of its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Medium {
+    /// Bytes that the disk writes at once. Where that is more than a sector, a loss of power during a write may hurt the sectors beside
+    /// those that were written. A power of two, up to 4096.
+    pub physical_sector: u32,
+    /// Reads and writes go through a cache that may show, after a write has failed, what is not on the disk.
+    pub cached: bool,
+}
+
+impl Default for Medium {
+    fn default() -> Self {
+        Medium { physical_sector: 512, cached: false }
+    }
+}
+
 /// A devwrite on its way into the store. Its blocks overlap no other undecided intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {

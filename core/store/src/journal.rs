@@ -6,7 +6,6 @@
 
 use crate::StoreEvent;
 use crate::batch::{BatchHeader, HEADER};
-use crate::block::SECTOR;
 use crate::record::{Body, IntentRecord, Part, Record};
 use braid_base::{AlignedBuffer, BLOCK_BYTES, Time};
 use braid_catalogue::Root;
@@ -46,6 +45,8 @@ pub(crate) struct Flight {
 #[derive(Debug)]
 pub(crate) struct Journal {
     capacity: u64,
+    /// Batches begin at multiples of this, so that none shares what the disk writes at once with one that is durable.
+    align: u64,
     seal: u32,
     /// Where the next batch may go, and how many bytes from the tail to there are in use.
     head: u64,
@@ -99,10 +100,15 @@ pub(crate) struct Assembled {
 
 impl Journal {
     /// A journal as recovery found it.
-    pub fn new(capacity: u64, seal: u32, tail: u64, head: u64, last: u64, next: u64) -> Journal {
+    pub fn new(capacity: u64, align: u64, seal: u32, tail: u64, head: u64, last: u64, next: u64) -> Journal {
         let used = (head + capacity - tail) % capacity;
+        // One of an earlier release may end anywhere.
+        let gap = head.next_multiple_of(align) - head;
+        let gap = if used + gap < capacity { gap } else { 0 };
+        let (head, used) = ((head + gap) % capacity, used + gap);
         Journal {
             capacity,
+            align,
             seal,
             head,
             used,
@@ -144,11 +150,12 @@ impl Journal {
     pub fn has_room(&self, length: u64, as_intent: bool, undecided: usize, snapshot: u64) -> bool {
         let carried = if as_intent { length } else { 0 };
         let snapshot = snapshot + self.promised_intents + carried;
-        let snapshot = snapshot + (2 + snapshot / self.batch_max()) * 2 * SECTOR as u64;
+        let snapshot = snapshot + (2 + snapshot / self.batch_max()) * 2 * self.align;
         // Each in a batch of its own, followed by a mark; and a few others.
-        let decisions = 2 * (undecided + self.intents.len() + 16) as u64 * SECTOR as u64;
+        let decisions = 2 * (undecided + self.intents.len() + 16) as u64 * self.align;
         let wasted_at_the_end = self.batch_max() + self.capacity / 32;
-        let needed = self.promised + padded(length) + snapshot + decisions + self.pending_notes() + wasted_at_the_end;
+        let needed =
+            self.promised + self.padded(length) + snapshot + decisions + self.pending_notes() + wasted_at_the_end;
         self.used + needed < self.capacity
     }
 
@@ -166,15 +173,20 @@ impl Journal {
         intent_bytes + self.promised_intents + length <= self.capacity / 4
     }
 
+    /// The room of a record that has a batch of its own.
+    pub fn padded(&self, length: u64) -> u64 {
+        length + HEADER as u64 + self.align
+    }
+
     /// Sets room aside for a record that will be queued.
     pub fn promise(&mut self, length: u64, as_intent: bool) {
-        self.promised += padded(length);
+        self.promised += self.padded(length);
         self.promised_intents += if as_intent { length } else { 0 };
     }
 
     /// Takes a promise back: the record will not be queued, or is in a batch.
     pub fn fulfil(&mut self, length: u64, as_intent: bool) {
-        self.promised -= padded(length);
+        self.promised -= self.padded(length);
         self.promised_intents -= if as_intent { length } else { 0 };
     }
 
@@ -209,7 +221,7 @@ impl Journal {
 
     /// True if a checkpoint would gain anything; the mark behind the last one, a sector, is not worth it.
     pub fn has_grown(&self) -> bool {
-        self.since_snapshot > 2 * SECTOR as u64
+        self.since_snapshot > 2 * self.align
     }
 
     /// Bytes in use.
@@ -301,7 +313,9 @@ impl Journal {
         };
         let length = header.len() as u64;
         let wasted = if self.head + length > self.capacity { self.capacity - self.head } else { 0 };
-        if self.used + wasted + length >= self.capacity {
+        let end = (if wasted > 0 { 0 } else { self.head } + length).next_multiple_of(self.align);
+        let taken_up = end - if wasted > 0 { 0 } else { self.head };
+        if self.used + wasted + taken_up >= self.capacity {
             self.scratch = records;
             if self.hints.is_empty() {
                 return None;
@@ -318,10 +332,10 @@ impl Journal {
             self.snapshot_start = Some(SnapshotStart { offset: header.offset, sequence: header.sequence, behind });
         }
         if carried == 0 || taken > 0 {
-            self.since_snapshot += wasted + length;
+            self.since_snapshot += wasted + taken_up;
         }
-        self.used += wasted + length;
-        self.head = (header.offset + length) % self.capacity;
+        self.used += wasted + taken_up;
+        self.head = end % self.capacity;
         self.next += 1;
 
         let mut flight = Flight { ends_snapshot, mark, sequence: header.sequence, ..Flight::default() };
@@ -423,10 +437,6 @@ impl Carried {
     }
 }
 
-fn padded(length: u64) -> u64 {
-    length + (HEADER + SECTOR) as u64
-}
-
 fn point_into(pieces: &mut [Part], buffer: &Bytes, at: &mut usize) {
     for part in pieces {
         if let Body::Inline(data) = &mut part.body {
@@ -440,11 +450,12 @@ fn point_into(pieces: &mut [Part], buffer: &Bytes, at: &mut usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::SECTOR;
     use braid_base::{Generation, TransactionId};
 
     #[test]
     fn hints_for_which_there_is_no_room_keep_nothing_waiting() {
-        let mut journal = Journal::new(64 << 10, 1, 0, 0, 1, 3);
+        let mut journal = Journal::new(64 << 10, SECTOR as u64, 1, 0, 0, 1, 3);
         let name = |sequence| TransactionId { host: Generation(1), sequence };
         (0..10_000).for_each(|sequence| journal.hint(&Record::Forget(name(sequence))));
         journal.note(&Record::Abort(name(1)));

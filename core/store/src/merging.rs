@@ -12,8 +12,7 @@
 //!
 //! Free slots and room in the journal are kept for all that is to be merged; nothing is let in that these would not do for.
 
-use crate::batch::HEADER;
-use crate::block::{SECTOR, places_of};
+use crate::block::places_of;
 use crate::executing::Wait;
 use crate::request_record::roots_len;
 use crate::serving::{Io, Serving};
@@ -172,7 +171,7 @@ impl Serving {
 
     /// Room in the journal that must be kept for the next snapshot, and for the roots that merging notes.
     pub fn kept_room(&self, needs: Needs) -> u64 {
-        let each = roots_len(needs.nodes) + (HEADER + SECTOR) as u64;
+        let each = self.journal.padded(roots_len(needs.nodes));
         self.state.snapshot_len() + needs.rounds * each
     }
 

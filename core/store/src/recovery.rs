@@ -16,7 +16,7 @@ use crate::record::{IntentRecord, MapExtent, Record};
 use crate::serving::Serving;
 use crate::state::{State, catalogue_settings};
 use crate::superblock::{PAGE, Superblock};
-use crate::{StoreConfig, StoreError};
+use crate::{Medium, StoreConfig, StoreError};
 use braid_catalogue::{Damaged, Opening};
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
 use bytes::Bytes;
@@ -61,6 +61,7 @@ struct Salvage {
 pub(crate) struct Recovery {
     config: StoreConfig,
     object_memory: u64,
+    medium: Medium,
     stage: Stage,
     next_tag: u64,
     /// What is read, and the span that it is all or a part of.
@@ -88,10 +89,11 @@ pub(crate) enum Progress {
 
 impl Recovery {
     /// Reads the superblock.
-    pub fn start(config: StoreConfig, object_memory: u64, out: &mut Effects) -> Recovery {
+    pub fn start(config: StoreConfig, object_memory: u64, medium: Medium, out: &mut Effects) -> Recovery {
         let mut recovery = Recovery {
             config,
             object_memory,
+            medium,
             stage: Stage::Superblock,
             next_tag: 1,
             reading: BTreeMap::new(),
@@ -246,7 +248,7 @@ impl Recovery {
         for offset in [0, PAGE] {
             // One of an older format, too: a release that knows no newer one must not read what is written from now on.
             let copy = superblock.encode();
-            if start.get(offset..offset + SECTOR) != Some(&copy[..SECTOR]) {
+            if start.get(offset..offset + SECTOR) != Some(&copy[..SECTOR]) || self.medium.cached {
                 self.repairs.push_back((offset as u64, copy));
             }
         }
@@ -264,6 +266,14 @@ impl Recovery {
         self.read(spans(geometry.journal_offset, length), out);
     }
 
+    /// What was read through a cache may not be on the disk: it is what a write has brought that failed. It was never answered, so it may
+    /// be there or not; but nothing may follow from it before it is. It is written again, durably, before the store is ready.
+    fn secure(&mut self, offset: u64, bytes: &Bytes) {
+        if self.medium.cached {
+            self.repairs.push_back((offset, bytes.clone()));
+        }
+    }
+
     /// The journal is here: what it says, and which pages of the map are needed.
     fn on_journal(&mut self, out: &mut Effects) -> Result<(), StoreError> {
         let Stage::Journal(buffer) = std::mem::replace(&mut self.stage, Stage::Map) else {
@@ -274,9 +284,15 @@ impl Recovery {
         let damaged = StoreError::Damaged { part: "journal", offset: geometry.journal_offset };
         let seal = seal_of(&superblock);
         let (tail, sequence) = (superblock.tail_offset, superblock.tail_sequence);
-        let found = follow(&buffer.into(), seal, tail, sequence, geometry.journal_offset)?;
+        let buffer = Bytes::from(buffer);
+        let found = follow(&buffer, seal, tail, sequence, geometry.journal_offset)?;
+        for at in (0..buffer.len()).step_by(READ_MAX) {
+            let bytes = buffer.slice(at..buffer.len().min(at + READ_MAX));
+            self.secure(geometry.journal_offset + at as u64, &bytes);
+        }
         let next = found.highest.saturating_add(2);
-        let mut journal = Journal::new(geometry.journal_length, seal, tail, found.head, found.last, next);
+        let align = u64::from(self.medium.physical_sector);
+        let mut journal = Journal::new(geometry.journal_length, align, seal, tail, found.head, found.last, next);
         self.resumes = found.snapshot.is_some();
         if let Some((offset, sequence)) = found.snapshot {
             journal.adopt_snapshot(tail, offset, sequence);
@@ -334,6 +350,9 @@ impl Recovery {
             return Ok(());
         };
         let copies = if is_second { [other, bytes] } else { [bytes, other] };
+        for (copy, bytes) in (0..).zip(&copies) {
+            self.secure(geometry.page_offset(copy, first), bytes);
+        }
         let state = self.state.as_mut().expect("it was made with the journal");
         for (page, at) in (first..).zip((0..span.length).step_by(PAGE)) {
             let raw = copies.each_ref().map(|copy| copy.slice(at..at + PAGE));
@@ -405,7 +424,9 @@ impl Recovery {
             return Err(StoreError::Damaged { part: "chunk map", offset: geometry.map_offset });
         }
         self.stage = Stage::Repairing;
-        self.repair(out);
+        // What was read may be in the disk's own cache only, as a write brought it that was never answered.
+        let tag = self.tag();
+        out.disk(tag, DiskCommand::Sync);
         Ok(())
     }
 

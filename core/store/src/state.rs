@@ -105,6 +105,11 @@ pub(crate) fn bad_slots_max(slots: u32) -> u32 {
     spare_slots(slots) / BAD_SHARE
 }
 
+/// With so many bad ones, the disk is said to be failing: others take over while it still serves.
+pub(crate) fn failing_from(slots: u32) -> u32 {
+    bad_slots_max(slots) / 2
+}
+
 /// How the map of what objects hold lies on a device.
 pub(crate) fn catalogue_settings(geometry: &Geometry, memory: u64) -> Settings {
     let round_slots = (geometry.slots / 32).clamp(ROUND_SLOTS_MIN, ROUND_SLOTS_MAX);

@@ -94,6 +94,10 @@ pub trait Storage {
     fn allocated(&self, object: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>);
     /// Everything asked before is durable. Event: `Done`.
     fn flush(&mut self, ticket: u64, out: &mut Effects);
+    /// How many slots of the disk can't be written, and whether that is so many that the disk is about to fail.
+    fn bad_slots(&self) -> (u32, bool) {
+        (0, false)
+    }
     /// Names and values of what it counted.
     fn counters(&self) -> Vec<(&'static str, u64)>;
     /// Asserts what must hold between steps.

@@ -1,12 +1,14 @@
 //! The store as its device sees it.
 
 use crate::batch::{BatchHeader, seal_of};
+use crate::block::SECTOR;
 use crate::reading::Of;
 use crate::recovery::{Progress, Recovery};
 use crate::serving::Serving;
+use crate::state::failing_from;
 use crate::storage::Storage;
 use crate::superblock::{Geometry, PAGE, Superblock};
-use crate::{Intent, StoreConfig, StoreError, StoreEvent};
+use crate::{Intent, Medium, StoreConfig, StoreError, StoreEvent};
 use braid_base::limits::Settings;
 use braid_base::{
     AlignedBuffer, BlockRange, Clock, DeviceId, DiskId, Generation, Membership, Now, ObjectId, Time, TransactionId,
@@ -25,6 +27,7 @@ const WIPE_BYTES: usize = 1 << 20;
 pub struct Store {
     config: StoreConfig,
     object_memory: u64,
+    medium: Medium,
     phase: Phase,
     /// Of phases that have no queue of their own.
     events: VecDeque<StoreEvent>,
@@ -94,7 +97,14 @@ impl Store {
     /// A store that has not been started.
     pub fn new(config: StoreConfig) -> Store {
         let object_memory = Settings::default().object_memory;
-        Store { config, object_memory, phase: Phase::New, events: VecDeque::new() }
+        Store { config, object_memory, medium: Medium::default(), phase: Phase::New, events: VecDeque::new() }
+    }
+
+    /// The same, on such a disk.
+    pub fn on(self, medium: Medium) -> Store {
+        let bytes = medium.physical_sector as usize;
+        assert!(bytes.is_power_of_two() && (SECTOR..=PAGE).contains(&bytes), "{medium:?}");
+        Store { medium, ..self }
     }
 
     /// The same, which keeps at most so many bytes of what its objects hold in memory.
@@ -140,7 +150,7 @@ impl Store {
 impl Storage for Store {
     fn start(&mut self, out: &mut Effects) {
         assert!(matches!(self.phase, Phase::New), "a store starts once");
-        self.phase = Phase::Recovering(Box::new(Recovery::start(self.config, self.object_memory, out)));
+        self.phase = Phase::Recovering(Box::new(Recovery::start(self.config, self.object_memory, self.medium, out)));
     }
 
     fn on_disk_done(&mut self, now: Now, tag: DiskTag, result: DiskResult, out: &mut Effects) {
@@ -315,6 +325,13 @@ impl Storage for Store {
             serving.flush(ticket);
             serving.advance(None, out);
         });
+    }
+
+    fn bad_slots(&self) -> (u32, bool) {
+        self.serving().map_or((0, false), |serving| {
+            let bad = serving.state.bad.len() as u32;
+            (bad, bad >= failing_from(serving.slots.total()))
+        })
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

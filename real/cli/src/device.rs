@@ -8,7 +8,7 @@ use braid_base::{ArrayId, BlockRange, DeviceId, DiskId, NodeId, ObjectId};
 use braid_device::{Device, DeviceConfig, Service};
 use braid_machine::{DiskCommand, DiskResult, Effects};
 use braid_shell::{Address, Counters, Disk, DiskOpenError, DiskOptions, EngineChoice, Node, blocking, run_server};
-use braid_store::{Geometry, JournalView, Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock};
+use braid_store::{Geometry, JournalView, Medium, Storage, Store, StoreConfig, StoreError, StoreEvent, Superblock};
 use braid_wire::Content;
 use bytes::Bytes;
 use std::path::Path;
@@ -116,6 +116,10 @@ impl DeviceFile {
         self
     }
 
+    fn medium(&self) -> Medium {
+        Medium { physical_sector: self.disk.physical_sector(), cached: !self.disk.is_direct() }
+    }
+
     /// True if it was made for any slot, and has never been served.
     pub fn is_unassigned(&self) -> bool {
         self.superblock.device == UNASSIGNED
@@ -146,7 +150,7 @@ impl DeviceFile {
             MonitorAt::Address(_) => Settings::default(),
         };
         let settings = Settings { object_memory: self.settings.object_memory, ..leases };
-        let device = Device::new(DeviceConfig { store: self.store_config(), membership: None, settings });
+        let device = Device::on(self.medium(), DeviceConfig { store: self.store_config(), membership: None, settings });
         let counters = Arc::new(Counters::default());
         let (machine, seen) = ObservedDevice::new(device, counters.clone(), own_process);
         let (follow, nodes) = watch::channel(monitor.known());
@@ -177,7 +181,7 @@ impl DeviceFile {
 
     /// Recovers the device, and reads every block that it holds. `progress` is told how many are done, and of how many.
     pub fn check(self, mut progress: impl FnMut(u64, u64)) -> Result<Findings, Failure> {
-        let mut store = Store::new(self.store_config());
+        let mut store = Store::new(self.store_config()).on(self.medium());
         let mut effects = Effects::new();
         store.start(&mut effects);
         let recovered = match self.await_event(&mut store, &mut effects)? {

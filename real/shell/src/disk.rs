@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 
 /// Offsets and lengths of all disk commands are multiples of this.
 const SECTOR_BYTES: usize = 512;
+/// What file systems, and most disks, write at once.
+const PAGE_BYTES: u32 = 4096;
 /// The most buffers that the kernel takes in one write.
 const PARTS_MAX: usize = 1024;
 
@@ -124,6 +126,14 @@ impl Disk {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Bytes that what is under the file writes at once, as far as that is known: for sectors beside those that are written, that matters
+    /// when power fails. Of a file, the pages of its file system; the disk under it may write less at once, which does no harm.
+    pub fn physical_sector(&self) -> u32 {
+        let of_disk = || rustix::fs::ioctl_blkpbszget(&self.file).ok().filter(|bytes| bytes.is_power_of_two());
+        let bytes = if self.whole_disk { of_disk() } else { None };
+        bytes.map_or(PAGE_BYTES, |bytes| bytes.clamp(SECTOR_BYTES as u32, PAGE_BYTES))
     }
 
     /// True if reads and writes go past the page cache.
