@@ -150,7 +150,8 @@ impl Device {
         place.said_deaf = now.time.since(place.heard.unwrap_or(first)) > patience;
         let is_unable = place.said_deaf || place.unable_until.is_some_and(|until| now.time < until);
         let silent = if is_unable { vec![self.config.store.device] } else { Vec::new() };
-        let command = MonitorCommand::Renew { sent: now.time, silent, disk: place.disk };
+        let (bad_slots, failing) = self.store.bad_slots();
+        let command = MonitorCommand::Renew { sent: now.time, silent, disk: place.disk, bad_slots, failing };
         let request = MonitorRequest { epoch: self.place.epoch(), command };
         out.send(NodeId::Monitor, Message::MonitorRequest(request));
     }

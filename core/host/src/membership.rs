@@ -203,7 +203,10 @@ impl Host {
         let heard = |device: &DeviceId| self.links[device].last_heard.or(self.place.began);
         let silent = |device: &DeviceId| heard(device).is_some_and(|heard| now.time.since(heard) > patience);
         let silent = self.links.keys().copied().filter(silent).collect();
-        self.tell_monitor(MonitorCommand::Renew { sent: now.time, silent, disk: None }, out);
+        self.tell_monitor(
+            MonitorCommand::Renew { sent: now.time, silent, disk: None, bad_slots: 0, failing: false },
+            out,
+        );
         for (ticket, pending) in &self.place.administrations {
             let command = MonitorCommand::Administer { ticket: *ticket, request: pending.request };
             self.tell_monitor(command, out);

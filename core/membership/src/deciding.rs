@@ -171,7 +171,7 @@ impl Monitor {
         self.tell_all(now, out);
     }
 
-    /// Sees which devices hosts can't reach. Of one that all can do without, the lease is not renewed while that lasts. So if it lasts for the
+    /// Sees which devices hosts can't reach, and which have disks that fail. Of one that all can do without, the lease is not renewed while that lasts. So if it lasts for the
     /// length of a lease, the device is taken out; and if it does not, nobody notices.
     pub(crate) fn suspect(&mut self, now: Now) {
         let durable = self.membership().clone();
@@ -181,8 +181,8 @@ impl Monitor {
         }
         let devices: Vec<_> = self.devices.keys().copied().collect();
         for id in devices {
-            let refused =
-                (self.devices[&id].suspected || self.slot(id).is_to_leave()) && self.is_better_out(now, id, &durable);
+            let refused = (self.devices[&id].suspected || self.devices[&id].failing || self.slot(id).is_to_leave())
+                && self.is_better_out(now, id, &durable);
             self.devices.get_mut(&id).expect("just listed").refused = refused;
         }
     }

@@ -27,6 +27,10 @@ pub struct DeviceLease {
     /// Its disk lives by this epoch, and this device has lived by a later one: so it is an older disk, or an empty one if that is
     /// zero. It is not let in.
     pub outdated: Option<Epoch>,
+    /// How many slots of its disk can't be written, and whether it says that the disk is failing.
+    pub bad_slots: u32,
+    /// See there.
+    pub failing: bool,
 }
 
 /// A device, as the monitor sees it.
@@ -43,6 +47,10 @@ pub(crate) struct Device {
     lease: Option<Lease>,
     /// It says that it is of no use: it hears nothing of what it is answered, or it fails.
     pub unable: bool,
+    /// How many slots of its disk can't be written; and whether it says that the disk is about to fail. It serves on until the others can
+    /// do without it.
+    pub bad_slots: u32,
+    pub failing: bool,
     /// Many hosts say that it does not answer them.
     pub suspected: bool,
     /// Its lease is not renewed: it is to be taken out, since hosts can't reach it.
@@ -65,6 +73,8 @@ pub(crate) struct Renewal {
     pub sent: Time,
     pub disk: DiskId,
     pub unable: bool,
+    pub bad_slots: u32,
+    pub failing: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +94,8 @@ impl Device {
             sent: Time(0),
             lease: None,
             unable: false,
+            bad_slots: 0,
+            failing: false,
             suspected: false,
             refused: false,
             taken_out: started,
@@ -103,6 +115,7 @@ impl Device {
     /// It renews, by an epoch that may be earlier than it should be.
     pub fn hear(&mut self, now: Time, renewal: &Renewal, is_outdated: bool) {
         (self.sent, self.heard) = (renewal.sent, Some(now));
+        (self.bad_slots, self.failing) = (renewal.bad_slots, renewal.failing);
         self.epoch = self.epoch.max(renewal.epoch);
         self.outdated = is_outdated.then_some(renewal.epoch);
     }
@@ -155,16 +168,19 @@ impl Device {
     pub fn forget_disk(&mut self) {
         (self.heard, self.epoch, self.unwelcome, self.outdated) = (None, Epoch(0), None, None);
         self.sent = Time(0);
+        (self.bad_slots, self.failing) = (0, false);
     }
 
-    /// True if it has been out for so long, without a word, that a spare may take its slot.
+    /// True if it has been out for so long, without a word or with a disk that fails, that a spare may take its slot.
     pub fn stays_out(&self, now: Time, settings: &Settings) -> bool {
-        now.since(self.taken_out) >= settings.spare_after && !self.was_heard_within(settings.heartbeat * 4, now)
+        let is_gone = self.failing || !self.was_heard_within(settings.heartbeat * 4, now);
+        now.since(self.taken_out) >= settings.spare_after && is_gone
     }
 
     /// True if it may come back: that hosts reach it counts as much as that it is heard.
     pub fn may_return(&self, now: Time, settings: &Settings) -> bool {
-        let heard = self.is_able() && !self.suspected && self.was_heard_within(settings.heartbeat * 2, now);
+        let heard =
+            self.is_able() && !self.suspected && !self.failing && self.was_heard_within(settings.heartbeat * 2, now);
         heard && now >= self.taken_out.after(self.wait)
     }
 
@@ -188,6 +204,8 @@ pub(crate) fn shown(devices: &BTreeMap<DeviceId, Device>, now: Time) -> impl Ite
         epoch: known.epoch,
         runs_until: known.lease.map(|lease| lease.until).filter(|until| now < *until),
         outdated: known.outdated,
+        bad_slots: known.bad_slots,
+        failing: known.failing,
     })
 }
 

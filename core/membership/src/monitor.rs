@@ -237,8 +237,9 @@ impl Monitor {
             return self.ignore(Ignored::NotStarted, out);
         }
         match (from, command) {
-            (NodeId::Device(device), MonitorCommand::Renew { sent, silent, disk }) => {
-                let renewal = Renewal { epoch, sent, disk: disk.unwrap_or_default(), unable: silent.contains(&device) };
+            (NodeId::Device(device), MonitorCommand::Renew { sent, silent, disk, bad_slots, failing }) => {
+                let (disk, unable) = (disk.unwrap_or_default(), silent.contains(&device));
+                let renewal = Renewal { epoch, sent, disk, unable, bad_slots, failing };
                 self.on_device(now, device, renewal, out);
             }
             (NodeId::Device(_), _) => self.ignore(Ignored::NotForUs, out),
@@ -283,7 +284,7 @@ impl Monitor {
 
     /// A device renews, and may say that it is of no use: then its lease is not prolonged, so that it is soon done without.
     fn on_device(&mut self, now: Now, device: DeviceId, renewal: Renewal, out: &mut Effects) {
-        let Renewal { epoch, sent, disk, unable } = renewal;
+        let Renewal { epoch, sent, disk, unable, .. } = renewal;
         let ours = self.membership().epoch;
         if !self.devices.contains_key(&device) {
             return self.ignore(Ignored::NotForUs, out);

@@ -39,6 +39,10 @@ pub enum MonitorCommand {
         silent: Vec<DeviceId>,
         /// Of a device: the disk that it has.
         disk: Option<DiskId>,
+        /// Of a device: the slots of its disk that can't be written.
+        bad_slots: u32,
+        /// Of a device: these are so many that it is to be done without, as soon as it can be.
+        failing: bool,
     },
     /// Hosts are to be kept out: answered by [`MonitorReply::Fenced`], once no device serves them any more.
     Fence {

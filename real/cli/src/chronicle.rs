@@ -124,6 +124,19 @@ fn of_slot(before: &DeviceReport, device: &DeviceReport, last: &MonitorReport) -
         }
         _ => {}
     }
+    if device.failing && !before.failing {
+        let words = format!(
+            "the disk of device {id} is failing: {} slots can't be written; the others go on without it as soon as they can",
+            device.bad_slots
+        );
+        happened(EventKind::DiskErrors, words);
+    } else if device.bad_slots > before.bad_slots && before.disk == device.disk {
+        let words = format!(
+            "{} slots of the disk of device {id} can't be written, and are not used any more",
+            device.bad_slots
+        );
+        happened(EventKind::DiskErrors, words);
+    }
     if let Some(disk) = device.leaves_to.as_ref().filter(|_| before.leaves_to != device.leaves_to) {
         let words = format!("disk {disk} is to fill the slot of device {id} as soon as the others can do without it");
         happened(EventKind::DiskReplaced, words);

@@ -14,6 +14,13 @@ pub enum Condition {
     Healthy,
     /// It is in, and does not answer, or has no lease: it is waited for, or soon taken out.
     Silent,
+    /// It is in and serves, but some slots of its disk can't be written.
+    DiskErrors {
+        /// How many.
+        bad_slots: u32,
+        /// So many that it is done without as soon as the others can.
+        failing: bool,
+    },
     /// It is in and serves, until the others can do without it: another disk takes its place then.
     Leaving,
     /// It does not answer, and the others can't do without it.
@@ -88,6 +95,9 @@ impl Condition {
         match report.standing {
             DeviceStanding::In if *known.health != DeviceHealth::Serving => Condition::Silent,
             DeviceStanding::In if report.leaves_to.is_some() => Condition::Leaving,
+            DeviceStanding::In if report.bad_slots > 0 => {
+                Condition::DiskErrors { bad_slots: report.bad_slots, failing: report.failing }
+            }
             DeviceStanding::In => Condition::Healthy,
             DeviceStanding::Away => Condition::Away,
             DeviceStanding::Out => {
@@ -111,6 +121,8 @@ impl Condition {
         match self {
             Condition::Healthy => "healthy",
             Condition::Silent => "silent",
+            Condition::DiskErrors { failing: false, .. } => "disk-errors",
+            Condition::DiskErrors { failing: true, .. } => "failing",
             Condition::Leaving => "leaving",
             Condition::Away => "away",
             Condition::Out { .. } => "out",
@@ -133,6 +145,14 @@ impl Condition {
     /// In words.
     pub fn words(&self) -> String {
         match self {
+            Condition::DiskErrors { bad_slots, failing: false } => {
+                format!("serves; {bad_slots} slots of its disk can't be written")
+            }
+            Condition::DiskErrors { bad_slots, failing: true } => {
+                format!(
+                    "its disk is failing: {bad_slots} slots can't be written, and the others can't do without it yet"
+                )
+            }
             Condition::Leaving => "healthy, and leaves when the others can do without it".to_string(),
             Condition::Away => "away: the others can't do without it".to_string(),
             Condition::Out { held, since } => {

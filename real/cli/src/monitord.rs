@@ -205,6 +205,8 @@ impl Keeper {
                     heard_millis: heard,
                     lives_by: heard.map(|_| lease.epoch.0),
                     outdated: lease.outdated.map(|epoch| epoch.0),
+                    bad_slots: lease.bad_slots,
+                    failing: lease.failing,
                     disk: slot.and_then(|slot| name(slot.disk)),
                     leaves_to: slot.and_then(|slot| name(slot.leaves_to)),
                     awaits: slot.and_then(|slot| name(slot.awaits)),

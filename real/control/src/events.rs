@@ -50,6 +50,8 @@ pub enum EventKind {
     DeviceIn,
     /// What is in a device's place may not serve.
     DeviceRefused,
+    /// A device's disk fails to write, here and there or so much that the device is to be done without.
+    DiskErrors,
     /// An operator has taken a device out, or lets it come back.
     DeviceHeld,
     /// Another disk is to fill a device's slot, or does so.

@@ -85,6 +85,12 @@ pub struct DeviceReport {
     /// an empty disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outdated: Option<u32>,
+    /// Slots of its disk that can't be written, and are not used any more.
+    #[serde(default)]
+    pub bad_slots: u32,
+    /// These are so many that it is done without as soon as the others can.
+    #[serde(default)]
+    pub failing: bool,
     /// When its standing last changed, in milliseconds since 1970, as far as this monitor knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<u64>,
@@ -210,6 +216,8 @@ impl Default for DeviceReport {
     /// A device that is in, of which nothing else is known.
     fn default() -> DeviceReport {
         DeviceReport {
+            bad_slots: 0,
+            failing: false,
             id: 0,
             standing: DeviceStanding::In,
             since: 1,

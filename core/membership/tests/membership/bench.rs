@@ -230,7 +230,11 @@ impl Bench {
             NodeId::Device(device) => Some(self.disks.get(&device).copied().unwrap_or(DiskId(u64::from(device.0)))),
             _ => None,
         };
-        self.say_in(epoch, node, MonitorCommand::Renew { sent: self.now.time, silent, disk });
+        self.say_in(
+            epoch,
+            node,
+            MonitorCommand::Renew { sent: self.now.time, silent, disk, bad_slots: 0, failing: false },
+        );
     }
 
     pub fn say(&mut self, node: NodeId, command: MonitorCommand) {

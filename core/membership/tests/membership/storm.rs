@@ -357,6 +357,8 @@ impl Storm {
                     sent: known.clock.reads(self.now),
                     silent: Vec::new(),
                     disk: Some(DiskId(1)),
+                    bad_slots: 0,
+                    failing: false,
                 };
                 let request = MonitorRequest { epoch: known.durable.epoch, command };
                 self.deliver(|| Event::ToMonitor { from: NodeId::Device(device), request: request.clone() });
@@ -381,7 +383,13 @@ impl Storm {
     fn host_says(&mut self, name: Generation) -> Vec<MonitorCommand> {
         let silent = self.devices.iter().filter(|(_, device)| device.unreachable_until > self.now);
         let silent = silent.map(|(device, _)| *device).collect();
-        let mut said = vec![MonitorCommand::Renew { sent: Time(self.rng.next_u64()), silent, disk: None }];
+        let mut said = vec![MonitorCommand::Renew {
+            sent: Time(self.rng.next_u64()),
+            silent,
+            disk: None,
+            bad_slots: 0,
+            failing: false,
+        }];
         let host = self.hosts.get_mut(&name).expect("it was made");
         if self.rng.chance(self.weather.trouble, 200) && host.fences.len() < 8 {
             self.next_ticket += 1;

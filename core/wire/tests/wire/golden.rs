@@ -335,12 +335,18 @@ fn monitoring() -> Vec<Golden> {
     let changed_hex = format!("06 01 09000000 {members_hex} {fence_hex} 00000000 03");
     let mut all = vec![
         monitor_request(
-            MonitorCommand::Renew { sent, silent: vec![DeviceId(2), DeviceId(0x0103)], disk: None },
-            &format!("01 {sent_hex} 02000000 0200 0301 00"),
+            MonitorCommand::Renew {
+                sent,
+                silent: vec![DeviceId(2), DeviceId(0x0103)],
+                disk: None,
+                bad_slots: 0,
+                failing: false,
+            },
+            &format!("01 {sent_hex} 02000000 0200 0301 00 00000000 00"),
         ),
         monitor_request(
-            MonitorCommand::Renew { sent, silent: vec![], disk: Some(DiskId(9)) },
-            &format!("01 {sent_hex} 00000000 01 0900000000000000"),
+            MonitorCommand::Renew { sent, silent: vec![], disk: Some(DiskId(9)), bad_slots: 3, failing: true },
+            &format!("01 {sent_hex} 00000000 01 0900000000000000 03000000 01"),
         ),
         monitor_request(
             MonitorCommand::Healing { device: DeviceId(2), progress: HealingProgress { done: 4, left: 5, lost: 6 } },

@@ -73,7 +73,13 @@ const LISTS: [Stretch; 27] = [
         monitor_request(MonitorCommand::Fence { ticket, below, except: vec![], also: vec![Generation(1); n] })
     }),
     ("silent devices", PARTICIPANTS_MAX, |n| {
-        monitor_request(MonitorCommand::Renew { sent: Time(1), silent: vec![DeviceId(1); n], disk: None })
+        monitor_request(MonitorCommand::Renew {
+            sent: Time(1),
+            silent: vec![DeviceId(1); n],
+            disk: None,
+            bad_slots: 0,
+            failing: false,
+        })
     }),
     ("devices that are away", PARTICIPANTS_MAX, |n| {
         let (membership, reply) = (None, MonitorReply::Changed);

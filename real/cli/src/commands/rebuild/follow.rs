@@ -162,7 +162,7 @@ impl Followed {
         }
         self.bar.set_message(format!("device {id}: {}", condition.words()));
         match condition {
-            Condition::Healthy | Condition::Silent => {
+            Condition::Healthy | Condition::DiskErrors { .. } | Condition::Silent => {
                 self.ended.get_or_insert_with(Instant::now);
                 if self.first.is_none() {
                     // It was in before anybody could tell how far it was.

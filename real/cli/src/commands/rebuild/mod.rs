@@ -149,7 +149,9 @@ fn require_monitor(look: &Look) -> Result<(), Failure> {
 /// What there is to bring: each device that lacks something, and how it is.
 fn lacking(look: &Look) -> impl Iterator<Item = (DeviceId, Condition)> {
     let all = look.description.devices.iter().map(|entry| (DeviceId(entry.id), look.condition(DeviceId(entry.id))));
-    all.filter(|(_, condition)| !matches!(condition, Condition::Healthy | Condition::Silent | Condition::Unknown))
+    all.filter(|(_, condition)| {
+        !matches!(condition, Condition::Healthy | Condition::DiskErrors { .. } | Condition::Silent | Condition::Unknown)
+    })
 }
 
 fn json(look: &Look) -> serde_json::Value {
