@@ -21,9 +21,9 @@ use braid_check::{
 use braid_device::{Device, DeviceConfig, Service};
 use braid_layout::{Place, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_machine::{DiskError, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_membership::{Monitor, MonitorConfig};
-use braid_store::{Geometry, Store, StoreConfig};
+use braid_store::{Geometry, Medium, Store, StoreConfig, StoreError};
 use braid_wire::{Atomicity, Ordering, Pace, Task};
 use braid_world::{Disk, DiskOptions, Happening, LocalClock, Trace, World};
 use bytes::Bytes;
@@ -246,6 +246,22 @@ impl Cluster {
     pub fn restart_device(&mut self, device: DeviceId) {
         let machine = self.new_device(device);
         self.world.start(NodeId::Device(device), machine);
+    }
+
+    /// Devices that have given up, as their disks failed: whoever started them starts them again.
+    pub fn broken(&self) -> Vec<DeviceId> {
+        let failed = Service::Unusable(StoreError::Disk(DiskError::Failed));
+        let broken = |device: &DeviceId| match self.world.machine(NodeId::Device(*device)) {
+            Some(Role::Device(machine)) => *machine.service() == failed,
+            _ => false,
+        };
+        self.devices().into_iter().filter(broken).collect()
+    }
+
+    /// A device ends, and is started again; its power stays.
+    pub fn start_again(&mut self, device: DeviceId) {
+        self.world.stop(NodeId::Device(device));
+        self.restart_device(device);
     }
 
     /// Another disk, which is empty, is put into a device that is down.
@@ -746,6 +762,12 @@ impl Cluster {
         let space = self.options.chunks.map(|chunks| damage::space_for(&superblock.1, chunks));
         let mut disk = Disk::new(DiskOptions { space, ..DiskOptions::default() }, self.rng.fork());
         fresh.iter().for_each(|(offset, bytes)| disk.preload(*offset, bytes));
+        let Medium { physical_sector, cached } = self.options.medium;
+        disk.set_physical_sector(physical_sector.into());
+        disk.set_hurt_before(damage::map_offset(&superblock.1));
+        if cached {
+            disk.set_cached();
+        }
         disk
     }
 
@@ -780,7 +802,7 @@ impl Cluster {
 
     fn new_device(&self, device: DeviceId) -> Role {
         let (store, settings) = (self.store_config(device), self.options.settings.clone());
-        Role::Device(Box::new(Device::new(DeviceConfig { store, membership: None, settings })))
+        Role::Device(Box::new(Device::on(self.options.medium, DeviceConfig { store, membership: None, settings })))
     }
 
     fn store_config(&self, device: DeviceId) -> StoreConfig {

@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 const SECTOR: u64 = 512;
+/// Sectors turn bad in so many slots, the first ones.
+const SPOILT_SLOTS: u64 = 40;
 /// A block and its header.
 const STRIDE: u64 = BLOCK_BYTES as u64 + SECTOR;
 
@@ -117,6 +119,20 @@ fn homes(disk: &Disk, object: u64) -> Vec<(u64, Range<u64>)> {
         }
     }
     found
+}
+
+/// Where the journal ends, and the chunk map begins.
+pub(crate) fn map_offset(superblock: &[u8]) -> u64 {
+    number(superblock, 56)
+}
+
+/// The sector of data that a number names.
+pub(crate) fn data_sector(superblock: &[u8], number_of: u64) -> Range<u64> {
+    let slots = u64::from(u32::from_le_bytes(superblock[76..80].try_into().expect("four bytes")));
+    // Where there is something, in a small array.
+    let sectors = slots.min(SPOILT_SLOTS) * 16 * STRIDE / SECTOR;
+    let start = number(superblock, 64) + number_of % sectors * SECTOR;
+    start..start + SECTOR
 }
 
 /// The bytes that a disk needs for everything but data, and for so many chunks of that.

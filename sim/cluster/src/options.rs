@@ -8,6 +8,7 @@ use braid_host::Acquisition;
 use braid_layout::{Layout, Scheme};
 use braid_machine::HostError;
 use braid_objects::bucket::BUCKET_BLOCKS;
+use braid_store::Medium;
 use braid_wire::{Atomicity, Failure, ObjectFailure, Ordering};
 use braid_world::{Budget, FaultKind, FaultOptions};
 use std::collections::BTreeSet;
@@ -51,6 +52,8 @@ pub struct Options {
     pub journal_bytes: Option<u64>,
     /// Chunks that a device's disk has space for until everything heals, if that is limited.
     pub chunks: Option<u64>,
+    /// What the devices' disks are like.
+    pub medium: Medium,
     /// What clients do besides, if they do: have commands done on objects of devices.
     pub objects: Option<ObjectOptions>,
     /// The volume is a mirror, and this is what clients do there; they read and write nothing.
@@ -90,6 +93,7 @@ impl Options {
             device_bytes: 16 << 20,
             journal_bytes: None,
             chunks: None,
+            medium: Medium::default(),
             objects: None,
             mirror: None,
             settings: Settings::default(),
@@ -123,7 +127,36 @@ impl Options {
             Ordering::Timestamp => options,
             other => options.ordered_by(other),
         };
-        options.moving(choices).with_objects(choices).with_mirror(choices).calmed(choices)
+        options.moving(choices).with_objects(choices).with_mirror(choices).with_media(choices).calmed(choices)
+    }
+
+    /// The same, but that the disks of some seeds write 4 KiB at once, and those of some are behind a cache.
+    fn with_media(mut self, choices: &Choices) -> Options {
+        // Dice of its own, so that all other seeds are as they are.
+        let rng = &mut Rng::new(self.seed ^ 0x4e6_0512);
+        let mut chosen = |kind, one_in| {
+            let named = choices.only.contains(&kind) || choices.also.contains(&kind);
+            (rng.below(one_in) == 0 || named) && choices.kinds().contains(&kind)
+        };
+        let errors_are_named = choices.also.contains(&FaultKind::DiskError) && self.atomicity == Atomicity::Implied;
+        if errors_are_named {
+            self.faults.weights.insert(FaultKind::DiskError, 10);
+        }
+        if chosen(FaultKind::LargeSectors, 4) {
+            self.medium.physical_sector = 4096;
+            self.device_bytes = self.device_bytes.max(24 << 20);
+            // What is kept for decisions is more.
+            self.journal_bytes = self.journal_bytes.map(|bytes| bytes.max(2 << 20));
+        }
+        if chosen(FaultKind::PageCache, 6) {
+            self.medium.cached = true;
+            // Else there is nothing to see.
+            let may_fail = self.atomicity == Atomicity::Implied && choices.kinds().contains(&FaultKind::DiskError);
+            if may_fail {
+                self.faults.weights.insert(FaultKind::DiskError, 5);
+            }
+        }
+        self
     }
 
     /// The same, but that clients of some seeds have commands done on objects, too; of all, where that is asked for by its name.
@@ -275,6 +308,7 @@ impl Options {
             device_bytes: 16 << 20,
             journal_bytes: [None, Some(1 << 20), Some(2 << 20)][rng.below(3) as usize],
             chunks: None,
+            medium: Medium::default(),
             objects: None,
             mirror: None,
             faults: FaultOptions::draw(rng, &budget),
@@ -406,9 +440,10 @@ impl Options {
             HostError::ClockApart { .. } => has(FaultKind::ClockLeap),
             HostError::Device { failure: Failure::NoSpace, .. } => has(FaultKind::FullDisk),
             // Where redundancy can't stand in for it just then: hosts say that a block is lost, and never show another content.
-            HostError::Device { failure: Failure::Lost { .. } | Failure::Disk, .. } => {
+            HostError::Device { failure: Failure::Lost { .. }, .. } => {
                 has(FaultKind::Rot) || has(FaultKind::Unreadable) || has(FaultKind::Misdirected)
             }
+            // What a disk fails to write goes elsewhere on it, or the device stops.
             _ => false,
         }
     }
@@ -440,7 +475,7 @@ impl fmt::Display for Options {
             f,
             "seed {}: {} ({}; {} lock servers, {:?}); {} on {} of {} devices{}, {} stripes in units of {} blocks; \
              {} hosts with {} clients each, thinking up to {:?}; \
-             {} operations within {:?}; journals of {:?} bytes, space for {:?} chunks",
+             {} operations within {:?}; journals of {:?} bytes, space for {:?} chunks; {:?}",
             self.seed,
             self.ordering,
             self.atomicity,
@@ -458,7 +493,8 @@ impl fmt::Display for Options {
             self.operations,
             self.storm,
             self.journal_bytes,
-            self.chunks
+            self.chunks,
+            self.medium
         )?;
         if let Some(objects) = &self.objects {
             writeln!(f, "  {objects:?}")?;

@@ -29,7 +29,7 @@ pub(crate) const FAULTS_OF_MESSAGES: &str = "faults of messages";
 pub(crate) const FOR_EVER: Duration = Duration::from_nanos(u64::MAX);
 
 /// What the stores count that says how they were tried; losses of power at a disk command take their counts along.
-const COUNTED: [&str; 4] = ["journal_batches", "chunks_written", "blocks_homed", "checkpoints"];
+const COUNTED: [&str; 5] = ["journal_batches", "chunks_written", "blocks_homed", "checkpoints", "write_errors"];
 
 /// Runs `options` from beginning to end, keeping so many lines of its trace.
 pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
@@ -423,7 +423,7 @@ impl Run {
     }
 
     /// Adds what a machine has counted, before it dies or the run ends.
-    fn count_machine(&mut self, node: NodeId) {
+    pub(crate) fn count_machine(&mut self, node: NodeId) {
         match self.cluster.world.machine(node) {
             Some(Role::Host(host)) => self.report.hosts.add(&host.counters()),
             Some(Role::Device(device)) => {

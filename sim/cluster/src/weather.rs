@@ -2,6 +2,7 @@
 
 use crate::availability::Cause;
 use crate::cluster::{Cluster, HostSlot};
+use crate::damage;
 use crate::storm::{AFTERMATH, Agenda, FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
 use braid_base::{NodeId, Time};
 use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
@@ -33,10 +34,16 @@ pub(crate) enum Weather {
     Copy,
     /// Healing goes at its usual pace again.
     UsualPace,
+    /// Devices that have given up are started again.
+    StartAgain,
 }
 
 /// How often it is looked whether somebody copies.
 const COPY_EVERY: Duration = Duration::from_millis(300);
+/// How often it is looked whether devices are to be started again.
+const START_AGAIN_EVERY: Duration = Duration::from_millis(100);
+/// The most sectors of a disk that are bad.
+const BAD_SECTORS_MAX: usize = 4;
 /// How often an operator looks whether a disk can be changed.
 const DISKS_EVERY: Duration = Duration::from_millis(50);
 
@@ -93,6 +100,10 @@ impl Run {
                 self.plan_weather(COPY_EVERY, Weather::Copy);
             }
             Weather::UsualPace => self.set_usual_pace(),
+            Weather::StartAgain => {
+                self.start_broken();
+                self.plan_weather(START_AGAIN_EVERY, Weather::StartAgain);
+            }
             Weather::Disks => {
                 self.change_disks();
                 self.plan_weather(DISKS_EVERY, Weather::Disks);
@@ -161,6 +172,15 @@ impl Run {
                 world.disk_mut(node).expect("it has a disk").set_full(true);
                 self.plan_weather(span, Weather::Space(node));
             }
+            Fault::FailedWrite { node } => world.disk_mut(node).expect("it has a disk").fail_write(),
+            Fault::FailedSync { node } => world.disk_mut(node).expect("it has a disk").fail_sync(),
+            Fault::BadSector { node, sector } => {
+                let disk = world.disk_mut(node).expect("it has a disk");
+                if disk.spoilt() < BAD_SECTORS_MAX {
+                    let bytes = damage::data_sector(&disk.peek(0, 512), sector);
+                    disk.spoil(bytes);
+                }
+            }
             Fault::Rot(Damageable { node, bytes }) => drop(world.disk_mut(node).expect("it has a disk").rot(bytes)),
             Fault::Unreadable(Damageable { node, bytes }) => {
                 world.disk_mut(node).expect("it has a disk").lose(bytes);
@@ -199,6 +219,7 @@ impl Run {
             disk.heal();
             self.restart(node);
         }
+        self.start_broken();
         for slot in self.cluster.slots() {
             self.replace_if_down(slot);
         }
@@ -209,6 +230,14 @@ impl Run {
             if self.cluster.world.skew(node).abs() > skew_max || self.cluster.world.clock_rate(node).abs() > drift_max {
                 self.set_clock(node);
             }
+        }
+    }
+
+    fn start_broken(&mut self) {
+        for device in self.cluster.broken() {
+            self.count_fault("device stopped");
+            self.count_machine(NodeId::Device(device));
+            self.cluster.start_again(device);
         }
     }
 
@@ -312,6 +341,9 @@ impl Run {
 
     /// Whoever may have disks replaced looks after them.
     pub(crate) fn look_after_disks(&mut self) {
+        if self.cluster.options.faults.has(FaultKind::DiskError) {
+            self.plan_weather(START_AGAIN_EVERY, Weather::StartAgain);
+        }
         if self.cluster.options.faults.has(FaultKind::Replace) {
             self.plan_weather(DISKS_EVERY, Weather::Disks);
         }
@@ -362,6 +394,8 @@ fn span_of(fault: &Fault) -> Option<Duration> {
         | Fault::FullDisk { span, .. }
         | Fault::Pace { span, .. } => Some(*span),
         Fault::Rot(_) | Fault::Unreadable(_) => None,
+        // A device stops when that shows, and nobody knows when, or how often: until all is healed it may not answer for a moment.
+        Fault::FailedWrite { .. } | Fault::FailedSync { .. } | Fault::BadSector { .. } => Some(FOR_EVER),
         Fault::Replace { .. } | Fault::Misdirected { .. } => Some(FOR_EVER),
     }
 }

@@ -10,8 +10,10 @@
 //! What goes wrong beyond that, sectors that rot and writes that go astray, is in `damage`.
 
 mod damage;
+mod errors;
 
 use crate::disk::damage::{Astray, Wound};
+use crate::disk::errors::Errors;
 use braid_base::Rng;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
 use bytes::Bytes;
@@ -83,6 +85,11 @@ pub struct Disk {
     keeps: Keeps,
     wounds: BTreeMap<u64, Wound>,
     astray: Option<Astray>,
+    errors: Errors,
+    /// Bytes that it writes at once, and a cache that shows what failed to get there.
+    physical_sector: u64,
+    cached: bool,
+    hurt_before: u64,
     counts: DiskCounts,
 }
 
@@ -107,6 +114,10 @@ pub struct DiskCounts {
     pub refused: u64,
     /// Reads that met a sector that can't be read.
     pub failed: u64,
+    /// Writes and syncs that failed.
+    pub failed_writes: u64,
+    /// Sectors that were hurt when power failed while their neighbours were written.
+    pub hurt: u64,
 }
 
 impl DiskCounts {
@@ -121,6 +132,8 @@ impl DiskCounts {
         self.astray += more.astray;
         self.refused += more.refused;
         self.failed += more.failed;
+        self.failed_writes += more.failed_writes;
+        self.hurt += more.hurt;
     }
 }
 
@@ -157,6 +170,10 @@ impl Disk {
             keeps: Keeps::Dice,
             wounds: BTreeMap::new(),
             astray: None,
+            errors: Errors::default(),
+            physical_sector: SECTOR_BYTES as u64,
+            cached: false,
+            hurt_before: 0,
             counts: DiskCounts::default(),
         }
     }
@@ -238,6 +255,9 @@ impl Disk {
     /// Does a command that was issued, and says how it went.
     pub fn complete(&mut self, tag: DiskTag) -> DiskResult {
         let Flying { command, covers } = self.in_flight.remove(&tag).expect("a command completes once");
+        if self.fails(&command) {
+            return self.fail(command, &covers);
+        }
         match command {
             DiskCommand::Read { offset, length } if !self.is_readable(offset, length) => {
                 self.counts.failed += 1;
@@ -259,6 +279,7 @@ impl Disk {
     pub fn crash(&mut self) {
         self.counts.crashes += 1;
         self.crash_point = None;
+        let neighbours = self.neighbours_in_flight();
         for (_, flying) in std::mem::take(&mut self.in_flight) {
             match flying.command {
                 // As if it had completed unheard; the dice below decide what stays of it.
@@ -295,6 +316,7 @@ impl Disk {
             }
             self.content.insert(sector, content);
         }
+        self.hurt_neighbours(&neighbours);
         for fate in fates.into_values() {
             match fate {
                 (true, true) => self.counts.torn += 1,

@@ -45,6 +45,12 @@ pub enum FaultKind {
     SlowDisk,
     /// A disk has no space.
     FullDisk,
+    /// A write or a sync fails once, or every write of a sector does from then on.
+    DiskError,
+    /// Disks write 4 KiB at once, and a loss of power may hurt all of that. Not of a moment.
+    LargeSectors,
+    /// Disks are behind a cache, which shows what failed to get to them. Not of a moment.
+    PageCache,
     /// A bit of a sector flips.
     Rot,
     /// A sector can't be read.
@@ -67,7 +73,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 22] = [
+    pub const ALL: [FaultKind; 25] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -81,6 +87,9 @@ impl FaultKind {
         FaultKind::ClockLeap,
         FaultKind::SlowDisk,
         FaultKind::FullDisk,
+        FaultKind::DiskError,
+        FaultKind::LargeSectors,
+        FaultKind::PageCache,
         FaultKind::Rot,
         FaultKind::Unreadable,
         FaultKind::Misdirected,
@@ -108,6 +117,9 @@ impl FaultKind {
             FaultKind::ClockLeap => "clock-leap",
             FaultKind::SlowDisk => "slow-disk",
             FaultKind::FullDisk => "full-disk",
+            FaultKind::DiskError => "disk-error",
+            FaultKind::LargeSectors => "large-sectors",
+            FaultKind::PageCache => "page-cache",
             FaultKind::Rot => "rot",
             FaultKind::Unreadable => "unreadable",
             FaultKind::Misdirected => "misdirected",
@@ -259,6 +271,23 @@ pub enum Fault {
         /// For how long.
         span: Duration,
     },
+    /// The next write to a disk fails.
+    FailedWrite {
+        /// Whose.
+        node: NodeId,
+    },
+    /// The next sync of a disk fails.
+    FailedSync {
+        /// Whose.
+        node: NodeId,
+    },
+    /// Every write of one sector fails from now on.
+    BadSector {
+        /// Whose.
+        node: NodeId,
+        /// Which, of those where data may be; beyond the last it begins anew.
+        sector: u64,
+    },
     /// A bit flips somewhere in these bytes of a disk.
     Rot(Damageable),
     /// Somewhere in these bytes of a disk a sector can't be read.
@@ -340,6 +369,9 @@ impl Fault {
             Fault::ClockLeap { .. } => "clock leap",
             Fault::SlowDisk { .. } => "slow disk",
             Fault::FullDisk { .. } => "full disk",
+            Fault::FailedWrite { .. } => "failed write",
+            Fault::FailedSync { .. } => "failed sync",
+            Fault::BadSector { .. } => "bad sector",
             Fault::Rot(_) => "rot",
             Fault::Unreadable(_) => "unreadable sector",
             Fault::Misdirected { .. } => "misdirected write",
@@ -404,7 +436,16 @@ impl FaultOptions {
         let mut weight = |most: u64| if rng.chance(1, 2) { 0 } else { rng.between(1, most) };
         // Every kind throws its dice, allowed or not: so the rest of a seed is the same under any budget.
         // But for those that are no faults: they throw theirs last, or elsewhere.
-        let apart = [FaultKind::Migrate, FaultKind::Chore, FaultKind::Objects, FaultKind::Mirrors, FaultKind::Calm];
+        let apart = [
+            FaultKind::Migrate,
+            FaultKind::Chore,
+            FaultKind::Objects,
+            FaultKind::Mirrors,
+            FaultKind::Calm,
+            FaultKind::DiskError,
+            FaultKind::LargeSectors,
+            FaultKind::PageCache,
+        ];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();
         let network = NetworkOptions {
@@ -424,6 +465,10 @@ impl FaultOptions {
         weights.push((
             FaultKind::Chore,
             if dice.chance(1, 2) { 0 } else { dice.between(1, FaultKind::Chore.weight_max()) },
+        ));
+        weights.push((
+            FaultKind::DiskError,
+            if dice.chance(2, 3) { 0 } else { dice.between(1, FaultKind::DiskError.weight_max()) },
         ));
         FaultOptions {
             every: Duration::from_millis(rng.between(30, 2_000)),

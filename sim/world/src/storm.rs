@@ -124,7 +124,20 @@ impl Storm {
             }
             FaultKind::FullDisk => Fault::FullDisk { node: self.pick(&of(Part::Device))?, span: self.span() },
             FaultKind::Replace => Fault::Replace { node: self.pick(&terrain.replaceable())?, away: self.span() },
-            FaultKind::Migrate | FaultKind::Objects | FaultKind::Mirrors | FaultKind::Calm => {
+            FaultKind::DiskError => {
+                let node = self.pick(&of(Part::Device))?;
+                match self.rng.below(4) {
+                    0 | 1 => Fault::FailedWrite { node },
+                    2 => Fault::FailedSync { node },
+                    _ => Fault::BadSector { node, sector: self.rng.next_u64() },
+                }
+            }
+            FaultKind::Migrate
+            | FaultKind::Objects
+            | FaultKind::Mirrors
+            | FaultKind::Calm
+            | FaultKind::LargeSectors
+            | FaultKind::PageCache => {
                 unreachable!("they are of no moment")
             }
             FaultKind::Chore if self.rng.chance(1, 2) => Fault::Scrub { node: self.pick(&of(Part::Host))? },
@@ -273,7 +286,14 @@ mod tests {
     fn every_kind_comes_with_all_its_forms_and_ends_in_time() {
         let mut names = BTreeSet::new();
         // Volumes move between storms, and clients have their commands done all the time.
-        let lasting = [FaultKind::Migrate, FaultKind::Objects, FaultKind::Mirrors, FaultKind::Calm];
+        let lasting = [
+            FaultKind::Migrate,
+            FaultKind::Objects,
+            FaultKind::Mirrors,
+            FaultKind::Calm,
+            FaultKind::LargeSectors,
+            FaultKind::PageCache,
+        ];
         for kind in FaultKind::ALL.into_iter().filter(|kind| !lasting.contains(kind)) {
             let mut storm = storm([kind], 7);
             for _ in 0..300 {
@@ -295,7 +315,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 28, "{names:?}");
+        assert_eq!(names.len(), 31, "{names:?}");
     }
 
     #[test]

@@ -164,6 +164,17 @@ impl<M: Machine> World<M> {
         self.trace.event(self.now, Some(node), &[1], format_args!("crash"));
     }
 
+    /// A node's machine ends, and power stays: what it had its disk do is done.
+    pub fn stop(&mut self, node: NodeId) {
+        let place = self.node_mut(node);
+        place.machine = None;
+        place.crash_before = None;
+        if let Some(disk) = &mut place.disk {
+            disk.stop();
+        }
+        self.trace.event(self.now, Some(node), &[14], format_args!("stops"));
+    }
+
     /// Lets power fail at a node instead of its `count`-th input from now on: so what that node had sent and commanded before is
     /// under way.
     pub fn crash_before(&mut self, node: NodeId, count: u64) {

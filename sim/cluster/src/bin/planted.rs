@@ -105,7 +105,15 @@ fn plant_all(runs: u64, names: &[String]) -> Result<bool, Box<dyn Error>> {
 /// as much as thousands of all.
 fn only_of(name: &str) -> Option<&'static str> {
     let names = Ordering::ALL.map(Ordering::name).into_iter().chain(Atomicity::ALL.map(Atomicity::name));
-    let names = names.chain([FaultKind::Objects, FaultKind::Mirrors, FaultKind::Calm].map(FaultKind::name));
+    let kinds = [
+        FaultKind::Objects,
+        FaultKind::Mirrors,
+        FaultKind::Calm,
+        FaultKind::DiskError,
+        FaultKind::LargeSectors,
+        FaultKind::PageCache,
+    ];
+    let names = names.chain(kinds.map(FaultKind::name));
     names.into_iter().find(|word| name.starts_with(word))
 }
 

@@ -5,6 +5,7 @@ mod cut_short;
 mod degraded;
 mod device_locks;
 mod devices;
+mod disk_errors;
 mod epochs;
 mod failures;
 mod given_up;

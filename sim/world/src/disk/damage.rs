@@ -67,7 +67,7 @@ impl Disk {
         !self.wounds.is_empty()
     }
 
-    /// All sectors hold what they should, no write goes astray, and there is space without end.
+    /// All sectors hold what they should, no write goes astray or fails, and there is space without end.
     pub fn heal(&mut self) {
         for (sector, wound) in std::mem::take(&mut self.wounds) {
             self.content.insert(sector, wound.right);
@@ -78,6 +78,7 @@ impl Disk {
             }
         }
         self.astray = None;
+        self.errors.end();
         self.full = false;
         self.options.space = None;
     }

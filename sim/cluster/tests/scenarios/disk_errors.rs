@@ -1,0 +1,77 @@
+//! Disks fail to write: here and there, or at some place for ever. Users of a volume with redundancy don't hear of it.
+
+use crate::story::*;
+use braid_base::Standing;
+use braid_cluster::{Cluster, HostSlot, Options, Role};
+use braid_machine::HostOutcome;
+use std::time::Duration;
+
+/// Units of a chunk: a large write goes to slots, and a small one through the journal.
+fn array() -> (Cluster, HostSlot, HostSlot) {
+    array_of(Options::calm("raid5:2+1", 3, 16, 60))
+}
+
+const STRIPE: u64 = 32 * BLOCK;
+
+fn counter(array: &Cluster, number: u16, name: &str) -> u64 {
+    let Some(Role::Device(machine)) = array.world.machine(device(number)) else { panic!("it is up") };
+    let counters = machine.store().counters();
+    counters.into_iter().find(|(found, _)| *found == name).map(|(_, count)| count).expect("there is such a counter")
+}
+
+/// The bytes of some slots of a device.
+fn slots(array: &Cluster, number: u16, slots: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let superblock = array.world.disk(device(number)).expect("it has one").peek(0, 512);
+    let data = u64::from_le_bytes(superblock[64..72].try_into().expect("eight bytes"));
+    data + slots.start * 73_728..data + slots.end * 73_728
+}
+
+fn is_done(outcome: &HostOutcome) -> bool {
+    outcome.is_ok()
+}
+
+#[test]
+fn a_bad_slot_of_one_device_fails_nobodys_write() {
+    let (mut array, a, b) = array();
+    let bad = slots(&array, 1, 3..4);
+    array.world.disk_mut(device(1)).expect("it has one").spoil(bad.start..bad.start + 512);
+    let begun = array.world.now();
+    for number in 0..300 {
+        let op = array.write([a, b][number as usize % 2], number % 60 * STRIPE, STRIPE);
+        let outcome = array.finish(op);
+        assert!(is_done(&outcome), "write {number}: {outcome:?}");
+    }
+    assert!(array.world.now().since(begun) < Duration::from_secs(2), "nobody waits for anything");
+    assert_eq!([0, 1, 2].map(|number| counter(&array, number, "slots_bad")), [0, 1, 0]);
+    assert!(counter(&array, 1, "write_errors") <= 2);
+    assert_eq!(standing(&array, 1), Some(Standing::In));
+    all_is_well(array);
+}
+
+#[test]
+fn a_device_that_can_t_write_its_data_anywhere_is_done_without() {
+    let (mut array, a, _) = array();
+    let bad = slots(&array, 1, 0..100_000);
+    array.world.disk_mut(device(1)).expect("it has one").spoil(bad);
+    // It stops when it has found too many bad slots; whoever starts it does so again.
+    let mut stops = 0;
+    for number in 0..60 {
+        let op = array.write(a, number * STRIPE, STRIPE);
+        while array.asked().any(|asked| asked.op == op) {
+            array.run_for(Duration::from_millis(20));
+            for broken in array.broken() {
+                stops += 1;
+                array.start_again(broken);
+            }
+        }
+        let outcome = array.finish(op);
+        assert!(is_done(&outcome), "write {number}: {outcome:?}");
+    }
+    assert!(stops > 0);
+    array.world.disk_mut(device(1)).expect("it has one").heal();
+    for broken in array.broken() {
+        array.start_again(broken);
+    }
+    wait_in(&mut array, 1);
+    all_is_well(array);
+}
