@@ -70,11 +70,16 @@ impl Array {
 
     /// The same, where it may fail.
     pub fn try_start(&mut self, arguments: &[&str]) -> Result<(), Outcome> {
+        self.try_start_by(&[], arguments)
+    }
+
+    /// The same, by a program that does something first ([`Daemon::start_by`]).
+    pub fn try_start_by(&mut self, launcher: &[&str], arguments: &[&str]) -> Result<(), Outcome> {
         assert!(self.supervisor.is_none(), "it is up");
         let dir = path_text(&self.dir).to_string();
         let lease: &[&str] = if self.hasty { &["--lease", "1s"] } else { &[] };
         let all = [&["up", "--dir", &dir, "--port", "0", "--json"], lease, arguments].concat();
-        self.supervisor = Some(Daemon::start(&all, &self.scratch.path("up.log"))?);
+        self.supervisor = Some(Daemon::start_by(launcher, &all, &self.scratch.path("up.log"))?);
         Ok(())
     }
 

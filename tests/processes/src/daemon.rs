@@ -31,8 +31,21 @@ impl Daemon {
     /// Starts `braid` with these arguments; its standard error goes to the file `log`. If it ends before it says that
     /// it is ready, that is an outcome.
     pub fn start(arguments: &[&str], log: &Path) -> Result<Daemon, Outcome> {
+        Daemon::start_by(&[], arguments, log)
+    }
+
+    /// The same, where another program does something first, and then becomes `braid`: it is called with these words and what it is to
+    /// become.
+    pub fn start_by(launcher: &[&str], arguments: &[&str], log: &Path) -> Result<Daemon, Outcome> {
         let errors = File::options().create(true).append(true).open(log).expect("a log can be written");
-        let mut command = Command::new(braid_bin());
+        let mut command = match launcher {
+            [] => Command::new(braid_bin()),
+            [first, words @ ..] => {
+                let mut command = Command::new(first);
+                command.args(words).arg(braid_bin());
+                command
+            }
+        };
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).env_remove("BRAID_ARRAY");
         let mut child = command.spawn().expect("braid can be started");
         let output = child.stdout.take().expect("it was asked for");

@@ -3,6 +3,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | `attended` | commands that run while something is held: how they end, and that nothing is left of them |
+//! | `bad_places` | disks that can't be written at some place |
 //! | `bench` | `braid bench`: whether its figures are so, and whether it leaves everything as it was |
 //! | `clients` | nbdinfo, nbdcopy, qemu-img, qemu-io, fio, libnbd |
 //! | `file_system` | ext4 on a volume, through nbdfuse and a loop device |
@@ -25,6 +26,7 @@
 //! | `watching` | what is told of devices that go, come back and are rebuilt, and of scrubs: status, rebuild, events |
 
 mod attended;
+mod bad_places;
 mod bench;
 mod clients;
 mod crashes;
