@@ -18,6 +18,7 @@
 //! | `mirrors` | structures on a mirror, whose device is lost for good |
 //! | `mistakes` | what people get wrong, and what they are told |
 //! | `objects` | objects and attributes, from the shell and from programs; devices that are killed meanwhile |
+//! | `reconnects` | clients that lose their connection and come back while a device stands still |
 //! | `recipes` | queues, lists and directories, while their device and who changes them are killed |
 //! | `rebuilding` | a rebuild under load, while its host, another device and everybody is killed |
 //! | `strangers` | garbage on ports, clients that vanish, devices that stand still |
@@ -46,6 +47,7 @@ mod orderings;
 mod rebuilding;
 mod recipes;
 mod recovery;
+mod reconnects;
 mod strangers;
 mod tenures;
 mod watching;

@@ -1,0 +1,105 @@
+//! Clients that lose their connection and come back: nothing that they had asked for before happens after what they are
+//! answered then.
+
+use braid_processes::daemon::signal;
+use braid_processes::{Array, Client, soak};
+use rustix::process::Signal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What each write of these tests covers.
+const BLOCK: usize = 4096;
+/// Writes that a client has in flight when its connection ends.
+const IN_FLIGHT: usize = 16;
+/// How long a device stands still: shorter than its lease, so that nobody does without it.
+const STALL: Duration = Duration::from_millis(400);
+/// How long is looked for older content. A write that was refused is tried again sooner.
+const LOOK: Duration = Duration::from_millis(700);
+/// A request may take so long, and no longer.
+const REQUEST_LIMIT: Duration = Duration::from_secs(30);
+
+/// Ends the processes' stop, whatever happens.
+struct Stopped(u32);
+
+impl Stopped {
+    fn new(pid: u32) -> Stopped {
+        signal(pid, Signal::STOP);
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.0, Signal::CONT);
+    }
+}
+
+#[test]
+fn a_client_that_reconnects_is_never_overtaken_by_its_own_older_writes() {
+    let array = Array::small();
+    let devices = array.first_device_pids();
+    // Its reads make writes lose, which are then tried again above its stamps.
+    let (_other, other) = array.host();
+    let ended = AtomicBool::new(false);
+    let trials = if soak() { 60 } else { 10 };
+    let overtaken = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut reader = Client::open(&other);
+            while !ended.load(Ordering::Relaxed) {
+                for trial in 0..4 {
+                    reader.read(trial * BLOCK as u64, BLOCK).expect("a read works");
+                }
+            }
+        });
+        let overtaken: Vec<usize> = (0..trials)
+            .filter(|trial| {
+                let offset = (trial % 4 * BLOCK) as u64;
+                let (older, newer) = (vec![2 * *trial as u8 + 1; BLOCK], vec![2 * *trial as u8 + 2; BLOCK]);
+                let mut first = Client::open(&array.nbd());
+                let mut second = Client::open(&array.nbd());
+                let stopped = Stopped::new(devices[trial % devices.len()]);
+                for _ in 0..IN_FLIGHT {
+                    first.send_write(offset, &older).expect("it can be sent");
+                }
+                drop(first);
+                if trial % 2 == 0 {
+                    second = Client::open(&array.nbd());
+                }
+                let begun = Instant::now();
+                let cookie = second.send_write(offset, &newer).expect("it can be sent");
+                std::thread::sleep(STALL);
+                drop(stopped);
+                assert_eq!(second.reply().expect("an answer comes"), (cookie, 0), "trial {trial}");
+                assert!(begun.elapsed() < REQUEST_LIMIT, "trial {trial} took {:?}", begun.elapsed());
+                let answered = Instant::now();
+                let mut seen = second.read(offset, BLOCK).expect("a read works");
+                while seen == newer && answered.elapsed() < LOOK {
+                    seen = second.read(offset, BLOCK).expect("a read works");
+                }
+                assert!(seen == newer || seen == older, "one of the two is there, whole");
+                seen == older
+            })
+            .collect();
+        ended.store(true, Ordering::Relaxed);
+        reader.join().expect("the reader goes on");
+        overtaken
+    });
+    assert_eq!(overtaken, [0usize; 0], "of {trials} trials, in these the older write came last");
+    array.assert_sound("vol0");
+}
+
+#[test]
+fn a_client_that_reconnects_waits_no_longer_than_a_request_may_while_a_device_stands_still() {
+    let array = Array::up(&["--layout", "raid0:5", "--size", "64MiB", "--volume", "vol0:32MiB"]);
+    let stopped = Stopped::new(array.first_device_pids()[0]);
+    let mut client = Client::open(&array.nbd());
+    let begun = Instant::now();
+    // Some of it lies on the device that stands still.
+    client.send_write(0, &vec![1; 1 << 20]).expect("it can be sent");
+    drop(client);
+    let mut client = Client::open(&array.nbd());
+    assert!(begun.elapsed() < Duration::from_secs(10), "a connection opens: {:?}", begun.elapsed());
+    let _ = client.write(0, &vec![2; 1 << 20]);
+    assert!(begun.elapsed() < REQUEST_LIMIT + Duration::from_secs(5), "answered after {:?}", begun.elapsed());
+    drop(stopped);
+}
