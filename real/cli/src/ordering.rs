@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::supervisor::shut_out;
 use crate::volumes;
 use braid_base::{BlockRange, DeviceId, Generation, LockServerId};
-use braid_control::{ArrayDescription, ArrayFolder, Change, HostEntry, Moment, VolumeEntry, VolumeState};
+use braid_control::{ArrayDescription, ArrayFolder, Change, HostEntry, LeaseJudge, Moment, VolumeEntry, VolumeState};
 use braid_layout::VolumeDescription;
 use braid_session::{HEARTBEAT, Session};
 use braid_shell::HostClient;
@@ -39,7 +39,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Orders a volume as `to` from now on. `progress` is told what is being done. False if it was so already.
 pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl Fn(&str)) -> Result<bool, Failure> {
-    settle(session.folder(), session.client()).await?;
+    settle(session.folder(), session.client(), &mut LeaseJudge::new(HEARTBEAT)).await?;
     let entry = volumes::find(&session.folder().describe()?, name)?.clone();
     if entry.state == VolumeState::Ready && entry.ordering == to.name() {
         return Ok(false);
@@ -54,7 +54,7 @@ pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl 
 /// Puts a volume on hold, changes it, and lets hosts go on.
 pub async fn apply(session: &Session, name: &str, to: Change, progress: impl Fn(&str)) -> Result<(), Failure> {
     let (folder, by) = (session.folder(), session.generation());
-    settle(folder, session.client()).await?;
+    settle(folder, session.client(), &mut LeaseJudge::new(HEARTBEAT)).await?;
     all_in(folder, name, &to)?;
     let revision = begin(folder, name, &to, by)?;
     let ready = async {
@@ -117,19 +117,23 @@ pub async fn await_lock_servers(folder: &ArrayFolder) -> Result<(), Failure> {
 
 /// Runs until dropped: ends what somebody has begun who lives no more.
 pub async fn keep_settled(folder: ArrayFolder, client: HostClient) {
+    let mut judge = LeaseJudge::new(HEARTBEAT);
     loop {
-        if let Err(failure) = settle(&folder, &client).await {
+        if let Err(failure) = settle(&folder, &client, &mut judge).await {
             tracing::warn!("can't end the change of a volume, and will try again: {failure}");
         }
         tokio::time::sleep(HEARTBEAT).await;
     }
 }
 
-async fn settle(folder: &ArrayFolder, client: &HostClient) -> Result<(), Failure> {
-    let on_hold = folder.describe()?.volumes.into_iter().filter(|entry| entry.state.is_on_hold());
+async fn settle(folder: &ArrayFolder, client: &HostClient, judge: &mut LeaseJudge) -> Result<(), Failure> {
+    let description = folder.describe()?;
+    let now = Moment::now();
+    let allowed = judge.allowed(&now, description.leases().lease());
+    let on_hold = description.volumes.into_iter().filter(|entry| entry.state.is_on_hold());
     for entry in on_hold.collect::<Vec<_>>() {
         let Some(by) = changed_by(&entry) else { continue };
-        if live(folder)?.iter().any(|host| host.generation == by) {
+        if folder.hosts(&now, allowed)?.iter().any(|host| host.live && host.generation == by) {
             continue;
         }
         match entry.state {
@@ -194,9 +198,12 @@ async fn await_drained(
     revision: u64,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
+    let lease = folder.describe()?.leases().lease();
+    let mut judge = LeaseJudge::new(HEARTBEAT);
     loop {
-        let lease = folder.describe()?.leases().lease();
-        let hosts = folder.hosts(&Moment::now(), lease)?;
+        let now = Moment::now();
+        let allowed = judge.allowed(&now, lease);
+        let hosts = folder.hosts(&now, allowed)?;
         let late = |host: &&HostEntry| {
             host.generation != own && host.report.lock_server.is_none() && host.report.revision < revision
         };
@@ -206,7 +213,7 @@ async fn await_drained(
         }
         if late.iter().all(|host| !host.live) {
             // All of them have been silent for long enough: nobody waits any longer.
-            shut_out(folder, client, folder.expire(&Moment::now(), lease)?).await?;
+            shut_out(folder, client, folder.expire(&now, allowed)?).await?;
             continue;
         }
         let late: Vec<String> = late.into_iter().map(name_of).collect();

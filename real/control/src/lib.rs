@@ -28,6 +28,7 @@ mod events;
 mod file;
 mod folder;
 mod hosts;
+mod judge;
 mod leases;
 mod moment;
 mod monitor;
@@ -44,6 +45,7 @@ pub use error::ControlError;
 pub use events::{Event, EventCursor, EventKind};
 pub use folder::{ArrayFolder, Supervision};
 pub use hosts::{Expired, Fence, Help, HostEntry, LeaseReport, LockService};
+pub use judge::LeaseJudge;
 pub use leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
 pub use moment::Moment;
 pub use monitor::{

@@ -446,7 +446,9 @@ struct Ready<'a> {
 
 impl Ready<'_> {
     fn volumes(&self) -> impl Iterator<Item = (&VolumeEntry, String)> {
-        let ready = self.description.volumes.iter().filter(|volume| volume.state == VolumeState::Ready);
+        // A mirror is served to programs, not over NBD.
+        let ready =
+            self.description.volumes.iter().filter(|volume| volume.state == VolumeState::Ready && !volume.mirror);
         ready.map(|volume| (volume, uri(self.address, &volume.name)))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use braid_base::Generation;
-use braid_control::{ArrayFolder, ControlError, Expired, Fence, Leases, Moment};
+use braid_control::{ArrayFolder, ControlError, Expired, Fence, LeaseJudge, Leases, Moment};
 use braid_machine::HostRequest;
 use braid_session::blocking;
 use braid_shell::HostClient;
@@ -11,12 +11,16 @@ use braid_shell::HostClient;
 pub async fn keep_fenced(folder: ArrayFolder, leases: Leases, own: Generation, client: HostClient) {
     let mut ticks = tokio::time::interval(leases.heartbeat());
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut judge = LeaseJudge::new(leases.heartbeat());
     loop {
         ticks.tick().await;
+        // Read before anything is decided: should this process stop in between, hosts are judged by what was then.
+        let now = Moment::now();
+        let allowed = judge.allowed(&now, leases.host());
         // Who decides which hosts are dead lives: after a sleep of the machine it must not find itself among them.
         let decide = move |folder: &ArrayFolder| {
-            folder.renew(own, &Moment::now(), None)?;
-            folder.expire(&Moment::now(), leases.host())
+            folder.renew(own, &now, None)?;
+            folder.expire(&now, allowed)
         };
         let expired = match blocking(&folder, decide).await {
             Ok(expired) => expired,

@@ -7,7 +7,7 @@ use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
 use braid_processes::nbd::EIO;
 use braid_processes::scratch::path_text;
-use braid_processes::{Client, Refusal};
+use braid_processes::{Client, Refusal, soak};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -371,4 +371,37 @@ fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a
         }
         array.assert_sound("v");
     }
+}
+
+#[test]
+fn when_everything_stands_still_together_nobody_is_shut_out() {
+    // In the short form leases are a quarter as long.
+    let array = if soak() { Array::patient() } else { Array::small() };
+    let hosts: Vec<(Daemon, String)> = (0..3).map(|_| array.host()).collect();
+    let mut clients: Vec<Client> = hosts.iter().map(|(_, uri)| Client::open(uri)).collect();
+    clients.iter_mut().for_each(|client| client.write(0, &[1; 4096]).expect("a write works"));
+    // The supervisor first: it is the first to wake, and judges the others before they have had a chance to renew their leases.
+    let mut pids = vec![array.supervisor().pid(), array.monitor_pid()];
+    pids.extend(array.first_device_pids());
+    pids.extend(hosts.iter().map(|(host, _)| host.pid()));
+    pids.iter().for_each(|pid| signal(*pid, Signal::STOP));
+    // Longer than the lease of a host, as when a machine sleeps.
+    std::thread::sleep(Duration::from_secs(if soak() { 64 } else { 17 }));
+    let (judges, judged) = pids.split_at(2);
+    judges.iter().for_each(|pid| signal(*pid, Signal::CONT));
+    // It has looked at the leases, and at those who are still to wake.
+    std::thread::sleep(Duration::from_millis(300));
+    judged.iter().for_each(|pid| signal(*pid, Signal::CONT));
+    array.await_volume(0, "healthy");
+    for (client, (host, uri)) in clients.iter_mut().zip(&hosts) {
+        let written = client.write(0, &[2; 4096]);
+        assert!(written.is_ok(), "a connection from before goes on: {written:?}: {}", host.log());
+        Client::open(uri).read(0, 4096).expect("and new ones do");
+    }
+    // The supervisor looks twice a second.
+    std::thread::sleep(Duration::from_secs(2));
+    for (client, (host, _)) in clients.iter_mut().zip(&hosts) {
+        assert!(client.read(0, 4096).is_ok_and(|read| read == [2; 4096]), "nobody was shut out: {}", host.log());
+    }
+    array.assert_sound("vol0");
 }

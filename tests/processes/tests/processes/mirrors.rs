@@ -87,3 +87,17 @@ fn insert(object: &Object, number: u64) {
     let changed = wait(object.space().run(insert)).expect("one device is enough");
     assert_eq!(changed, Ok(Changed::Inserted), "{number}");
 }
+
+#[test]
+fn a_mirror_is_no_volume_that_up_says_it_serves() {
+    let mut array = Array::up(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
+    let create = ["volume", "create", "names", "--mirror", "--size", "1MiB", "--layout", "raid1:2", "--unit", "128KiB"];
+    array.braid(&create).done();
+    array.down();
+    array.start(&[]);
+    let served: Vec<_> =
+        array.ready()["volumes"].as_array().expect("a list").iter().map(|v| text(&v["name"])).collect();
+    assert_eq!(served, ["vol0"]);
+    // It is there all the same.
+    array.braid(&["volume", "info", "names"]).done();
+}
