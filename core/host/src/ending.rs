@@ -293,12 +293,14 @@ impl Host {
     /// Has an operation tried again, in its time.
     pub(crate) fn try_again(&mut self, now: Now, op: OpId) {
         self.counters.retries += 1;
+        let is_abandoned = self.is_abandoned(op);
         let operation = self.operations.get_mut(&op).expect("an attempt knows its operation");
         operation.attempt = None;
         operation.refusals += 1;
         operation.delayed = true;
         // The first retry knows the stamp to beat, so it need not wait; those that lose again get out of each other's way.
         let wait = match operation.refusals {
+            _ if is_abandoned => Duration::ZERO,
             1 => Duration::ZERO,
             more => {
                 let settings = &self.config.settings;

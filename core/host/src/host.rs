@@ -1,5 +1,6 @@
 //! The host's machine: requests of front ends in, answers of devices in, timers.
 
+use crate::abandon::Abandoned;
 use crate::catch_up::CatchUp;
 use crate::claims::Claims;
 use crate::counters::HostCounters;
@@ -66,6 +67,8 @@ pub struct Host {
     /// Large as they are, these two are kept in boxes, so that their neighbours in the table need not be moved.
     pub(crate) operations: BTreeMap<OpId, Box<Operation>>,
     pub(crate) transactions: BTreeMap<u64, Box<Transaction>>,
+    /// Operations whose user is gone.
+    pub(crate) abandoned: Abandoned,
     pub(crate) resolutions: BTreeMap<TransactionId, Resolution>,
     pub(crate) tasks: BTreeMap<u64, PendingTask>,
     /// For objects that hold bytes and attributes.
@@ -144,6 +147,7 @@ impl Host {
             links: config.devices.iter().map(|device| (*device, Link::default())).collect(),
             operations: BTreeMap::new(),
             transactions: BTreeMap::new(),
+            abandoned: Abandoned::default(),
             resolutions: BTreeMap::new(),
             tasks: BTreeMap::new(),
             object_requests: BTreeMap::new(),
@@ -204,6 +208,10 @@ impl Host {
     }
 
     pub(crate) fn on_request(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut Effects) {
+        if let HostRequest::Abandon { ops } = &request {
+            self.abandon(now, ops, out);
+            return out.reply(op, Ok(HostSuccess::Done));
+        }
         if !matches!(request, HostRequest::Scrub { .. } | HostRequest::Manage { .. } | HostRequest::Administer { .. }) {
             self.note_user(now, op);
         }
@@ -238,6 +246,7 @@ impl Host {
                 return self.start_object_request(now, op, *device, asks, *patience, out);
             }
             HostRequest::TakeLeave => return self.take_leave(now, op, out),
+            HostRequest::Abandon { .. } => unreachable!("dealt with above"),
             HostRequest::Manage { device, task } => {
                 return self.start_task(now, op, *device, task.clone(), out);
             }
@@ -490,6 +499,7 @@ impl Host {
         if operation.attempt.is_none() {
             self.timers.cancel(Timer::Retry(op));
         }
+        self.end_abandoned(op);
         self.reply(op, outcome, out);
     }
 
@@ -560,5 +570,6 @@ impl Machine for Host {
             assert_eq!(link.lingers, set, "a link knows whether its commits have a deadline: {device}");
         }
         self.claims.invariants(&self.transactions);
+        self.abandoned_invariants();
     }
 }

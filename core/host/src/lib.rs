@@ -7,6 +7,7 @@
 //! | [`operation`] | what a front end asked for, over all its attempts |
 //! | `transaction` | one attempt: the phase machine of a storage transaction |
 //! | `ending` | how an attempt ends, and who hears of it |
+//! | `abandon` | operations whose user is gone |
 //! | `claims` | locks of lock servers, which some orderings need first |
 //! | `membership` | who is in, and what becomes of transactions when that changes |
 //! | `catch_up` | bringing a returning device what it missed |
@@ -32,6 +33,7 @@
 //!   Writing, Aborting ──► Resolving      when another epoch begins: those decide who have been in since
 //! ```
 
+mod abandon;
 mod asked;
 mod catch_up;
 mod claims;

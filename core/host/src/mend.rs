@@ -97,7 +97,8 @@ impl Host {
         if back.is_empty() {
             return;
         }
-        let asked = transaction.op.and_then(|op| self.operations.get_mut(&op));
+        // One that is abandoned does not write again.
+        let asked = transaction.op.filter(|op| !self.is_abandoned(*op)).and_then(|op| self.operations.get_mut(&op));
         match asked {
             Some(operation) if matches!(operation.request, HostRequest::Write { .. } | HostRequest::Zero { .. }) => {
                 // To be planned anew.

@@ -158,6 +158,7 @@ impl Work {
             | HostRequest::Objects { .. }
             | HostRequest::Await { .. }
             | HostRequest::TakeLeave
+            | HostRequest::Abandon { .. }
             | HostRequest::DropVolume { .. }
             | HostRequest::Flush { .. }
             | HostRequest::Fence { .. }

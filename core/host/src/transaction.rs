@@ -148,6 +148,9 @@ impl Transaction {
 impl Host {
     /// Begins a new transaction for an operation.
     pub(crate) fn attempt(&mut self, now: Now, op: OpId, out: &mut Effects) {
+        if self.is_abandoned(op) {
+            return self.finish(op, Err(HostError::Abandoned), out);
+        }
         let Some(view) = self.place.view() else {
             // Nobody has told yet who is in.
             return self.timers.set(Timer::Retry(op), now.time.after(self.config.settings.heartbeat));
@@ -167,6 +170,9 @@ impl Host {
                     (operation.work, operation.view) = (Rc::new(work), view);
                 }
             }
+        }
+        if self.awaits_abandoned(op) {
+            return self.timers.set(Timer::Retry(op), now.time.after(self.config.settings.heartbeat));
         }
         let sequence = self.next_sequence;
         self.next_sequence += 1;

@@ -186,6 +186,13 @@ pub enum HostRequest {
         /// How long to try; at most the host's own limit.
         patience: Duration,
     },
+    /// The user of these operations is gone: those that have no write out end, the others make no further attempt. Each is answered when
+    /// nothing of it can happen any more, at the latest when its time is up. Operations that are asked for later, and touch what
+    /// one of them writes, wait for that. Ends at once.
+    Abandon {
+        /// Which. What is answered already, or is no storage transaction, is left alone.
+        ops: Vec<OpId>,
+    },
     /// Tells the devices which answers they need not keep any more, once all that they were asked for objects is answered: the last that a
     /// host says before it goes. Ends when they have heard it, or soon.
     TakeLeave,
@@ -395,6 +402,9 @@ pub enum HostError {
         /// Why.
         rejection: Rejection,
     },
+    /// Its user is gone. A write may have happened or not; it does not happen any more.
+    #[error("the client that asked for it is gone")]
+    Abandoned,
     /// Too much in flight.
     #[error("the host has too many requests in flight")]
     Busy,

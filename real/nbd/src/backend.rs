@@ -47,6 +47,10 @@ pub trait Volume: Send + Sync + 'static {
     /// Ends when everything answered before is durable.
     fn flush(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
+    /// The client is gone: what it asked for and is not begun is not begun any more. What is under way ends soon, in whatever way, and is
+    /// not begun anew; requests of others that are made after this, and touch the same blocks, happen after it.
+    fn abandon(&self);
+
     /// Runs from `offset` on: how many bytes, and whether they are allocated. May stop short of `length`, but not
     /// before the first byte.
     fn allocation(&self, offset: u64, length: u64) -> impl Future<Output = Result<Vec<(u64, bool)>, Error>> + Send;

@@ -5,6 +5,7 @@
 //! flight or unread; beyond that nothing more is read from it.
 
 use crate::handshake::{Handshake, HandshakeError, Progress, Session};
+use crate::neighbours::Neighbours;
 use crate::reply::{self, Outcome, Output, Reply};
 use crate::request::{Command, Garbage, Request, Requests};
 use crate::server::Settings;
@@ -13,7 +14,9 @@ use bytes::BytesMut;
 use futures_util::stream::{FuturesUnordered, Stream, StreamExt};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -41,8 +44,12 @@ pub(crate) enum ConnectionError {
 }
 
 /// Serves a client until it leaves, or until `stop` says true: then what it has in flight is finished first.
+///
+/// `socket` is another handle of the stream's, to see whether the client has closed it.
 pub(crate) async fn serve_client<S, B>(
     mut stream: S,
+    socket: OwnedFd,
+    neighbours: &Arc<Neighbours<B::Volume>>,
     backend: &B,
     settings: &Settings,
     mut stop: watch::Receiver<bool>,
@@ -65,12 +72,20 @@ where
     let volume = backend.open(name).await.ok_or_else(|| ConnectionError::ExportGone { name: name.clone() })?;
     tracing::debug!(export = name, structured = session.structured, "the client has chosen");
 
-    let volume = &volume;
+    let volume = Arc::new(volume);
+    let place = neighbours.join(name, socket, volume.clone());
+    let volume = &*volume;
     let mut transmission = Transmission {
         stream,
         input,
         requests: Requests::new(&session),
         begin: move |request| answer(volume, request),
+        // Who comes back after a loss of its connection must not be overtaken by what it had asked for before.
+        before: || place.abandon_the_gone(),
+        on_end: |leave: Leave| match leave {
+            Leave::Taken => place.take_leave(),
+            Leave::Lost => volume.abandon(),
+        },
         in_flight: FuturesUnordered::new(),
         bytes_in_flight: 0,
         output: Output::new(session.structured),
@@ -90,7 +105,10 @@ where
         transmission.poll(cx)
     })
     .await;
-    // The volume goes on with what it has begun even if nobody is left to hear of it, so it counts until it has ended.
+    if end.is_err() {
+        volume.abandon();
+    }
+    // What is under way counts until it has ended, though nobody is left to hear of it.
     while transmission.in_flight.next().await.is_some() {}
     end
 }
@@ -153,12 +171,23 @@ async fn perform<V: Volume>(volume: &V, command: Command) -> Result<Outcome, Err
     }
 }
 
+/// How a client says its last.
+enum Leave {
+    /// It disconnects in order.
+    Taken,
+    /// Its end of the connection is closed.
+    Lost,
+}
+
 /// The part of a connection behind the handshake.
-struct Transmission<'a, S, A, F> {
+struct Transmission<'a, S, A, F, N, L> {
     stream: S,
     input: BytesMut,
     requests: Requests,
     begin: A,
+    /// Called before any request that has just come is begun.
+    before: N,
+    on_end: L,
     in_flight: FuturesUnordered<F>,
     bytes_in_flight: usize,
     output: Output,
@@ -167,11 +196,13 @@ struct Transmission<'a, S, A, F> {
     settings: &'a Settings,
 }
 
-impl<S, A, F> Transmission<'_, S, A, F>
+impl<S, A, F, N, L> Transmission<'_, S, A, F, N, L>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     A: Fn(Request) -> F,
     F: Future<Output = (usize, Reply)>,
+    N: Fn(),
+    L: Fn(Leave),
 {
     /// Goes on until nothing more can be done now. Ready when the client has left and has got all its answers.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
@@ -200,10 +231,14 @@ where
     }
 
     fn take_requests(&mut self) -> Result<(), ConnectionError> {
+        let mut is_first = true;
         while self.has_room() {
             let Some(request) = self.next_request()? else {
                 return Ok(());
             };
+            if std::mem::take(&mut is_first) {
+                (self.before)();
+            }
             self.bytes_in_flight += request.weight();
             self.in_flight.push((self.begin)(request));
         }
@@ -217,6 +252,7 @@ where
         let request = self.requests.take(&mut self.input)?;
         if let Some(Request { command: Ok(Command::Disconnect), .. }) = request {
             self.reading = false;
+            (self.on_end)(Leave::Taken);
             return Ok(None);
         }
         Ok(request)
@@ -240,6 +276,7 @@ where
         };
         if read == 0 {
             self.reading = false;
+            (self.on_end)(Leave::Lost);
         }
         Ok(true)
     }

@@ -14,6 +14,7 @@ mod client;
 mod connection;
 pub mod fuzz;
 mod handshake;
+mod neighbours;
 mod protocol;
 mod reply;
 mod request;

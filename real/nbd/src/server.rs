@@ -2,6 +2,7 @@
 
 use crate::Backend;
 use crate::connection::serve_client;
+use crate::neighbours::Neighbours;
 use braid_shell::Address;
 use rustix::net::sockopt;
 use std::future::Future;
@@ -133,19 +134,22 @@ async fn accept<B: Backend>(
     stopping: &watch::Sender<bool>,
     clients: &mut JoinSet<()>,
 ) -> std::convert::Infallible {
+    let neighbours: Arc<Neighbours<B::Volume>> = Arc::default();
     loop {
         let accepted = match listener {
-            Listener::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
+            Listener::Tcp(listener) => listener.accept().await.and_then(|(stream, peer)| {
                 // Both are refinements: a client is served without them, too.
                 let _ = stream.set_nodelay(true);
                 let _ = keep_alive(stream.as_fd());
-                (Box::new(stream) as Box<dyn Stream>, peer.to_string())
+                let socket = stream.as_fd().try_clone_to_owned()?;
+                Ok((Box::new(stream) as Box<dyn Stream>, socket, peer.to_string()))
             }),
-            Listener::Unix(listener) => {
-                listener.accept().await.map(|(stream, _)| (Box::new(stream) as Box<dyn Stream>, "local".to_string()))
-            }
+            Listener::Unix(listener) => listener.accept().await.and_then(|(stream, _)| {
+                let socket = stream.as_fd().try_clone_to_owned()?;
+                Ok((Box::new(stream) as Box<dyn Stream>, socket, "local".to_string()))
+            }),
         };
-        let (stream, peer) = match accepted {
+        let (stream, socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "can't accept a connection");
@@ -159,9 +163,10 @@ async fn accept<B: Backend>(
             continue;
         }
         let (backend, settings, stop) = (backend.clone(), settings.clone(), stopping.subscribe());
+        let neighbours = neighbours.clone();
         let span = tracing::debug_span!("nbd", %peer);
         let client = async move {
-            match serve_client(stream, &*backend, &settings, stop).await {
+            match serve_client(stream, socket, &neighbours, &*backend, &settings, stop).await {
                 Ok(()) => tracing::debug!("the client has left"),
                 Err(error) => tracing::info!(%error, "the client was hung up on"),
             }

@@ -8,7 +8,7 @@ use crate::{Backend, Error, ErrorNumber, Export, Space, Volume};
 use braid_base::{BLOCK_BYTES, BlockRange, limits};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
-use braid_shell::{HostClient, Warning};
+use braid_shell::{ClientSession, HostClient, Warning};
 use braid_wire::Failure;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
@@ -71,14 +71,14 @@ impl Backend for HostBackend {
 
     async fn open(&self, name: &str) -> Option<HostVolume> {
         let volume = self.served.borrow().iter().find(|served| served.name == name)?.volume.clone();
-        Some(HostVolume { host: self.host.clone(), volume, places: self.places.clone() })
+        Some(HostVolume { session: self.host.session(), volume, places: self.places.clone() })
     }
 }
 
 /// A volume that a client has open.
 #[derive(Debug)]
 pub struct HostVolume {
-    host: HostClient,
+    session: ClientSession,
     volume: VolumeDescription,
     places: Arc<Semaphore>,
 }
@@ -146,6 +146,10 @@ impl Volume for HostVolume {
         self.call(HostRequest::Flush { volume: self.volume.id }, 0).await.map(|_| ()).map_err(error)
     }
 
+    fn abandon(&self) {
+        self.session.abandon();
+    }
+
     async fn allocation(&self, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, Error> {
         let (block, volume) = (BLOCK_BYTES as u64, self.volume.id);
         let start = offset / block * block;
@@ -191,7 +195,7 @@ impl HostVolume {
         let most = limits::TRANSACTION_BYTES_MAX as u64;
         let places = length.min(most).div_ceil(BYTES_PER_PLACE).max(1);
         let _places = self.places.acquire_many(places as u32).await.expect("nobody closes it");
-        self.host.call(request).await
+        self.session.call(request).await
     }
 
     fn transaction_bytes(&self) -> u64 {
@@ -233,7 +237,9 @@ fn error(error: HostError) -> Error {
         HostError::Device { failure: Failure::NoSpace, .. } => ErrorNumber::NoSpace,
         HostError::OutOfRange => ErrorNumber::Invalid,
         HostError::Busy => ErrorNumber::NoMemory,
-        HostError::Stopped | HostError::Fenced | HostError::Rejected { .. } => ErrorNumber::Shutdown,
+        HostError::Stopped | HostError::Fenced | HostError::Abandoned | HostError::Rejected { .. } => {
+            ErrorNumber::Shutdown
+        }
         _ => ErrorNumber::Io,
     };
     Error::new(number, error.to_string())

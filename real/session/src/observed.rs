@@ -4,7 +4,7 @@ use crate::counts::Counts;
 use braid_base::{BLOCK_BYTES, Now, Time, VolumeId};
 use braid_control::{ByteRange, Help, merged};
 use braid_host::{Host, MigrationProgress};
-use braid_machine::{Effects, HostRequest, Input, Machine};
+use braid_machine::{Effects, HostError, HostRequest, Input, Machine};
 use braid_shell::Counters;
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
@@ -60,6 +60,13 @@ impl Machine for ObservedHost {
             match request {
                 HostRequest::AdoptVolume { volume } => told = Some(volume.id),
                 HostRequest::DropVolume { volume } => told = Some(*volume),
+                HostRequest::Abandon { ops } => {
+                    let held = |(_, input): &mut (VolumeId, Input)| matches!(input, Input::Request { op, .. } if ops.contains(op));
+                    for (_, input) in self.held.extract_if(.., held) {
+                        let Input::Request { op, .. } = input else { unreachable!("only requests are held") };
+                        out.reply(op, Err(HostError::Abandoned));
+                    }
+                }
                 _ => {
                     if let Some(volume) = volume_of(request).filter(|volume| self.holds.contains(*volume)) {
                         return self.held.push((volume, input));
@@ -190,6 +197,7 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         | HostRequest::Objects { .. }
         | HostRequest::Await { .. }
         | HostRequest::TakeLeave
+        | HostRequest::Abandon { .. }
         | HostRequest::Fence { .. }
         // Long, and made of requests of the host's own.
         | HostRequest::Migrate { .. }

@@ -9,19 +9,19 @@
 use crate::clock;
 use crate::counters::{Counters, add};
 use crate::disk::Engine;
-use crate::host::{Call, Pending};
+use crate::host::{Call, Calls, Pending};
 use crate::transport::Transport;
 use braid_base::{NodeId, Now, Time};
-use braid_machine::{DiskResult, DiskTag, Effect, Effects, Input, Machine};
+use braid_machine::{DiskResult, DiskTag, Effect, Effects, HostError, HostRequest, Input, Machine};
 use braid_wire::Message;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep};
 
@@ -47,7 +47,7 @@ pub(crate) struct Driver<M> {
     effects: Effects,
     transport: Transport,
     disk: Option<Engine>,
-    calls: Option<mpsc::Receiver<Call>>,
+    calls: Option<Calls>,
     pending: Pending,
     received: Vec<(NodeId, Message)>,
     completions: Vec<(DiskTag, DiskResult)>,
@@ -64,17 +64,11 @@ impl<M: Machine> Driver<M> {
         Driver::new(machine, transport, Some(disk), None, counters)
     }
 
-    pub fn server(
-        machine: M,
-        transport: Transport,
-        disk: Engine,
-        calls: mpsc::Receiver<Call>,
-        counters: Arc<Counters>,
-    ) -> Driver<M> {
+    pub fn server(machine: M, transport: Transport, disk: Engine, calls: Calls, counters: Arc<Counters>) -> Driver<M> {
         Driver::new(machine, transport, Some(disk), Some(calls), counters)
     }
 
-    pub fn host(machine: M, transport: Transport, calls: mpsc::Receiver<Call>, counters: Arc<Counters>) -> Driver<M> {
+    pub fn host(machine: M, transport: Transport, calls: Calls, counters: Arc<Counters>) -> Driver<M> {
         Driver::new(machine, transport, None, Some(calls), counters)
     }
 
@@ -82,7 +76,7 @@ impl<M: Machine> Driver<M> {
         machine: M,
         transport: Transport,
         disk: Option<Engine>,
-        calls: Option<mpsc::Receiver<Call>>,
+        calls: Option<Calls>,
         counters: Arc<Counters>,
     ) -> Driver<M> {
         Driver {
@@ -189,11 +183,18 @@ impl<M: Machine> Driver<M> {
             self.completions = completions;
         }
         for _ in 0..ROUND_CALLS_MAX {
-            let Some(Poll::Ready(Some((request, answer)))) = self.calls.as_mut().map(|calls| calls.poll_recv(cx))
-            else {
-                break;
-            };
-            let op = self.pending.add(answer);
+            let mut abandoned = Vec::new();
+            let call = self.calls.as_mut().map(|calls| calls.poll_next(cx, &mut abandoned));
+            if !abandoned.is_empty() {
+                self.abandon(now, &abandoned);
+            }
+            let Some(Poll::Ready(Some(Call { request, answer, session }))) = call else { break };
+            if session.as_ref().is_some_and(|abandoned| abandoned.load(Ordering::SeqCst)) {
+                // Whoever waits for it, if anybody does, is gone.
+                let _ = answer.send(Err(HostError::Abandoned));
+                continue;
+            }
+            let op = self.pending.add(Some(answer), session);
             self.step(now, Input::Request { op, request });
         }
         if self.machine.deadline().is_some_and(|deadline| deadline <= now.time) {
@@ -209,6 +210,15 @@ impl<M: Machine> Driver<M> {
         self.transport.flush(cx);
         self.timer.set(now.time, self.machine.deadline());
         Ok(more | self.timer.poll(cx).is_ready())
+    }
+
+    /// Has the machine begin nothing more for these sessions.
+    fn abandon(&mut self, now: Now, sessions: &[Arc<AtomicBool>]) {
+        let ops = self.pending.of(sessions);
+        if !ops.is_empty() {
+            let op = self.pending.add(None, None);
+            self.step(now, Input::Request { op, request: HostRequest::Abandon { ops } });
+        }
     }
 
     fn step(&mut self, now: Now, input: Input) {

@@ -30,7 +30,7 @@ pub use clock::now;
 pub use connector::Addresses;
 pub use counters::Counters;
 pub use disk::{Disk, DiskOpenError, DiskOptions, EngineChoice};
-pub use host::HostClient;
+pub use host::{ClientSession, HostClient};
 pub use inbox::Node;
 pub use stream::Listener;
 pub use warning::Warning;

@@ -1,5 +1,6 @@
 //! A host on a stage, with devices played by the tests.
 
+mod abandoned;
 mod locking;
 mod membership;
 mod mirrors;

@@ -112,17 +112,60 @@ fn a_client_that_leaves_gets_what_it_had_asked_for() {
     let mut leaving = Client::open(&server.address, "stuck");
     leaving.request(READ, 1, 0, 512);
     leaving.request(DISC, 2, 0, 0);
-    let mut finishing = Client::open(&server.address, "stuck");
-    finishing.request(READ, 1, 0, 512);
-    finishing.finish();
-    await_waiting(&server, 2);
+    await_waiting(&server, 1);
     server.backend.gate.send_replace(true);
     assert_eq!(leaving.rest().len(), 16 + 512);
-    assert_eq!(finishing.rest().len(), 16 + 512);
 }
 
 #[test]
-fn a_client_that_vanishes_leaves_its_requests_to_end() {
+fn what_a_client_asked_for_is_abandoned_when_it_closes_its_connection() {
+    let server = start();
+    let mut closing = Client::open(&server.address, "stuck");
+    closing.request(READ, 1, 0, 512);
+    await_waiting(&server, 1);
+    closing.finish();
+    assert_eq!(closing.reply(), (1, 108));
+    await_waiting(&server, 0);
+}
+
+#[test]
+fn what_a_client_asked_for_is_abandoned_before_others_of_its_export_are_served() {
+    // The server reads no more from the first, and so does not read that it is gone.
+    let server = Running::start(Settings { requests_max: 2, ..Settings::default() });
+    let mut gone = Client::open(&server.address, "stuck");
+    let mut other = Client::open(&server.address, "stuck");
+    let write = |cookie, fill| [header(WRITE, cookie, 0, 3), vec![fill; 3]].concat();
+    gone.send(&[write(1, 1), write(2, 1), write(3, 1), write(4, 1)].concat());
+    await_waiting(&server, 2);
+    drop(gone);
+    other.send(&write(1, 2));
+    // Only what the other has asked for is still there.
+    await_waiting(&server, 1);
+    server.backend.gate.send_replace(true);
+    assert_eq!(other.reply(), (1, 0));
+    other.request(READ, 2, 0, 3);
+    assert_eq!((other.reply(), other.take(3)), ((2, 0), vec![2; 3]));
+}
+
+#[test]
+fn who_takes_leave_is_not_abandoned_for_others() {
+    let server = start();
+    let mut leaving = Client::open(&server.address, "stuck");
+    leaving.send(&[header(WRITE, 1, 0, 3), vec![1; 3], header(DISC, 2, 0, 0)].concat());
+    await_waiting(&server, 1);
+    drop(leaving);
+    let mut other = Client::open(&server.address, "stuck");
+    other.request(READ, 1, 4096, 3);
+    await_waiting(&server, 2);
+    server.backend.gate.send_replace(true);
+    assert_eq!((other.reply(), other.take(3)), ((1, 0), vec![0; 3]));
+    await_waiting(&server, 0);
+    other.request(READ, 2, 0, 3);
+    assert_eq!((other.reply(), other.take(3)), ((2, 0), vec![1; 3]));
+}
+
+#[test]
+fn a_client_that_vanishes_leaves_nothing_behind() {
     let mut server = start();
     let mut vanishing = Client::open(&server.address, "stuck");
     vanishing.send(&[header(WRITE, 1, 0, 3), vec![1, 2, 3]].concat());
@@ -133,7 +176,7 @@ fn a_client_that_vanishes_leaves_its_requests_to_end() {
     drop(vanishing);
     let mut other = Client::open(&server.address, "stuck");
     other.request(READ, 1, 0, 3);
-    await_waiting(&server, 2);
+    await_waiting(&server, 1);
     server.backend.gate.send_replace(true);
     assert_eq!(other.reply(), (1, 0));
     drop(other);

@@ -20,6 +20,8 @@ pub struct Memory {
 pub struct Disk {
     content: Arc<Mutex<Content>>,
     mood: Mood,
+    /// Of one connection: whether its client is gone.
+    abandoned: watch::Sender<bool>,
 }
 
 struct Content {
@@ -52,7 +54,7 @@ fn disk(name: &str, bytes: u64, mood: Mood) -> (Export, Disk) {
     let export = Export { name: name.into(), bytes, description: format!("the {name} export") };
     let allocated = vec![false; bytes.div_ceil(BLOCK) as usize];
     let content = Arc::new(Mutex::new(Content { bytes: vec![0; bytes as usize], allocated }));
-    (export, Disk { content, mood })
+    (export, Disk { content, mood, abandoned: watch::channel(false).0 })
 }
 
 impl Backend for Memory {
@@ -63,7 +65,8 @@ impl Backend for Memory {
     }
 
     async fn open(&self, name: &str) -> Option<Disk> {
-        self.disks.iter().find(|(export, _)| export.name == name).map(|(_, disk)| disk.clone())
+        let (_, disk) = self.disks.iter().find(|(export, _)| export.name == name)?;
+        Some(Disk { abandoned: watch::channel(false).0, ..disk.clone() })
     }
 }
 
@@ -74,8 +77,16 @@ impl Disk {
             Mood::Broken => return Err(Error::new(ErrorNumber::Io, "the disk is broken")),
             Mood::Stuck { gate, waiting } => {
                 waiting.send_modify(|waiting| *waiting += 1);
-                gate.subscribe().wait_for(|open| *open).await.expect("the sender is ours");
+                let (mut gate, mut gone) = (gate.subscribe(), self.abandoned.subscribe());
+                let is_abandoned = tokio::select! {
+                    biased;
+                    _ = gone.wait_for(|gone| *gone) => true,
+                    _ = gate.wait_for(|open| *open) => false,
+                };
                 waiting.send_modify(|waiting| *waiting -= 1);
+                if is_abandoned {
+                    return Err(Error::new(ErrorNumber::Shutdown, "its client is gone"));
+                }
             }
         }
         Ok(self.content.lock().unwrap())
@@ -118,6 +129,10 @@ impl Volume for Disk {
 
     async fn flush(&self) -> Result<(), Error> {
         self.content().await.map(|_| ())
+    }
+
+    fn abandon(&self) {
+        self.abandoned.send_replace(true);
     }
 
     async fn allocation(&self, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, Error> {

@@ -1,0 +1,158 @@
+//! Operations whose user is gone, with devices played by the test.
+
+use crate::stage::{Stage, subject};
+use braid_base::DeviceId;
+use braid_layout::Atomicity;
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_wire::{Command, Ordering, Outcome, Refusal, Reply, Step};
+use std::time::Duration;
+
+const ABANDONED: Option<HostOutcome> = Some(Err(HostError::Abandoned));
+const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
+
+fn abandon(stage: &mut Stage, ops: &[OpId]) {
+    let op = stage.ask(HostRequest::Abandon { ops: ops.to_vec() });
+    assert_eq!(stage.outcome(op), DONE);
+}
+
+fn refuse(stage: &mut Stage, (device, command): &(DeviceId, Command), step: Step) {
+    let (transaction, stamp) = subject(command);
+    let reply = Reply::Refused { transaction, step, refusal: Refusal::TooLate { seen: stamp } };
+    stage.answer(*device, reply);
+}
+
+fn is_write((_, command): &(DeviceId, Command)) -> bool {
+    matches!(command, Command::Write { .. })
+}
+
+#[test]
+fn one_that_has_no_write_out_ends_at_once_and_for_good() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let (write, read) = (stage.write_block(0, 1), stage.read_block(9));
+    let prewrites: Vec<_> =
+        stage.commands().into_iter().filter(|(_, sent)| !matches!(sent, Command::Read { .. })).collect();
+    abandon(&mut stage, &[write, read]);
+    assert_eq!((stage.outcome(write), stage.outcome(read)), (ABANDONED, ABANDONED));
+    // The pre-writes are given back, though a device accepts them late.
+    stage.accept_all(&prewrites, 0);
+    let commands = stage.commands();
+    assert!(commands.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. })));
+    assert_eq!(commands.len(), 2);
+    stage.accept_all(&commands, 0);
+    assert!(stage.host.is_idle());
+}
+
+#[test]
+fn one_that_waits_to_be_tried_again_is_not() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let write = stage.write_block(0, 1);
+    // The first retry is at once, the second one after a while.
+    for _ in 0..2 {
+        let commands = stage.commands();
+        refuse(&mut stage, &commands[0], Step::Read);
+    }
+    abandon(&mut stage, &[write]);
+    assert_eq!(stage.outcome(write), ABANDONED);
+    stage.commands();
+    stage.pass(Duration::from_secs(20));
+    assert!(stage.commands().iter().all(|(_, command)| matches!(command, Command::Decide { .. })));
+}
+
+#[test]
+fn one_whose_write_is_out_ends_with_that_attempt() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let write = stage.write_block(0, 1);
+    let commands = stage.commands();
+    stage.accept_all(&commands, 0);
+    let writes = stage.commands();
+    abandon(&mut stage, &[write]);
+    assert_eq!(stage.outcome(write), None, "it may yet happen");
+    stage.accept_all(&writes, 0);
+    assert_eq!(stage.outcome(write), DONE);
+}
+
+#[test]
+fn one_whose_write_is_refused_makes_no_further_attempt() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let write = stage.write_block(0, 1);
+    let commands = stage.commands();
+    stage.accept_all(&commands, 0);
+    let writes = stage.commands();
+    abandon(&mut stage, &[write]);
+    refuse(&mut stage, &writes[0], Step::Write);
+    let aborts = stage.commands();
+    assert_eq!(stage.outcome(write), None, "a device may still hold a write of it");
+    stage.accept_all(&aborts, 0);
+    assert_eq!(stage.outcome(write), ABANDONED);
+    stage.pass(Duration::from_secs(5));
+    assert!(!stage.commands().iter().any(is_write), "no other attempt");
+    assert!(stage.host.is_idle());
+}
+
+#[test]
+fn what_touches_the_same_blocks_begins_behind_it_and_all_else_at_once() {
+    for ordering in [Ordering::Timestamp, Ordering::DeviceLock, Ordering::None] {
+        let mut stage = Stage::raid5(ordering);
+        let write = stage.write_block(0, 1);
+        let commands = stage.commands();
+        stage.accept_all(&commands, 0);
+        let writes = stage.commands();
+        assert!(writes.iter().all(is_write), "{writes:?}");
+        abandon(&mut stage, &[write]);
+        // Its own block, and one of the same row, whose parity it shares. Block 9 lies in another row.
+        let (same, neighbour, read) = (stage.write_block(0, 2), stage.write_block(1, 3), stage.read_block(0));
+        assert_eq!(stage.commands(), [], "{ordering}");
+        stage.read_block(9);
+        assert_eq!(stage.commands().len(), 1, "{ordering}");
+        stage.accept_all(&writes, 0);
+        assert_eq!(stage.outcome(write), DONE);
+        let begun: std::collections::BTreeSet<_> =
+            stage.commands().iter().map(|(_, command)| subject(command).0.sequence).collect();
+        assert_eq!(begun.len(), 3, "{ordering}: all that waited");
+        assert_eq!([same, neighbour, read].map(|op| stage.outcome(op)), [None, None, None]);
+    }
+}
+
+#[test]
+fn nobody_waits_longer_for_it_than_a_request_may_take() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let write = stage.write_block(0, 1);
+    let commands = stage.commands();
+    stage.accept_all(&commands, 0);
+    abandon(&mut stage, &[write]);
+    stage.pass(Duration::from_secs(10));
+    let other = stage.write_block(0, 2);
+    stage.pass(Duration::from_secs(21));
+    assert!(matches!(stage.outcome(write), Some(Err(HostError::TimedOut { .. }))));
+    stage.pass(Duration::from_secs(10));
+    assert!(matches!(stage.outcome(other), Some(Err(HostError::TimedOut { .. } | HostError::Contended { .. }))));
+}
+
+#[test]
+fn one_that_wrote_on_arrival_and_is_cut_short_is_mended_and_not_written_again() {
+    let mut stage = Stage::promising(Atomicity::Consistent, Ordering::Timestamp);
+    let write = stage.write_block(0, 1);
+    let commands = stage.commands();
+    stage.accept_all(&commands, 0);
+    let writes = stage.commands();
+    abandon(&mut stage, &[write]);
+    stage.accept_all(&writes[..1], 0);
+    refuse(&mut stage, &writes[1], Step::Write);
+    let told = stage.commands();
+    assert!(told.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Torn, .. })));
+    stage.accept_all(&told, 0);
+    assert_eq!(stage.outcome(write), ABANDONED);
+    let mends = stage.commands();
+    assert!(!mends.is_empty() && !mends.iter().any(is_write), "its stripe is looked at: {mends:?}");
+}
+
+#[test]
+fn what_is_answered_already_is_left_alone() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let read = stage.read_block(0);
+    let commands = stage.commands();
+    stage.accept_all(&commands, 0);
+    assert!(stage.outcome(read).is_some());
+    abandon(&mut stage, &[read, OpId(1_000)]);
+    assert_eq!(stage.replies, []);
+}
