@@ -160,6 +160,9 @@ pub struct Operation {
     pub invoked: Moment,
     /// When it succeeded. Until then it may or may not have happened.
     pub completed: Option<Moment>,
+    /// When its host was told that its client is gone. From then on it happens before anything else that this host is asked for
+    /// on the same blocks, or never.
+    pub abandoned: Option<Moment>,
 }
 
 /// Names an operation in its history.
@@ -188,6 +191,17 @@ impl History {
     pub fn wrote(&mut self, id: OperationId, now: Time) {
         let completed = self.moment(now);
         self.operations[id.0].completed = Some(completed);
+    }
+
+    /// Its client is gone, and its host has been told.
+    pub fn abandon(&mut self, id: OperationId, now: Time) {
+        let abandoned = self.moment(now);
+        self.operations[id.0].abandoned = Some(abandoned);
+    }
+
+    /// An operation of it.
+    pub fn operation(&self, id: OperationId) -> &Operation {
+        &self.operations[id.0]
     }
 
     /// A read succeeded, and saw this. A write or read that fails is left as it is: nobody knows what became of it.
@@ -239,7 +253,7 @@ impl History {
 
     fn invoke(&mut self, client: Client, now: Time, action: Action, runs: Vec<Run>) -> OperationId {
         let invoked = self.moment(now);
-        self.operations.push(Operation { client, action, runs, invoked, completed: None });
+        self.operations.push(Operation { client, action, runs, invoked, completed: None, abandoned: None });
         OperationId(self.operations.len() - 1)
     }
 
@@ -257,6 +271,9 @@ impl fmt::Display for Operation {
         match self.completed {
             Some(completed) => write!(f, "{:>13.6}", seconds(completed))?,
             None => write!(f, "{:>13}", "unknown")?,
+        }
+        if let Some(abandoned) = self.abandoned {
+            write!(f, ", abandoned at {:.6}", seconds(abandoned))?;
         }
         f.write_str(match self.action {
             Action::Read => "  saw  ",

@@ -402,6 +402,16 @@ fn successors(operations: &[&Operation], promise: Promise) -> Vec<Vec<u32>> {
     };
     let mut all: Vec<Vec<u32>> = vec![Vec::new(); operations.len()];
     for (number, earlier) in operations.iter().enumerate() {
+        // Of a write of unknown outcome whose value is seen it is clear that it has happened. Zeros may be somebody else's.
+        let abandoned = earlier.abandoned.filter(|_| earlier.completed.is_some() || earlier.runs[0].tag != Tag::ZEROS);
+        if let Some(abandoned) = abandoned {
+            let first = operations.partition_point(|later| later.invoked < abandoned);
+            let follows = |(_, later): &(usize, &&Operation)| {
+                later.client.host == earlier.client.host && share_a_written_block(earlier, later)
+            };
+            let later = operations.iter().enumerate().skip(first).filter(follows);
+            all[number].extend(later.map(|(later, _)| later as u32));
+        }
         let Some(completed) = earlier.completed else { continue };
         let first = operations.partition_point(|later| later.invoked < completed);
         let mut horizon = u64::MAX;
@@ -409,7 +419,7 @@ fn successors(operations: &[&Operation], promise: Promise) -> Vec<Vec<u32>> {
             if later.invoked.number > horizon {
                 break;
             }
-            if follows(earlier, later) {
+            if follows(earlier, later) && !all[number].contains(&(later_number as u32)) {
                 all[number].push(later_number as u32);
                 // Whatever begins after a follower has completed follows that one, if all is ordered by time.
                 if promise == Promise::Strict {
@@ -516,14 +526,18 @@ impl Reach {
 
 /// True if the protocol keeps two operations in order: of one host, or on one block that one of them writes.
 fn related(one: &Operation, other: &Operation) -> bool {
+    one.client.host == other.client.host || share_a_written_block(one, other)
+}
+
+/// True if two operations share a block that one of them writes.
+fn share_a_written_block(one: &Operation, other: &Operation) -> bool {
     let writes = one.action == Action::Write || other.action == Action::Write;
     let blocks = |cells: Cells| (cells.start / CELLS_PER_BLOCK, cells.end.div_ceil(CELLS_PER_BLOCK));
     let meet = |a: Cells, b: Cells| {
         let ((a_start, a_end), (b_start, b_end)) = (blocks(a), blocks(b));
         a_start < b_end && b_start < a_end
     };
-    let touch = || one.runs.iter().any(|a| other.runs.iter().any(|b| meet(a.cells, b.cells)));
-    one.client.host == other.client.host || (writes && touch())
+    writes && one.runs.iter().any(|a| other.runs.iter().any(|b| meet(a.cells, b.cells)))
 }
 
 /// The runs between cuts that make up `cells`.

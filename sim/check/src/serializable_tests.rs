@@ -69,6 +69,46 @@ impl Story {
     }
 }
 
+/// A client asks for a write of #1, is gone, and what it then writes is answered: #2.
+fn reconnected(name: &str) -> Story {
+    let mut story = Story::default();
+    let first = story.begin("a", 0, 4, 1);
+    let now = story.now();
+    story.history.abandon(first, now);
+    story.write(name, 0, 4, 2);
+    story.read("b", &[run(0, 4, 2)]);
+    story
+}
+
+#[test]
+fn an_abandoned_write_happens_before_what_its_host_is_asked_later_or_never() {
+    reconnected("a").is_fine();
+    let mut overtaken = reconnected("a");
+    overtaken.read("b", &[run(0, 4, 1)]);
+    assert_eq!(overtaken.violation().culprit.runs, [run(0, 4, 1)]);
+    assert!(matches!(check(&overtaken.history, Promise::Related), Verdict::Not(_)));
+    // Another host promises nothing of the kind.
+    let mut other = reconnected("c");
+    other.read("b", &[run(0, 4, 1)]);
+    other.is_fine();
+}
+
+#[test]
+fn an_abandoned_write_may_be_seen_before_anything_else_is_asked() {
+    let mut story = Story::default();
+    let first = story.begin("a", 0, 4, 1);
+    story.read("b", &[run(0, 4, 0)]);
+    let now = story.now();
+    story.history.abandon(first, now);
+    story.read("b", &[run(0, 4, 1)]);
+    // Other blocks of the same host have nothing to do with it.
+    story.write("a", 1_000, 1_004, 2);
+    story.is_fine();
+    // What was seen without it can't be followed by it.
+    story.read("a", &[run(0, 4, 0)]);
+    story.violation();
+}
+
 #[test]
 fn a_lost_write_is_found_and_told_in_three_lines() {
     let mut story = Story::default();

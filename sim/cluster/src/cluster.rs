@@ -15,6 +15,7 @@ use crate::workload::Wish;
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, LockServerId, Membership, NodeId, Rng, Standing, Time, VolumeId,
 };
+use braid_check::history::CELL_BYTES;
 use braid_check::{
     Cells, Client, History, ObjectHistory, ObjectOperationId, OperationId, Run, Tag, Verdict, check_stripe, reconstruct,
 };
@@ -61,6 +62,8 @@ pub struct Asked {
     pub client: usize,
     /// Since when.
     pub since: Time,
+    /// Its client has lost its connection, and asks again on another.
+    pub abandoned: bool,
     pub(crate) record: Record,
 }
 
@@ -419,6 +422,23 @@ impl Cluster {
         }
     }
 
+    /// All clients of a host that have a write under way lose their connections. Who they are, what they wished for, and the request that tells
+    /// the host.
+    pub fn lose_connections(&mut self, slot: HostSlot) -> (Vec<(usize, Wish)>, OpId) {
+        let (now, node) = (self.world.now(), self.hosts[slot.0]);
+        let (mut wishes, mut ops) = (Vec::new(), Vec::new());
+        for asked in self.asked.values_mut().filter(|asked| asked.node == node && !asked.abandoned) {
+            let Record::Write(id) = asked.record else { continue };
+            asked.abandoned = true;
+            self.history.abandon(id, now);
+            let Cells { start, end } = self.history.operation(id).runs[0].cells;
+            let (offset, length) = (start * CELL_BYTES as u64, (end - start) * CELL_BYTES as u64);
+            wishes.push((asked.client, Wish::Write { offset, length }));
+            ops.push(asked.op);
+        }
+        (wishes, self.ask(slot, HostRequest::Abandon { ops }))
+    }
+
     /// Asks a host for something that is no part of the history.
     pub fn ask(&mut self, slot: HostSlot, request: HostRequest) -> OpId {
         self.begin(slot, 0, request, Record::Nothing)
@@ -437,7 +457,7 @@ impl Cluster {
     pub(crate) fn begin(&mut self, slot: HostSlot, client: usize, request: HostRequest, record: Record) -> OpId {
         let (op, node) = (OpId(self.next_op), self.hosts[slot.0]);
         self.next_op += 1;
-        self.asked.insert(op, Asked { node, op, client, since: self.world.now(), record });
+        self.asked.insert(op, Asked { node, op, client, since: self.world.now(), abandoned: false, record });
         self.world.request(node, op, request);
         op
     }
@@ -453,7 +473,7 @@ impl Cluster {
             (Record::Write(id), Ok(HostSuccess::Done)) => self.history.wrote(id, now),
             (Record::Read(id, cells), Ok(HostSuccess::Data(parts))) => {
                 let bytes = parts.concat();
-                if (bytes.len() / braid_check::history::CELL_BYTES) as u64 != cells.count() {
+                if (bytes.len() / CELL_BYTES) as u64 != cells.count() {
                     return failed("short-read", format!("{} bytes for {cells:?}", bytes.len()));
                 }
                 match Tag::parse(cells.start, &bytes) {

@@ -24,6 +24,8 @@ pub struct Options {
     pub layout: Layout,
     /// Devices of the array that the volume does not lie on, at first.
     pub other_devices: u16,
+    /// The mean time between two losses of the connections to a host, if there are any.
+    pub reconnects: Option<Duration>,
     /// The volume moves in the midst of the run.
     pub moves: bool,
     /// What keeps hosts apart.
@@ -79,6 +81,7 @@ impl Options {
             seed: 1,
             layout: Layout::new(scheme, devices, unit_blocks).expect("scenarios choose layouts that fit"),
             other_devices: 0,
+            reconnects: None,
             moves: false,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
@@ -127,7 +130,13 @@ impl Options {
             Ordering::Timestamp => options,
             other => options.ordered_by(other),
         };
-        options.moving(choices).with_objects(choices).with_mirror(choices).with_media(choices).calmed(choices)
+        options
+            .moving(choices)
+            .with_objects(choices)
+            .with_mirror(choices)
+            .with_media(choices)
+            .calmed(choices)
+            .with_reconnects(choices)
     }
 
     /// The same, but that the disks of some seeds write 4 KiB at once, and those of some are behind a cache.
@@ -222,6 +231,21 @@ impl Options {
         Options { mirror: Some(mirror), stripes, journal_bytes, ..self }
     }
 
+    /// The same, but that clients of some seeds lose their connections and come back; of all, where that is asked for by its name.
+    fn with_reconnects(self, choices: &Choices) -> Options {
+        let kind = FaultKind::Reconnect;
+        // Dice of its own, so that all other seeds are as they are.
+        let rng = &mut Rng::new(self.seed ^ 0x4ec0);
+        let named = choices.only.contains(&kind) || choices.also.contains(&kind);
+        // In calm runs every operation must succeed.
+        let may = choices.kinds().contains(&kind) && self.mirror.is_none() && !self.faults.has(FaultKind::Calm);
+        if !may || !(rng.below(4) == 0 || named) {
+            return self;
+        }
+        let reconnects = Some(Duration::from_millis([20, 200, 1_000][rng.below(3) as usize]));
+        Options { reconnects, ..self }
+    }
+
     /// The same, but that the volume of some seeds moves; of all, where that is asked for by its name.
     fn moving(self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Migrate)
@@ -294,6 +318,7 @@ impl Options {
             seed,
             layout,
             other_devices: 0,
+            reconnects: None,
             moves: false,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
@@ -437,6 +462,7 @@ impl Options {
             HostError::LockServerSilent { .. } | HostError::Fenced => self.ordering.needs_lock_server(),
             // A journal that is full for a while, and everybody waits for its device.
             HostError::Objects(refusal) => refusal.failure == ObjectFailure::Busy,
+            HostError::Abandoned => self.reconnects.is_some(),
             HostError::ClockApart { .. } => has(FaultKind::ClockLeap),
             HostError::Device { failure: Failure::NoSpace, .. } => has(FaultKind::FullDisk),
             // Where redundancy can't stand in for it just then: hosts say that a block is lost, and never show another content.
@@ -498,6 +524,9 @@ impl fmt::Display for Options {
         )?;
         if let Some(objects) = &self.objects {
             writeln!(f, "  {objects:?}")?;
+        }
+        if let Some(every) = self.reconnects {
+            writeln!(f, "  clients lose their connections every {every:?} or so")?;
         }
         if let Some(mirror) = &self.mirror {
             writeln!(f, "  the volume is a mirror: {mirror:?}")?;

@@ -74,6 +74,8 @@ pub(crate) struct Run {
     /// What they ask of the volume, if that is a mirror.
     mirror_wishes: Option<ObjectWishes>,
     pub(crate) rng: Rng,
+    /// Of connections that are lost: apart, so that all else of a seed is the same with and without.
+    pub(crate) reconnect_dice: Rng,
     /// What each alarm is for.
     agenda: BTreeMap<u64, Agenda>,
     next_token: u64,
@@ -125,6 +127,7 @@ impl Run {
             .map(|objects| ObjectOptions { devices: objects.devices.min(device_count), ..objects });
         let object_wishes = objects.map(|objects| ObjectWishes::new(objects, dice));
         let dice = Rng::new(options.seed ^ 0x311205);
+        let reconnect_dice = Rng::new(options.seed ^ 0x4ec1);
         let mirror_wishes = options.mirror.clone().map(|mirror| ObjectWishes::new(mirror, dice));
         Run {
             availability: Availability::new(&options),
@@ -134,6 +137,7 @@ impl Run {
             object_wishes,
             mirror_wishes,
             rng,
+            reconnect_dice,
             agenda: BTreeMap::new(),
             next_token: 0,
             crash_plans: BTreeMap::new(),
@@ -201,6 +205,7 @@ impl Run {
         let pause = self.storm.pause();
         self.plan(pause, Agenda::Weather(Weather::Next));
         self.look_after_disks();
+        self.plan_reconnect();
     }
 
     /// Everything that was asked is answered in its time, and soon after nothing is left under way.
@@ -260,12 +265,17 @@ impl Run {
                         let wishes = if is_of_mirror { &mut self.mirror_wishes } else { &mut self.object_wishes };
                         wishes.as_mut().expect("somebody wished for it").learn(operation);
                     }
-                    self.judge(&asked, &outcome)?;
+                    // Nobody waits for what is abandoned.
+                    if !asked.abandoned {
+                        self.judge(&asked, &outcome)?;
+                    }
                     self.count_answer(&outcome);
                     let took = self.cluster.world.now().since(asked.since);
                     self.report.slowest = self.report.slowest.max(took);
                     match outcome {
                         Err(HostError::Fenced) => self.replace_fenced(),
+                        // Its client goes on with what it has asked for since.
+                        _ if asked.abandoned => {}
                         _ => self.think(asked.node, asked.client),
                     }
                 }
@@ -409,6 +419,7 @@ impl Run {
             Err(HostError::Contended { .. }) => "contended",
             Err(HostError::LockServerSilent { .. }) => "lock server silent",
             Err(HostError::Fenced) => "fenced",
+            Err(HostError::Abandoned) => "abandoned",
             Err(HostError::Unavailable { .. }) => "unavailable",
             Err(HostError::ClockApart { .. }) => "clock apart",
             Err(HostError::Device { failure: WireFailure::NoSpace, .. }) => "device full",

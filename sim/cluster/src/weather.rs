@@ -36,6 +36,8 @@ pub(crate) enum Weather {
     UsualPace,
     /// Devices that have given up are started again.
     StartAgain,
+    /// Clients of a host lose their connections.
+    Reconnect,
 }
 
 /// How often it is looked whether somebody copies.
@@ -103,6 +105,10 @@ impl Run {
             Weather::StartAgain => {
                 self.start_broken();
                 self.plan_weather(START_AGAIN_EVERY, Weather::StartAgain);
+            }
+            Weather::Reconnect => {
+                self.reconnect();
+                self.plan_reconnect();
             }
             Weather::Disks => {
                 self.change_disks();
@@ -302,6 +308,32 @@ impl Run {
         if is_over || self.cluster.is_whole_with(*device, *disk) {
             (self.replacement, self.cluster.replacing) = (None, false);
             self.availability.end(self.cluster.world.now(), "replaced disk");
+        }
+    }
+
+    /// Clients of some host lose their connections, and ask at once for the same again on others.
+    fn reconnect(&mut self) {
+        let up = |slot: &HostSlot| self.cluster.world.machine(self.cluster.node(*slot)).is_some();
+        let slots: Vec<_> = self.cluster.slots().filter(up).collect();
+        if slots.is_empty() {
+            return;
+        }
+        let slot = slots[self.reconnect_dice.below(slots.len() as u64) as usize];
+        let (wishes, told) = self.cluster.lose_connections(slot);
+        self.chores.insert(told);
+        if !wishes.is_empty() {
+            self.count_fault("reconnect");
+        }
+        for (client, wish) in wishes {
+            self.cluster.wish(slot, client, wish);
+        }
+    }
+
+    /// If clients lose their connections, they will.
+    pub(crate) fn plan_reconnect(&mut self) {
+        if let Some(every) = self.cluster.options.reconnects {
+            let pause = self.reconnect_dice.below(2 * every.as_nanos() as u64) + 1;
+            self.plan_weather(Duration::from_nanos(pause), Weather::Reconnect);
         }
     }
 

@@ -69,11 +69,13 @@ pub enum FaultKind {
     Mirrors,
     /// No kind of its own: faults come one at a time, and the next one when nothing is left of the last. Not of a moment.
     Calm,
+    /// Clients lose their connections to a host, and ask again on others. Not a fault of a node: it is thrown apart.
+    Reconnect,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 25] = [
+    pub const ALL: [FaultKind; 26] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -99,6 +101,7 @@ impl FaultKind {
         FaultKind::Objects,
         FaultKind::Mirrors,
         FaultKind::Calm,
+        FaultKind::Reconnect,
     ];
 
     /// As it is called on the command line.
@@ -129,6 +132,7 @@ impl FaultKind {
             FaultKind::Objects => "objects",
             FaultKind::Mirrors => "mirrors",
             FaultKind::Calm => "calm",
+            FaultKind::Reconnect => "reconnect",
         }
     }
 
@@ -445,6 +449,7 @@ impl FaultOptions {
             FaultKind::DiskError,
             FaultKind::LargeSectors,
             FaultKind::PageCache,
+            FaultKind::Reconnect,
         ];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();

@@ -137,7 +137,8 @@ impl Storm {
             | FaultKind::Mirrors
             | FaultKind::Calm
             | FaultKind::LargeSectors
-            | FaultKind::PageCache => {
+            | FaultKind::PageCache
+            | FaultKind::Reconnect => {
                 unreachable!("they are of no moment")
             }
             FaultKind::Chore if self.rng.chance(1, 2) => Fault::Scrub { node: self.pick(&of(Part::Host))? },
@@ -293,6 +294,7 @@ mod tests {
             FaultKind::Calm,
             FaultKind::LargeSectors,
             FaultKind::PageCache,
+            FaultKind::Reconnect,
         ];
         for kind in FaultKind::ALL.into_iter().filter(|kind| !lasting.contains(kind)) {
             let mut storm = storm([kind], 7);

@@ -109,6 +109,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Objects,
         FaultKind::Mirrors,
         FaultKind::Calm,
+        FaultKind::Reconnect,
         FaultKind::DiskError,
         FaultKind::LargeSectors,
         FaultKind::PageCache,

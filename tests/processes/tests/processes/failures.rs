@@ -7,7 +7,7 @@ use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
 use braid_processes::nbd::EIO;
 use braid_processes::scratch::path_text;
-use braid_processes::{Client, Refusal, soak};
+use braid_processes::{Client, Refusal, soak, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -394,8 +394,11 @@ fn when_everything_stands_still_together_nobody_is_shut_out() {
     judged.iter().for_each(|pid| signal(*pid, Signal::CONT));
     array.await_volume(0, "healthy");
     for (client, (host, uri)) in clients.iter_mut().zip(&hosts) {
-        let written = client.write(0, &[2; 4096]);
-        assert!(written.is_ok(), "a connection from before goes on: {written:?}: {}", host.log());
+        // The host may hear a moment later than others that the devices are back, and says until then that they are away.
+        wait_until("a connection from before goes on", Duration::from_secs(30), || match client.write(0, &[2; 4096]) {
+            Err(Refusal::Gone(error)) => panic!("{error}: {}", host.log()),
+            written => written.is_ok(),
+        });
         Client::open(uri).read(0, 4096).expect("and new ones do");
     }
     // The supervisor looks twice a second.
