@@ -68,6 +68,7 @@ impl Host {
 
     /// An operation has ended: who has waited for it tries again.
     pub(crate) fn end_abandoned(&mut self, op: OpId) {
+        self.abandoned.behind.remove(&op);
         if !self.abandoned.operations.remove(&op) {
             return;
         }
@@ -82,6 +83,9 @@ impl Host {
     pub(crate) fn abandoned_invariants(&self) {
         for op in &self.abandoned.operations {
             assert!(self.operations.contains_key(op), "an abandoned operation is forgotten when it ends: {op:?}");
+        }
+        for op in &self.abandoned.behind {
+            assert!(self.operations.contains_key(op), "and so is one that waits for it: {op:?}");
         }
     }
 }
