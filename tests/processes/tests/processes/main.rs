@@ -36,6 +36,7 @@ mod devices;
 mod failures;
 mod file_system;
 mod hosts;
+mod leaving;
 mod library;
 mod lifecycle;
 mod links;

@@ -124,6 +124,29 @@ fn a_lock_server_may_be_killed_under_load_and_nobody_sees_an_error() {
 }
 
 #[test]
+fn a_lock_server_that_has_lost_its_file_hears_from_all_hosts_before_it_grants_anything() {
+    let array = up(&[]);
+    let (_host, other) = array.host();
+    set_ordering(&array, "callback-lock");
+    let load = Load::start(plan(&[&array.nbd(), &other]));
+    load.go_on();
+    let before = lock_server(&array);
+    std::fs::remove_file(array.dir().join("lockd0.state")).expect("it is there");
+    signal(before.0, Signal::KILL);
+    let status = array.await_status("the lock server serves again", |status| {
+        let server = &status["lock_servers"][0];
+        let (pid, restarts) = (server["pid"].as_u64(), number(&server["restarts"]));
+        pid != Some(before.0.into()) && restarts > before.1 && server["counters"]["reasserted"].is_u64()
+    });
+    load.go_on();
+    load.stop().verify(&other);
+    array.assert_sound("vol0");
+    let reasserted = number(&status["lock_servers"][0]["counters"]["reasserted"]);
+    let later = number(&array.status()["lock_servers"][0]["counters"]["reasserted"]);
+    assert!(reasserted.max(later) > 0, "hosts said what they held: {:#}", array.status()["lock_servers"]);
+}
+
+#[test]
 fn a_host_that_is_idle_while_its_lock_server_restarts_is_not_taken_for_dead() {
     let array = up(&[]);
     let (_host, other) = array.host();

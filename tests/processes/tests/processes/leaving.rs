@@ -1,0 +1,78 @@
+//! Hosts that end in good order: nothing of them is left behind, and nobody waits for them.
+
+use braid_processes::array::{Array, number};
+use braid_processes::load::{Load, Plan};
+use braid_processes::soak;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// What the next host may take that wants what one before it had locked: process start and exit included.
+const SERVED_WITHIN: Duration = Duration::from_millis(200);
+
+/// Two devices with a replicated attribute volume of this ordering, and a volume for readers.
+fn up(ordering: &str) -> Array {
+    let array = Array::up(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
+    let create = ["volume", "create", "locks", "--mirror", "--size", "1MiB", "--layout", "raid1:2", "--unit", "128KiB"];
+    array.braid(&[&create[..], &["--ordering", ordering]].concat()).done();
+    array
+}
+
+/// A host that makes one change, and ends.
+fn change(array: &Array) {
+    array.braid(&["attr", "add", "locks:7", "1.1", "1"]).done();
+}
+
+/// What the devices have counted by this name.
+fn counted(status: &Value, name: &str) -> Vec<u64> {
+    let devices = status["devices"].as_array().expect("they are listed");
+    devices.iter().map(|device| number(&device["counters"][name])).collect()
+}
+
+#[test]
+fn many_hosts_that_end_leave_nothing_on_the_devices() {
+    let hosts = if soak() { 1_100 } else { 60 };
+    let array = up("timestamp");
+    change(&array);
+    let before = counted(&array.status(), "transactions");
+    for _ in 0..hosts {
+        change(&array);
+    }
+    let after = counted(&array.status(), "transactions");
+    assert!(after.iter().zip(&before).all(|(after, before)| *after <= *before + 1), "{before:?}, then {after:?}");
+    let plan = Plan {
+        hosts: vec![array.nbd()],
+        workers: 2,
+        cells: 64,
+        cell_bytes: 4096,
+        begin: 0,
+        hosts_may_go: false,
+        apart: false,
+        seed: braid_processes::data::seed(),
+    };
+    // Writers that fail on any error.
+    let load = Load::start(plan);
+    for device in 0..2 {
+        load.go_on();
+        array.kill_device(device);
+        load.go_on();
+        array.await_volume(0, "healthy");
+    }
+    load.stop().verify(&array.nbd());
+}
+
+#[test]
+fn a_host_that_ends_gives_back_its_cached_locks() {
+    let array = up("callback-lock");
+    change(&array);
+    let epochs = counted(&array.status(), "epoch");
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let begun = Instant::now();
+        change(&array);
+        took.push(begun.elapsed());
+    }
+    println!("one after the other took {took:?}");
+    assert!(took.iter().min().is_some_and(|least| *least < SERVED_WITHIN), "{took:?}");
+    assert!(took.iter().all(|took| *took < Duration::from_secs(2)), "nobody waits for a lease: {took:?}");
+    assert_eq!(counted(&array.status(), "epoch"), epochs, "nobody was fenced");
+}
