@@ -38,8 +38,8 @@ pub const OBJECT_PIECES_CUT_MAX: usize = 1024;
 pub const OBJECT_LIST_MAX: usize = 1024;
 /// The most answers that a device keeps in mind for hosts which may ask again.
 pub const OBJECT_ANSWERS_MAX: usize = 65_536;
-/// The most bytes of those.
-pub const OBJECT_ANSWER_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of those. The longest answers may take three quarters; the rest is for the short ones of others.
+pub const OBJECT_ANSWER_BYTES_MAX: usize = 2 << 20;
 /// The most that wait on a device for attributes to change.
 pub const WATCHERS_MAX: usize = 4096;
 /// The most of one host among them.
@@ -123,6 +123,10 @@ pub struct Settings {
     pub lock_lease: Duration,
     /// Bytes of memory in which a device keeps what its objects hold; the rest is read when it is asked for.
     pub object_memory: u64,
+    /// The most hosts that a device or a lock server keeps in mind at once.
+    pub hosts_max: usize,
+    /// The most transactions that a device keeps in mind at once, over all hosts.
+    pub device_transactions_max: usize,
     /// Stripes of a volume that one lock server after the other gets, where there are several. The same for all hosts of an
     /// array, always: it says whom to ask for a lock.
     pub stripes_per_lock_server: u64,
@@ -150,6 +154,8 @@ impl Default for Settings {
             lock_timeout: Duration::from_millis(50),
             lock_lease: Duration::from_secs(4),
             object_memory: 128 << 20,
+            hosts_max: HOSTS_MAX,
+            device_transactions_max: DEVICE_TRANSACTIONS_MAX,
             stripes_per_lock_server: 16,
         }
     }

@@ -13,10 +13,24 @@ use std::collections::BTreeMap;
 /// as many hosts to be taken for new.
 const IDLE_HOSTS_MAX: usize = 4096;
 
-/// A host may always take this part of what can be kept.
+/// A host may take this part of what can be kept,
 const SHARE: usize = 8;
-/// And more only while less than this part is taken, by all: so those that don't settle leave room for those that do.
+/// and more only while less than this part is taken, by all: so those that don't settle leave room for those that do.
 const SHARED: usize = 2;
+/// One that has no answer here may have one of any length. Neither that nor shares reach into the last of so many parts of what can be kept:
+const LAST: usize = 4;
+/// of that a host has no more than this part of all, so that long answers of some stop no others.
+const LAST_SHARE: usize = 64;
+
+/// The most bytes of answers, where the journal is so long: they are carried on in it.
+pub(crate) fn bytes_max(journal_length: u64) -> usize {
+    (journal_length / JOURNAL_SHARE).clamp(BYTES_MIN, limits::OBJECT_ANSWER_BYTES_MAX as u64) as usize
+}
+
+const JOURNAL_SHARE: u64 = 4;
+/// The longest answer fits into what is not the last part of this.
+const BYTES_MIN: u64 = 1 << 20;
+const _: () = assert!(limits::OBJECT_REQUEST_BYTES_MAX * 4 / 3 < BYTES_MIN as usize);
 
 /// The most stretches of requests that are over above a host's mark. Beyond that the lowest become one: what lies between is over, too,
 /// though its host may not know yet.
@@ -91,18 +105,21 @@ impl Answers {
         }
     }
 
-    /// Whether one more answer of this host, of so many bytes, can be kept.
-    pub fn room(&self, host: Generation, bytes: usize) -> Room {
+    /// Whether one more answer of this host, of so many bytes, can be kept, where `most` bytes can be in all.
+    pub fn room(&self, host: Generation, bytes: usize, most: usize) -> Room {
         let (kept, held) = self.hosts.get(&host).map_or((0, 0), |held| (held.kept.len(), held.bytes));
         let fits = |kept: usize, held: usize, part: usize| {
-            kept < limits::OBJECT_ANSWERS_MAX / part && held + bytes <= limits::OBJECT_ANSWER_BYTES_MAX / part
+            kept < limits::OBJECT_ANSWERS_MAX / part && held + bytes <= most / part
         };
-        if !fits(self.kept, self.bytes, 1) {
-            Room::None
-        } else if kept == 0 || fits(kept, held, SHARE) || fits(self.kept, self.bytes, SHARED) {
-            Room::Enough
-        } else {
-            Room::NotForHost
+        let reaches_last = !fits(self.kept + limits::OBJECT_ANSWERS_MAX / LAST, self.bytes + most / LAST, 1);
+        let is_within_share = match reaches_last {
+            true => fits(kept, held, LAST_SHARE),
+            false => kept == 0 || fits(kept, held, SHARE) || fits(self.kept, self.bytes, SHARED),
+        };
+        match is_within_share {
+            false => Room::NotForHost,
+            true if fits(self.kept, self.bytes, 1) => Room::Enough,
+            true => Room::None,
         }
     }
 

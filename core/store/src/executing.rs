@@ -10,7 +10,7 @@
 //! not put on record: it may be done again. It is answered when all that it may have seen is durable.
 
 use crate::StoreEvent;
-use crate::answers::{Known, Room};
+use crate::answers::{Known, Room, bytes_max};
 use crate::merging::Slots;
 use crate::record::Record;
 use crate::request_record::{Executed, changes_len};
@@ -287,7 +287,8 @@ impl Serving {
         let executed = Executed { name, settled, answer: encoded, changes };
         let length = executed.journal_len();
         let crowded = self.is_crowded(length);
-        let answers = self.state.answers.room(name.host, executed.answer.len());
+        let most = bytes_max(self.geometry().journal_length);
+        let answers = self.state.answers.room(name.host, executed.answer.len(), most);
         if answers == Room::NotForHost {
             // Others don't wait for what only this one can settle.
             self.events.push_back(refusal(requested.asker, ObjectFailure::Busy));

@@ -179,12 +179,12 @@ fn a_host_that_does_not_settle_is_refused_alone_and_at_once() {
     let mut bench = with_object();
     bench.set_word(16 << 10);
     let refused = (1..100).find(|sequence| is_busy(&bench.ask(A, *sequence, 0, failing_swap())));
-    assert_eq!(refused, Some(32), "half of all may be one's own");
-    for host in [70, 71, 72] {
-        for sequence in 1..8 {
+    assert_eq!(refused, Some(64), "half of all may be one's own");
+    for host in [70, 71] {
+        for sequence in 1..16 {
             assert!(!is_busy(&bench.ask(Generation(host), sequence, 0, failing_swap())), "{host} {sequence}");
         }
-        assert!(is_busy(&bench.ask(Generation(host), 8, 0, failing_swap())), "{host}");
+        assert!(is_busy(&bench.ask(Generation(host), 16, 0, failing_swap())), "{host}");
     }
     for sequence in 2..200 {
         assert!(!is_busy(&bench.ask(B, sequence, sequence, failing_swap())), "{sequence}");
@@ -193,10 +193,27 @@ fn a_host_that_does_not_settle_is_refused_alone_and_at_once() {
 }
 
 #[test]
+fn long_answers_of_some_hosts_stop_no_other_hosts_changes() {
+    let mut bench = with_object();
+    // With eight gets a request is answered by half a megabyte.
+    bench.set_word(64 << 10);
+    let gets = |name: AttributeName| ObjectCommand { gets: vec![name; 7], ..failing_swap() };
+    let refused = (100..).find(|host| is_busy(&bench.ask(Generation(*host), 1, 0, gets(WORD))));
+    assert_eq!(refused, Some(102), "three quarters of all are for such");
+    let change = || command(ObjectId(1), Action::Nothing, Vec::new(), Vec::new());
+    for host in 200..400 {
+        let add = ObjectCommand { action: addition().action, ..change() };
+        assert!(!is_busy(&bench.ask(Generation(host), 1, 0, add)), "{host}");
+    }
+    bench.store.settle(Generation(100), 2);
+    assert!(!is_busy(&bench.ask(Generation(102), 2, 0, gets(WORD))), "there is room for another");
+}
+
+#[test]
 fn whoever_waits_for_room_is_served_when_a_mark_makes_some() {
     let mut bench = with_object();
-    bench.set_word(60_000);
-    for host in 100..117 {
+    bench.set_word(30_000);
+    for host in 100..169 {
         assert!(!is_busy(&bench.ask(Generation(host), 1, 0, failing_swap())), "{host}");
     }
     bench.settle();
