@@ -5,7 +5,7 @@ use crate::fencing::Round;
 use crate::host_list::{HostList, ListError};
 use crate::sessions::{ClaimName, ClaimRequest, Session};
 use crate::table::{LockState, LockTable};
-use braid_base::limits::{self, Settings};
+use braid_base::limits::Settings;
 use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers};
 use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_record::Progress;
@@ -19,6 +19,9 @@ pub struct LockServerConfig {
     pub id: LockServerId,
     /// This start of it, from the control plane: higher than any before. No two processes may be one server at a time.
     pub start: Generation,
+    /// Hosts that may hold something though the list on disk does not name them: none, unless the list was lost. They have to say what they
+    /// hold, or are fenced, before anything is granted.
+    pub unlisted: BTreeSet<Generation>,
     /// Waits and spans.
     pub settings: Settings,
 }
@@ -76,6 +79,8 @@ pub(crate) enum Timer {
 
 /// How often silent hosts are looked for, as a part of the lease.
 const PATROLS_PER_LEASE: u32 = 8;
+/// A host that was silent for so many heartbeats may be forgotten for another, if it holds nothing.
+const HEARTBEATS_MISSED: u32 = 3;
 /// A host that holds something in nobody's way may be silent for so many leases.
 const SILENT_LEASES_MAX: u32 = 10;
 /// The most claims that one look at the invariants checks.
@@ -131,7 +136,7 @@ impl LockServer {
         if !matches!(self.service, LockService::Recovering | LockService::Serving) {
             return self.ignore(Ignored::NotStarted, out);
         }
-        if let Err(rejection) = self.admit(now, &request) {
+        if let Err(rejection) = self.admit(now, &request, out) {
             return self.answer(host, LockReply::Rejected { rejection }, out);
         }
         for claim in request.dropped {
@@ -159,12 +164,16 @@ impl LockServer {
     }
 
     /// Refuses hosts that are not served, and renews the lease of those that are.
-    fn admit(&mut self, now: Now, request: &LockRequest) -> Result<(), Rejection> {
+    fn admit(&mut self, now: Now, request: &LockRequest, out: &mut Effects) -> Result<(), Rejection> {
         if self.doomed.contains(&request.host) || self.fenced.contains(&request.host) {
             return Err(Rejection::Fenced);
         }
-        if !self.sessions.contains_key(&request.host) && self.sessions.len() >= limits::HOSTS_MAX {
-            return Err(Rejection::TooManyHosts);
+        let is_full = |server: &LockServer| server.sessions.len() >= server.config.settings.hosts_max;
+        if !self.sessions.contains_key(&request.host) && is_full(self) {
+            self.forget_idle_host(now, out);
+            if is_full(self) {
+                return Err(Rejection::TooManyHosts);
+            }
         }
         // A host that is not known holds nothing: what it might have held, it has given back, or was fenced for.
         let session = self.sessions.entry(request.host).or_insert_with(|| Session::new(now.time, true));
@@ -173,6 +182,20 @@ impl LockServer {
             self.arm_patrol(now.time);
         }
         Ok(())
+    }
+
+    /// Makes room for a host: forgets the one that has been silent for longest and holds nothing. Most such hosts have ended.
+    fn forget_idle_host(&mut self, now: Now, out: &mut Effects) {
+        let silence = self.config.settings.heartbeat * HEARTBEATS_MISSED;
+        let is_idle = |(_, session): &(&Generation, &Session)| {
+            let holds_nothing = session.complete && session.claims.is_empty() && session.deferred.is_empty();
+            holds_nothing && now.time.since(session.last_heard) > silence
+        };
+        let idle = self.sessions.iter().filter(is_idle).min_by_key(|(_, session)| session.last_heard);
+        let idle = idle.map(|(host, _)| *host).filter(|host| !self.doomed.contains(host));
+        if let Some(host) = idle {
+            self.forget(now, host, out);
+        }
     }
 
     /// The host has said all that it holds.
@@ -193,7 +216,7 @@ impl LockServer {
     }
 
     fn on_list_read(&mut self, now: Now, out: &mut Effects) {
-        self.recovered = self.list.hosts().clone();
+        self.recovered = self.list.hosts() | &self.config.unlisted;
         for host in &self.recovered {
             let session = Session { listed: true, ..Session::new(now.time, false) };
             self.sessions.insert(*host, session);

@@ -3,13 +3,14 @@
 use crate::daemon::{self, MonitorAt, Stage};
 use crate::failure::Failure;
 use crate::observed::{ObservedServer, ServerView};
-use braid_base::{ArrayId, Generation, LockServerId, NodeId};
+use braid_base::{ArrayId, Generation, LockServerId, NodeId, limits};
 use braid_control::{
-    ArrayFolder, ControlError, LeaseReport, Leases, LockService as Published, Moment, lock_server_file,
+    ArrayFolder, ControlError, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file,
 };
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService};
 use braid_session::{Counts, blocking};
 use braid_shell::{Address, Counters, Disk, EngineChoice, Node, run_server};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -19,7 +20,12 @@ pub struct LockDaemon {
     array: ArrayId,
     id: LockServerId,
     disk: Disk,
+    /// Nothing was ever written to the disk: the array is new, or the file was lost.
+    is_blank: bool,
 }
+
+/// Before the list of hosts is made anew, it is waited so many heartbeats for hosts to show that they hold nothing.
+const HEARTBEATS: u32 = 3;
 
 impl LockDaemon {
     /// Opens and locks its state, which is made if there is none yet.
@@ -33,8 +39,13 @@ impl LockDaemon {
         }
         let message = format!("lock server {} runs already, in another process", id.0);
         let in_use = Failure::failed("lock-server-in-use", message).hint("`braid status` shows which");
-        let disk = daemon::open_state(folder, &lock_server_file(id), DISK_BYTES, in_use)?;
-        Ok(LockDaemon { folder: folder.clone(), array: description.array, id, disk })
+        let file = lock_server_file(id);
+        let disk = daemon::open_state(folder, &file, DISK_BYTES, in_use)?;
+        // A file that was made anew and not written before a crash is as good as none.
+        let content = std::fs::read(folder.dir().join(&file))
+            .map_err(|error| Failure::from(error).of(folder.dir().join(&file).display()))?;
+        let is_blank = content.iter().all(|byte| *byte == 0);
+        Ok(LockDaemon { folder: folder.clone(), array: description.array, id, disk, is_blank })
     }
 
     /// Serves at `listen` until `stop` ends. Calls `serving` with the address once it hears hosts. `own_process` says that this
@@ -46,7 +57,7 @@ impl LockDaemon {
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
-        let LockDaemon { folder, array, id, disk } = self;
+        let LockDaemon { folder, array, id, disk, is_blank } = self;
         let listener = daemon::bind(listen, own_process).await?;
         let address = listener.address().clone();
         let path = disk.path().display().to_string();
@@ -54,7 +65,8 @@ impl LockDaemon {
         let start = folder.take_generation(&format!("lock server {}", id.0), &Moment::now())?;
         let leases = folder.describe()?.leases();
         let settings = leases.settings();
-        let server = LockServer::new(LockServerConfig { id, start, settings });
+        let unlisted = if is_blank { may_hold(&folder, start, leases).await? } else { BTreeSet::new() };
+        let server = LockServer::new(LockServerConfig { id, start, unlisted, settings });
         let counters = Arc::new(Counters::default());
         let (machine, view, seen) = ObservedServer::new(server, counters.clone(), own_process);
         let us = Node { array, id: NodeId::LockServer(id) };
@@ -81,6 +93,35 @@ impl LockDaemon {
             tracing::warn!("lock server {}: {error}", id.0);
         }
         outcome
+    }
+}
+
+/// The hosts that may hold something of a lock server of which nothing is known: all that have leases, but for those that have renewed them
+/// since and had never asked a lock server for anything by then. No other process is the server meanwhile, so that nothing is granted.
+async fn may_hold(folder: &ArrayFolder, start: Generation, leases: Leases) -> Result<BTreeSet<Generation>, Failure> {
+    let begun = Moment::now();
+    loop {
+        let waited = Moment::now().since(&begun).unwrap_or_default();
+        let hosts = blocking(folder, move |folder| folder.hosts(&Moment::now(), leases.host())).await?;
+        let holds_nothing = |host: &HostEntry| {
+            let waited = Moment::now().since(&begun).unwrap_or_default();
+            let is_news = host.silent.is_some_and(|silent| silent < waited);
+            let asked = host.report.counters.get("lock_requests");
+            host.generation >= start || host.report.lock_server.is_some() || (is_news && asked == Some(&0))
+        };
+        let left = hosts.iter().filter(|host| !holds_nothing(host)).map(|host| host.generation);
+        let left: BTreeSet<_> = left.collect();
+        if left.is_empty() || waited > leases.heartbeat() * HEARTBEATS {
+            if left.len() > limits::HOSTS_MAX {
+                let message = format!("{} hosts may hold locks of a lock server that has lost its list", left.len());
+                return Err(Failure::failed("lock-state-lost", message).hint("end some of them"));
+            }
+            if !left.is_empty() {
+                tracing::warn!("the lock server's list of hosts is lost: {} hosts may hold locks", left.len());
+            }
+            return Ok(left);
+        }
+        tokio::time::sleep(leases.heartbeat() / 10).await;
     }
 }
 

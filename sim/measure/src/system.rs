@@ -17,6 +17,7 @@ use braid_machine::{HostOutcome, OpId};
 use braid_store::StoreConfig;
 use braid_wire::{ObjectDescription, Ordering};
 use braid_world::LocalClock;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId(*b"a modelled array");
@@ -120,6 +121,7 @@ impl System {
                 id: server,
                 // Above all hosts.
                 start: Generation(parameters.system.hosts as u32 + 1 + u32::from(server.0)),
+                unlisted: BTreeSet::new(),
                 settings: settings.clone(),
             });
             let costs = ProcessorCosts::lock_server(&parameters.processor);

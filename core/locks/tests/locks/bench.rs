@@ -9,7 +9,7 @@ use braid_wire::{
     MonitorCommand, MonitorReply, MonitorRequest,
 };
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub const OBJECT: ObjectId = ObjectId(1);
@@ -34,7 +34,7 @@ pub struct Bench {
 }
 
 pub fn config(start: Generation) -> LockServerConfig {
-    LockServerConfig { id: LockServerId(0), start, settings: Settings::default() }
+    LockServerConfig { id: LockServerId(0), start, unlisted: BTreeSet::new(), settings: Settings::default() }
 }
 
 pub fn settings() -> Settings {
@@ -71,6 +71,17 @@ impl Bench {
         self.heard.clear();
         self.fences.clear();
         self.stalled = false;
+        self.take(Input::Start);
+    }
+
+    /// The same with another disk: nothing is left of the list, and these may hold something.
+    pub fn lose_list(&mut self, unlisted: &[Generation]) {
+        self.disk.fill(0);
+        self.start.0 += 1;
+        let unlisted = unlisted.iter().copied().collect();
+        self.server = LockServer::new(LockServerConfig { unlisted, ..config(self.start) });
+        self.commands.clear();
+        self.heard.clear();
         self.take(Input::Start);
     }
 

@@ -52,6 +52,26 @@ fn lock(claim: u64, range: (u64, u64)) -> LockCommand {
 }
 
 #[test]
+fn without_its_list_a_server_waits_for_all_who_may_hold_something_also_once_it_starts_again() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Kept);
+    bench.lose_list(&[ONE, TWO]);
+    assert_eq!(bench.server.service(), LockService::Recovering);
+    // The list is written at once.
+    bench.restart();
+    assert_eq!(bench.server.service(), LockService::Recovering);
+    bench.say_to(Generation(0), THREE, lock(1, (0, 8)));
+    hold(&mut bench, 3, ONE, 1, Exclusive, (0, 8), true);
+    assert_eq!(bench.hear(ONE), granted(1, false));
+    bench.say(ONE, LockCommand::Heartbeat);
+    assert_eq!(bench.hear(THREE), None, "the other one has yet to speak");
+    bench.say(TWO, LockCommand::Heartbeat);
+    assert_eq!(bench.server.service(), LockService::Serving);
+    assert_eq!((bench.hear(ONE), bench.hear(THREE)), (Some(LockReply::Heartbeat), None));
+    assert_eq!(bench.hear(ONE), recall(&[1]), "it holds what another wants");
+}
+
+#[test]
 fn hosts_that_say_nothing_are_fenced_before_anything_is_granted() {
     let mut bench = restarted();
     bench.say(ONE, LockCommand::Heartbeat);
