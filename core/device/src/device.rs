@@ -126,6 +126,8 @@ pub(crate) struct Counters {
 
 /// The most requests that wait for a reservation.
 const DEFERRED_MAX: usize = 1024;
+/// A host that was silent for so many heartbeats may be forgotten for another, if nothing is held of it.
+const HEARTBEATS_MISSED: u32 = 3;
 /// How often silent hosts are looked for, as a part of the lease.
 const PATROLS_PER_LEASE: u32 = 4;
 
@@ -148,7 +150,7 @@ impl Device {
             store,
             stamps: Stamps::new(Stamp::ZERO, config.settings.stamps_kept, Time(0)),
             reservation: Reservation::default(),
-            transactions: Transactions::default(),
+            transactions: Transactions::new(config.settings.device_transactions_max),
             waiting: WaitingQueue::default(),
             locking: Locking::default(),
             requests: Requests::default(),
@@ -187,6 +189,16 @@ impl Device {
         self.waiting.len() + self.locking.waiting()
     }
 
+    /// The hosts that it keeps in mind.
+    pub fn sessions(&self) -> impl Iterator<Item = Generation> + '_ {
+        self.hosts.iter().map(|(host, _)| *host)
+    }
+
+    /// How many transactions wait in it for somebody to resolve them.
+    pub fn orphans(&self) -> usize {
+        self.orphans.len()
+    }
+
     /// True if it serves this host no more.
     pub fn keeps_out(&self, host: Generation) -> bool {
         self.place.refuses(host)
@@ -220,7 +232,7 @@ impl Device {
         if request.epoch > self.place.epoch() {
             self.ask_for_news(now, out);
         }
-        if let Err(rejection) = self.admit(now, &request) {
+        if let Err(rejection) = self.admit(now, &request, out) {
             return self.answer(host, Reply::Rejected { rejection }, out);
         }
         // What rides on the request takes effect before it.
@@ -235,20 +247,36 @@ impl Device {
         self.on_command(now, host, request.command, out);
     }
 
-    fn admit(&mut self, now: Now, request: &Request) -> Result<(), Rejection> {
+    fn admit(&mut self, now: Now, request: &Request, out: &mut Effects) -> Result<(), Rejection> {
         if self.place.refuses(request.host) {
             return Err(Rejection::Fenced);
         }
         if request.epoch != self.place.epoch() {
             return Err(Rejection::WrongEpoch { current: self.place.epoch() });
         }
-        let known = self.hosts.get(request.host).is_some();
-        self.hosts.heard(request.host, now.time).ok_or(Rejection::TooManyHosts)?;
+        let known = self.hosts.get(request.host).is_some_and(|session| !session.is_recovered);
+        let most = self.config.settings.hosts_max;
+        if !known && self.hosts.is_full(most) {
+            self.forget_idle_host(now, out);
+        }
+        self.hosts.heard(request.host, now.time, most).ok_or(Rejection::TooManyHosts)?;
         if !known {
             // Back from a silence, it looks after its transactions again.
             self.orphans.retain(|id| id.host != request.host);
         }
         Ok(())
+    }
+
+    /// Makes room for a host: forgets one that has been silent for some heartbeats, and of which nothing is held. Most such hosts have ended.
+    fn forget_idle_host(&mut self, now: Now, out: &mut Effects) {
+        let silence = self.config.settings.heartbeat * HEARTBEATS_MISSED;
+        let holds_nothing = |host: &Generation| {
+            self.transactions.of_host_below(*host, u64::MAX).is_empty()
+                && self.waiting.of_host_below(*host, u64::MAX).is_empty()
+        };
+        if let Some(host) = self.hosts.idle(now.time, silence).into_iter().find(holds_nothing) {
+            self.expire(now, host, out);
+        }
     }
 
     fn on_command(&mut self, now: Now, host: Generation, command: Command, out: &mut Effects) {
@@ -495,8 +523,10 @@ impl Device {
     /// Takes in a transaction from before a restart. Its host has a lease's time to speak for it.
     fn take_in(&mut self, now: Now, id: TransactionId, transaction: Transaction, out: &mut Effects) {
         self.transactions.insert(id, transaction);
-        if self.place.refuses(id.host) || self.hosts.heard(id.host, now.time).is_none() {
+        if self.place.refuses(id.host) {
             self.keep_or_forget(now, id, out);
+        } else {
+            self.hosts.recover(id.host, now.time);
         }
     }
 

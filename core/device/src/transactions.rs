@@ -1,6 +1,6 @@
 //! What a device holds of transactions: their states, and the claims of those that are undecided on blocks.
 
-use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, RangeTable, Stamp, TransactionId, limits};
+use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, RangeTable, Stamp, TransactionId};
 use braid_wire::{Linkage, Ordering};
 use std::collections::BTreeMap;
 
@@ -118,16 +118,22 @@ impl State {
 }
 
 /// All transactions of a device, and the blocks that the undecided ones claim.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Transactions {
+    most: usize,
     by_id: BTreeMap<TransactionId, Transaction>,
     claims: BTreeMap<ObjectId, RangeTable<TransactionId, Stamp>>,
 }
 
 impl Transactions {
+    /// None yet, and never more than `most`, but for what is recovered.
+    pub fn new(most: usize) -> Transactions {
+        Transactions { most, by_id: BTreeMap::new(), claims: BTreeMap::new() }
+    }
+
     /// True if no further one can be taken.
     pub fn is_full(&self) -> bool {
-        self.by_id.len() >= limits::DEVICE_TRANSACTIONS_MAX
+        self.by_id.len() >= self.most
     }
 
     /// Takes in a transaction; an undecided one claims its blocks.

@@ -191,7 +191,7 @@ impl Host {
         self.place.is_in(device) && !self.away().contains(&device)
     }
 
-    fn is_out(&self, device: DeviceId) -> bool {
+    pub(crate) fn is_out(&self, device: DeviceId) -> bool {
         let member = self.membership().and_then(|membership| membership.member(device));
         member.is_none_or(|member| member.standing == Standing::Out)
     }
@@ -216,7 +216,7 @@ impl Host {
     pub(crate) fn help(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
         loop {
             let Some(helped) = self.catch_ups.get_mut(&device) else { return };
-            if helped.asked.len() >= PARALLEL || helped.stage == Stage::Done {
+            if helped.asked.len() >= PARALLEL || helped.stage == Stage::Done || self.leaving.is_some() {
                 return;
             }
             let Some(errand) = helped.next_errand(&self.volumes) else {

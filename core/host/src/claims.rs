@@ -53,6 +53,8 @@ struct LockLink {
     /// Claims of which that start has yet to hear again.
     reasserting: usize,
     last_heard: Option<Time>,
+    /// It had no room for this host when it last answered.
+    crowded: bool,
     /// Claims let go that it has not been told of.
     dropped: Vec<u64>,
 }
@@ -69,6 +71,8 @@ struct Claim {
     /// No further transaction may use it: it was recalled, or its lease ran out.
     retired: bool,
     resend_after: Duration,
+    /// Others of the same server that are given back together with it.
+    beside: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +147,7 @@ impl Host {
                 users: [sequence].into(),
                 retired: false,
                 resend_after: self.config.settings.resend_min,
+                beside: Vec::new(),
             };
             self.ask_claim(now, sequence, claim, out);
             if !impatient {
@@ -189,6 +194,10 @@ impl Host {
         };
         self.timers.set(Timer::Claim(number), now.time.after(claim.resend_after));
         claim.resend_after = (claim.resend_after * 2).min(self.config.settings.resend_max);
+        if !claim.beside.is_empty() {
+            let link = self.claims.servers.entry(server).or_default();
+            link.dropped.extend(&claim.beside);
+        }
         self.tell_server(now, server, command, out);
     }
 
@@ -218,9 +227,11 @@ impl Host {
         match answer.reply {
             // The monitor and the devices say so, too, and theirs is the word that ends a host.
             LockReply::Rejected { rejection: Rejection::Fenced } => return out.ignore(Ignored::NotAwaited),
-            LockReply::Rejected { rejection } => return self.on_server_rejected(now, server, rejection, out),
+            // There is room again when others have ended: what was asked is asked again.
+            LockReply::Rejected { .. } => return link.crowded = true,
             _ => {}
         }
+        link.crowded = false;
         if answer.start < link.heard {
             // A late answer of an earlier start.
             return out.ignore(Ignored::NotAwaited);
@@ -245,16 +256,6 @@ impl Host {
             LockReply::Recall { claims } => self.on_recall(now, server, claims, out),
             LockReply::Refused { claim, refusal } => self.on_claim_refused(now, claim, refusal, out),
             LockReply::Rejected { .. } => unreachable!("dealt with above"),
-        }
-    }
-
-    /// A lock server does not serve this host: those who wait for it hear so.
-    fn on_server_rejected(&mut self, now: Now, server: LockServerId, rejection: Rejection, out: &mut Effects) {
-        let asked = |claim: &&Claim| claim.server == server && matches!(claim.state, ClaimState::Asked { .. });
-        let waiting = self.claims.by_number.values().filter(asked).flat_map(|claim| claim.users.iter());
-        let ops: Vec<_> = waiting.filter_map(|sequence| self.transactions[sequence].op).collect();
-        for op in ops {
-            self.give_up(now, op, HostError::LockServerRejected { server, rejection }, out);
         }
     }
 
@@ -403,6 +404,35 @@ impl Host {
         self.claims.servers.get_mut(&claim.server).expect("it was asked").dropped.push(number);
     }
 
+    /// Gives back all cached locks, of each server as many in one message as it may name, until it has confirmed that.
+    pub(crate) fn give_back_all_claims(&mut self, now: Now, out: &mut Effects) {
+        let held = |claim: &Claim| matches!(claim.state, ClaimState::Held | ClaimState::Reasserting);
+        let is_idle = |(_, claim): &(&u64, &Claim)| held(claim) && claim.users.is_empty();
+        let idle = self.claims.by_number.iter().filter(is_idle).map(|(number, _)| *number);
+        for number in idle.collect::<Vec<_>>() {
+            self.drop_claim(number);
+        }
+        for server in self.claims.servers.keys().copied().collect::<Vec<_>>() {
+            let link = self.claims.servers.get_mut(&server).expect("just listed");
+            for numbers in std::mem::take(&mut link.dropped).chunks(limits::COMMITS_PER_REQUEST_MAX) {
+                let (number, beside) = numbers.split_first().expect("a chunk is not empty");
+                let claim = Claim {
+                    server,
+                    object: ObjectId(0),
+                    extents: Vec::new(),
+                    kept: false,
+                    state: ClaimState::Leaving,
+                    users: BTreeSet::new(),
+                    retired: true,
+                    resend_after: self.config.settings.resend_min,
+                    beside: beside.to_vec(),
+                };
+                self.claims.by_number.insert(*number, claim);
+                self.say_claim(now, *number, out);
+            }
+        }
+    }
+
     fn on_recall(&mut self, now: Now, server: LockServerId, numbers: Vec<u64>, out: &mut Effects) {
         let mut idle = Vec::new();
         for number in numbers {
@@ -516,8 +546,12 @@ impl Host {
             let heard = self.claims.servers.get(server).and_then(|link| link.last_heard);
             heard.is_none_or(|heard| now.time.since(heard) > self.config.settings.host_lease)
         };
-        let servers = acquiring.asked.iter().map(|number| self.claims.by_number[number].server);
-        match servers.filter(silent).min() {
+        let servers = || acquiring.asked.iter().map(|number| self.claims.by_number[number].server);
+        let crowded = |server: &LockServerId| self.claims.servers.get(server).is_some_and(|link| link.crowded);
+        if let Some(server) = servers().find(crowded) {
+            return HostError::LockServerRejected { server, rejection: Rejection::TooManyHosts };
+        }
+        match servers().filter(silent).min() {
             Some(server) => HostError::LockServerSilent { server, waited },
             None => HostError::Contended { waited },
         }

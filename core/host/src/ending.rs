@@ -5,7 +5,7 @@ use crate::link::Link;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Now, TransactionId};
 use braid_machine::{Effects, HostError, HostRequest, Ignored, OpId};
-use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Step, WriteMode};
+use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Rejection, Step, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -374,7 +374,12 @@ impl Host {
             return self.finish(op, Err(HostError::Contended { waited }), out);
         };
         let error = match (&self.transactions[&sequence].phase, self.transactions[&sequence].silent()) {
-            (_, Some(silent)) => HostError::TimedOut { devices: silent.iter().copied().collect(), waited },
+            (_, Some(silent)) => {
+                let crowded = silent.iter().find(|device| self.links.get(device).is_some_and(|link| link.crowded));
+                let devices = silent.iter().copied().collect();
+                let rejected = |device: &_| HostError::Rejected { device: *device, rejection: Rejection::TooManyHosts };
+                crowded.map_or(HostError::TimedOut { devices, waited }, rejected)
+            }
             (Phase::Locking(_), None) => self.why_no_locks(now, sequence, waited),
             _ => HostError::TimedOut { devices: self.undecided_by(sequence), waited },
         };

@@ -4,12 +4,13 @@ use crate::abandon::Abandoned;
 use crate::catch_up::CatchUp;
 use crate::claims::Claims;
 use crate::counters::HostCounters;
+use crate::leaving::Leaving;
 use crate::link::Link;
 use crate::manage::PendingTask;
 use crate::membership::Place;
 use crate::mend::Mends;
 use crate::migrate::Migrations;
-use crate::objects::{Asks, Leaving, PendingRequest};
+use crate::objects::{Asks, PendingRequest};
 use crate::operation::Operation;
 use crate::resolve::Resolution;
 use crate::scrub::Scrubs;
@@ -114,7 +115,7 @@ pub(crate) enum Timer {
     Task(u64),
     /// A device has not answered a request for objects.
     ObjectRequest(u64),
-    /// Devices have not heard that it leaves.
+    /// Devices or lock servers have not confirmed that it leaves.
     Leave,
     /// A lock server has not answered about a claim.
     Claim(u64),
@@ -328,6 +329,7 @@ impl Host {
         };
         let Some(link) = self.links.get_mut(&device) else { return out.ignore(Ignored::NotForUs) };
         link.last_heard = Some(now.time);
+        link.crowded = false;
         self.counters.answers += 1;
         let Answer { epoch, confirmed, reply } = answer;
         if let Reply::Rejected { rejection } = reply {
@@ -335,7 +337,7 @@ impl Host {
         }
         match reply {
             Reply::Objects { sequence, answer } => return self.on_objects(now, device, sequence, answer, out),
-            Reply::Changed { ticket, value } => return self.on_changed(now, device, ticket, value, out),
+            Reply::Changed { ticket, value } => return self.on_changed(device, ticket, value, out),
             _ => {}
         }
         if let Reply::Managed { ticket, result } = reply {
@@ -354,7 +356,6 @@ impl Host {
         match reply {
             Reply::Heartbeat { orphans, suspects, busy } => {
                 self.on_busy(now, device, busy);
-                self.on_left(now, device, out);
                 if self.links[&device].behind {
                     self.on_adoption(now, device);
                 }
@@ -401,8 +402,7 @@ impl Host {
         self.operations.get_mut(&op).expect("an attempt knows its operation").delayed = true;
     }
 
-    /// A device does not serve us: for ever, since we are fenced; or in our epoch, which is over; or for want of room, which is told
-    /// to those who wait for it.
+    /// A device does not serve us: for ever, since we are fenced; or in our epoch, which is over; or for want of room, for now.
     fn on_rejected(&mut self, now: Now, device: DeviceId, rejection: Rejection, out: &mut Effects) {
         match rejection {
             Rejection::Fenced => self.on_fenced(now, out),
@@ -410,18 +410,9 @@ impl Host {
             Rejection::WrongEpoch { current } if current < self.place.epoch() => self.await_adoption(now, device),
             Rejection::WrongEpoch { current } if current > self.place.epoch() => self.ask_for_news(now, out),
             Rejection::WrongEpoch { .. } => {}
+            // There is room again when others have ended: what waits for this device is sent again, for as long as it has time.
             Rejection::TooManyHosts => {
-                let waits = |operation: &Operation| {
-                    operation
-                        .attempt
-                        .map(|sequence| &self.transactions[&sequence])
-                        .is_some_and(|transaction| transaction.awaits(device) && !transaction.may_have_happened())
-                };
-                let affected = self.operations.values().filter(|operation| waits(operation));
-                let affected: Vec<_> = affected.map(|operation| operation.op).collect();
-                for op in affected {
-                    self.give_up(now, op, HostError::Rejected { device, rejection }, out);
-                }
+                self.links.get_mut(&device).expect("it just spoke").crowded = true;
             }
         }
     }
@@ -429,7 +420,7 @@ impl Host {
     /// The array serves us no more, and never will.
     pub(crate) fn on_fenced(&mut self, now: Now, out: &mut Effects) {
         self.fenced = true;
-        self.give_up_object_requests(now, out);
+        self.give_up_object_requests(out);
         for op in self.operations.keys().copied().collect::<Vec<_>>() {
             self.give_up(now, op, HostError::Fenced, out);
         }
@@ -538,6 +529,7 @@ impl Machine for Host {
             }
         }
         self.take_turns(now, out);
+        self.go_on_leaving(now, out);
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -40,6 +40,7 @@ mod claims;
 mod counters;
 mod ending;
 pub mod host;
+mod leaving;
 pub mod link;
 mod manage;
 mod membership;

@@ -23,14 +23,16 @@ pub struct Link {
     over: Vec<u64>,
     /// Requests for objects.
     pub(crate) asked: Asked,
-    /// The device may keep answers for this host.
-    pub keeps_answers: bool,
+    /// The device may keep commits or answers of this host that are over.
+    pub keeps: bool,
     /// Whether there is a time by which what is queued is told even if nothing else is.
     pub lingers: bool,
     /// Requests sent, for counters.
     pub requests: u64,
     /// When the device was last heard.
     pub last_heard: Option<Time>,
+    /// It had no room for this host when it last answered.
+    pub crowded: bool,
     /// It has said that it lives by an earlier epoch than this host.
     pub behind: bool,
 }
@@ -43,8 +45,11 @@ impl Link {
 
     /// This transaction or request is over, and the device may hold something of it.
     pub fn settle(&mut self, sequence: u64) {
-        if self.is_ended(sequence) && self.over.len() < limits::HOST_TRANSACTIONS_MAX {
-            self.over.push(sequence);
+        if self.is_ended(sequence) {
+            self.keeps = true;
+            if self.over.len() < limits::HOST_TRANSACTIONS_MAX {
+                self.over.push(sequence);
+            }
         }
     }
 
@@ -70,6 +75,11 @@ impl Link {
     /// True if there is anything to tell it.
     pub fn has_any_queued(&self) -> bool {
         !self.queued.is_empty()
+    }
+
+    /// True if there are commits that it has not confirmed.
+    pub fn has_unconfirmed(&self) -> bool {
+        !self.queued.is_empty() || !self.told.is_empty()
     }
 
     /// The device was out: of these transactions nothing is told to it, nor expected of it.

@@ -62,6 +62,7 @@ impl Host {
             if (own && self.transactions.contains_key(&transaction.sequence))
                 || self.mends.under_way.len() >= MENDS_MAX
                 || self.is_fenced()
+                || self.is_leaving()
             {
                 continue;
             }

@@ -3,8 +3,6 @@
 //! A request has a sequence, as a transaction has, by which the device does it once however often it is sent. It is *over* when it is
 //! answered, or given up: then the mark that rides on later requests passes it, and the device need not keep the answer. What was given up
 //! is named by all that is begun later ([`asked`](crate::asked)), until something of that is answered: by then it has happened, or never will.
-//!
-//! Before it goes, a host lets the devices know that it knows all answers: they would keep them until it is kept out.
 
 use crate::host::{Host, Timer};
 use braid_base::{DeviceId, Now, ObjectId, Time, limits};
@@ -22,7 +20,7 @@ const CHANGE_GRACE: Duration = Duration::from_secs(1);
 pub(crate) struct PendingRequest {
     op: OpId,
     device: DeviceId,
-    asks: Asks,
+    pub(crate) asks: Asks,
     since: Time,
     until: Time,
     resend_after: Duration,
@@ -43,22 +41,6 @@ pub(crate) enum Asks {
         seen: Bytes,
     },
 }
-
-/// A host that goes.
-#[derive(Clone, Debug)]
-pub(crate) struct Leaving {
-    op: OpId,
-    until: Time,
-    /// Nothing is under way any more, and devices were told so.
-    told: bool,
-}
-
-/// Who goes waits no longer than this for what is under way,
-const LEAVE_WITHIN: Duration = Duration::from_secs(5);
-/// and then for devices to hear that it is over,
-const LEAVE_HEARD_WITHIN: Duration = Duration::from_secs(1);
-/// which it says again meanwhile.
-const LEAVE_AGAIN: Duration = Duration::from_millis(100);
 
 impl Asks {
     fn check(&self) -> Result<(), ObjectRefusal> {
@@ -146,12 +128,11 @@ impl Host {
             let wait = Duration::from_nanos(self.rng.between(most / 2, most));
             return self.timers.set(Timer::ObjectRequest(sequence), now.time.after(wait).min(pending.until));
         }
-        self.end_object_request(now, sequence, answer.map(HostSuccess::Objects).map_err(HostError::Objects), out);
+        self.end_object_request(sequence, answer.map(HostSuccess::Objects).map_err(HostError::Objects), out);
     }
 
     pub(crate) fn on_changed(
         &mut self,
-        now: Now,
         device: DeviceId,
         sequence: u64,
         value: Result<Bytes, ObjectFailure>,
@@ -161,7 +142,7 @@ impl Host {
             return;
         }
         let refused = |failure| HostError::Objects(ObjectRefusal { command: 0, failure });
-        self.end_object_request(now, sequence, value.map(HostSuccess::Value).map_err(refused), out);
+        self.end_object_request(sequence, value.map(HostSuccess::Value).map_err(refused), out);
     }
 
     /// The device has not answered for a while, or there was no room: it is asked again, or given up.
@@ -186,17 +167,17 @@ impl Host {
             }
             Asks::Change { .. } => Err(silent),
         };
-        self.end_object_request(now, sequence, outcome, out);
+        self.end_object_request(sequence, outcome, out);
     }
 
     /// The array serves this host no more.
-    pub(crate) fn give_up_object_requests(&mut self, now: Now, out: &mut Effects) {
+    pub(crate) fn give_up_object_requests(&mut self, out: &mut Effects) {
         while let Some((sequence, _)) = self.object_requests.first_key_value() {
-            self.end_object_request(now, *sequence, Err(HostError::Fenced), out);
+            self.end_object_request(*sequence, Err(HostError::Fenced), out);
         }
     }
 
-    fn end_object_request(&mut self, now: Now, sequence: u64, outcome: HostOutcome, out: &mut Effects) {
+    fn end_object_request(&mut self, sequence: u64, outcome: HostOutcome, out: &mut Effects) {
         let pending = self.object_requests.remove(&sequence).expect("it is pending");
         self.timers.cancel(Timer::ObjectRequest(sequence));
         if let Some(link) = self.links.get_mut(&pending.device) {
@@ -205,7 +186,7 @@ impl Host {
                 // Nothing is kept of it, and done late it does no harm.
                 Asks::Commands(request) if request.only_asks() => link.settle_read(sequence),
                 Asks::Commands(_) => {
-                    link.keeps_answers = true;
+                    link.keeps = true;
                     match outcome {
                         Err(HostError::TimedOut { .. }) => link.asked.give_up(sequence, self.next_sequence),
                         _ => link.settle(sequence),
@@ -214,7 +195,6 @@ impl Host {
             }
         }
         self.reply(pending.op, outcome, out);
-        self.go_on_leaving(now, out);
     }
 
     fn send_object_request(&mut self, now: Now, sequence: u64, out: &mut Effects) {
@@ -237,52 +217,5 @@ impl Host {
         let most = if now.time < until { until } else { until.after(CHANGE_GRACE) };
         self.timers.set(Timer::ObjectRequest(sequence), now.time.after(wait).min(most));
         self.send(now, device, command, out);
-    }
-
-    /// Nothing more will be asked: when all is answered, devices are told that it is over.
-    pub(crate) fn take_leave(&mut self, now: Now, op: OpId, out: &mut Effects) {
-        if self.leaving.is_some() {
-            return self.reply(op, Ok(HostSuccess::Done), out);
-        }
-        let until = now.time.after(LEAVE_WITHIN);
-        self.timers.set(Timer::Leave, until);
-        self.leaving = Some(Leaving { op, until, told: false });
-        self.go_on_leaving(now, out);
-    }
-
-    /// A device has heard a host that leaves.
-    pub(crate) fn on_left(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
-        if self.leaving.as_ref().is_some_and(|leaving| leaving.told) {
-            self.links.get_mut(&device).expect("it just spoke").keeps_answers = false;
-            self.go_on_leaving(now, out);
-        }
-    }
-
-    /// Some device has not heard it, as it lives by another epoch or a message was lost; or time is up.
-    pub(crate) fn tell_leave(&mut self, now: Now, out: &mut Effects) {
-        let Some(leaving) = &mut self.leaving else { return };
-        leaving.told = true;
-        self.timers.set(Timer::Leave, now.time.after(LEAVE_AGAIN).min(leaving.until));
-        let keep = self.links.iter().filter(|(_, link)| link.keeps_answers);
-        for device in keep.map(|(device, _)| *device).collect::<Vec<_>>() {
-            self.send(now, device, Command::Heartbeat, out);
-        }
-        self.go_on_leaving(now, out);
-    }
-
-    fn go_on_leaving(&mut self, now: Now, out: &mut Effects) {
-        let Some(leaving) = &mut self.leaving else { return };
-        let asks = self.object_requests.values().any(|pending| matches!(pending.asks, Asks::Commands(_)));
-        if !leaving.told && !asks {
-            leaving.until = leaving.until.min(now.time.after(LEAVE_HEARD_WITHIN));
-            return self.tell_leave(now, out);
-        }
-        let heard = leaving.told && self.links.values().all(|link| !link.keeps_answers);
-        if heard || self.fenced || now.time >= leaving.until {
-            let op = leaving.op;
-            self.leaving = None;
-            self.timers.cancel(Timer::Leave);
-            self.reply(op, Ok(HostSuccess::Done), out);
-        }
     }
 }

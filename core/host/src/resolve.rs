@@ -66,7 +66,7 @@ impl Host {
             let under_way = own && self.transactions.contains_key(&transaction.sequence);
             let known = participants.iter().all(|device| self.links.contains_key(device));
             let taken = self.resolutions.contains_key(&transaction) || !self.has_room_to_resolve();
-            if under_way || taken || !known || participants.is_empty() {
+            if under_way || taken || !known || participants.is_empty() || self.is_leaving() {
                 continue;
             }
             self.resolve(now, transaction, stamp, participants.into_iter().collect(), out);
@@ -230,6 +230,9 @@ impl Host {
     }
 
     pub(crate) fn on_forgotten(&mut self, device: DeviceId, id: TransactionId) {
+        if id.host == self.config.generation {
+            self.on_left(device, id.sequence);
+        }
         let Some(resolution) = self.resolutions.get_mut(&id) else { return };
         let Phase::Forgetting { silent } = &mut resolution.phase else { return };
         silent.remove(&device);

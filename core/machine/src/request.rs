@@ -193,8 +193,8 @@ pub enum HostRequest {
         /// Which. What is answered already, or is no storage transaction, is left alone.
         ops: Vec<OpId>,
     },
-    /// Tells the devices which answers they need not keep any more, once all that they were asked for objects is answered: the last that a
-    /// host says before it goes. Ends when they have heard it, or soon.
+    /// Graceful disconnect: once all that is under way has ended, devices drop what they keep of this host's transactions and requests, and
+    /// lock servers get back its cached locks. Ends when they have confirmed that, or when its time is up. Nothing is asked after it.
     TakeLeave,
     /// Has hosts kept out: ends when no device serves them any more.
     Fence {

@@ -243,7 +243,6 @@ fn run(folder: ArrayFolder, name: String, tell: SyncSender<Result<Inner, Error>>
         }
         let asked = ending.recv().await;
         ending.close();
-        let _ = session.client().call(HostRequest::TakeLeave).await;
         session.end().await;
         if let Some(asked) = asked {
             let _ = asked.send(());

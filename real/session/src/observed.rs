@@ -1,7 +1,7 @@
 //! A host that can be looked at while it runs: what it, its shell and its process have counted, and what it is at.
 
 use crate::counts::Counts;
-use braid_base::{BLOCK_BYTES, Now, Time, VolumeId};
+use braid_base::{BLOCK_BYTES, FenceTable, Now, Time, VolumeId};
 use braid_control::{ByteRange, Help, merged};
 use braid_host::{Host, MigrationProgress};
 use braid_machine::{Effects, HostError, HostRequest, Input, Machine};
@@ -124,6 +124,11 @@ impl HostView {
     /// True if the array has said that it serves this host no more.
     pub fn is_fenced(&self) -> bool {
         self.host.borrow().is_fenced()
+    }
+
+    /// Which hosts the array keeps out, as this host last heard.
+    pub fn fence(&self) -> Option<FenceTable> {
+        self.host.borrow().membership().map(|membership| membership.fence.clone())
     }
 
     /// What it does for a device that has come back.

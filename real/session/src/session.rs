@@ -9,6 +9,7 @@ use braid_base::{DeviceId, Generation, LockServerId, NodeId, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, Moment};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::VolumeDescription;
+use braid_machine::HostRequest;
 use braid_shell::{Addresses, Counters, HostClient, Node, run_host};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -139,11 +140,13 @@ impl Session {
         }
     }
 
-    /// Finishes what is under way, and gives the lease back.
+    /// Finishes what is under way, has devices and lock servers drop what they keep for this host, and gives the lease back.
     pub async fn end(self) {
-        let Session { folder, generation, stop, driver, keeper, .. } = self;
+        let Session { folder, generation, client, stop, driver, keeper, .. } = self;
         // It would take the host's end for a failure.
         keeper.abort();
+        // It has its own time limits. What it could not tell anybody goes with the next fence of all that have ended.
+        let _ = client.call(HostRequest::TakeLeave).await;
         let _ = stop.send(());
         let ended = driver.await;
         if let Ok(Err(error)) = ended {

@@ -39,8 +39,6 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 const INVARIANTS_EVERY: u64 = if cfg!(debug_assertions) { 1 } else { 4096 };
 /// A machine that is told to stop has so long to end what it has begun.
 const STOP_MAX: Duration = Duration::from_secs(5);
-/// A host that has answered everything stays for so long, to tell the devices how its transactions ended.
-const STOP_LINGER: Duration = Duration::from_millis(20);
 
 pub(crate) struct Driver<M> {
     machine: M,
@@ -119,12 +117,6 @@ impl<M: Machine> Driver<M> {
         });
         if let Ok(ended) = tokio::time::timeout(STOP_MAX, until_idle).await {
             ended?;
-        }
-        if self.disk.is_none() {
-            let lingering = poll_fn(|cx| self.poll(cx));
-            if let Ok(ended) = tokio::time::timeout(STOP_LINGER, lingering).await {
-                match ended? {}
-            }
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 //! a device, fill it up, or block others for ever.
 
 use crate::bench::{Actor, Bench, OBJECT, fills};
-use braid_base::{BlockRange, Clock, DeviceId, Generation, Stamp};
-use braid_wire::{Atomicity, Command, Failure, Ordering, Outcome, Reply, Step, Task, Vote, Want};
+use braid_base::{BlockRange, Clock, DeviceId, Generation, Stamp, limits};
+use braid_wire::{Atomicity, Command, Failure, Ordering, Outcome, Rejection, Reply, Step, Task, Vote, Want};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -242,4 +242,62 @@ fn what_is_over_is_forgotten_though_an_older_one_is_not() {
         bench.say_over(A, vec![2 + index]);
     }
     assert_eq!(bench.device.transactions().iter().count(), 0);
+}
+
+/// As many hosts as there is room for have spoken, and one of the first keeps something.
+fn full() -> Bench {
+    let mut bench = Bench::new();
+    bench.check_every_step = false;
+    let first = actor(&bench, Generation(1_000), 1, 0);
+    prepare(&mut bench, first, BLOCK, 7);
+    for host in 1..limits::HOSTS_MAX as u32 - 1 {
+        bench.say(Generation(1_000 + host), Command::Heartbeat);
+    }
+    bench
+}
+
+fn is_turned_away(bench: &mut Bench, host: Generation) -> bool {
+    bench.say(host, Command::Heartbeat);
+    bench.hear(host) == Some(Reply::Rejected { rejection: Rejection::TooManyHosts })
+}
+
+#[test]
+fn a_full_table_of_hosts_forgets_those_that_are_silent_and_of_which_it_keeps_nothing() {
+    let mut bench = full();
+    // The host that made the objects has spoken, too.
+    assert!(is_turned_away(&mut bench, A), "all others may live");
+    bench.pass(Duration::from_millis(1_600));
+    for host in 2..limits::HOSTS_MAX as u32 - 1 {
+        bench.say(Generation(1_000 + host), Command::Heartbeat);
+    }
+    bench.say(Generation(99), Command::Heartbeat);
+    assert!(!is_turned_away(&mut bench, A), "one has been silent for some heartbeats");
+    assert!(is_turned_away(&mut bench, B), "the other one that has been silent wrote something");
+    assert!(bench.device.sessions().any(|host| host == Generation(1_000)));
+    assert!(bench.device.sessions().all(|host| host != Generation(1_001)));
+}
+
+#[test]
+fn hosts_of_which_something_is_recovered_turn_nobody_away() {
+    let mut bench = Bench::new();
+    bench.check_every_step = false;
+    let hosts = limits::HOSTS_MAX as u32 + 10;
+    for host in 0..hosts {
+        if host == hosts / 2 {
+            // Those before fall silent, and their leases end.
+            bench.pass(Duration::from_secs(5));
+        }
+        let block = BlockRange::new(u64::from(host) % 256, 1);
+        let writer = actor(&bench, Generation(1_000 + host), 1, i64::from(host));
+        prepare(&mut bench, writer, block, 7);
+        bench.say_with(writer.id.host, vec![1], Command::Heartbeat);
+    }
+    bench.pass(Duration::from_millis(20));
+    bench.restart();
+    assert_eq!(bench.device.transactions().iter().count(), hosts as usize);
+    assert!(!is_turned_away(&mut bench, A), "the others may have ended long ago");
+    for host in 0..limits::HOSTS_MAX as u32 - 1 {
+        assert!(!is_turned_away(&mut bench, Generation(1_000 + host)), "{host}");
+    }
+    assert!(is_turned_away(&mut bench, B), "now there are too many that speak");
 }

@@ -1,6 +1,7 @@
 //! A host on a stage, with devices played by the tests.
 
 mod abandoned;
+mod leaving;
 mod locking;
 mod membership;
 mod mirrors;

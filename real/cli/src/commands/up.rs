@@ -331,7 +331,8 @@ impl Array {
         let mut watching = JoinSet::new();
         let session = front.session();
         let client = session.client().clone();
-        watching.spawn(keep_fenced(self.folder.clone(), leases, session.generation(), client.clone()));
+        let view = session.view().clone();
+        watching.spawn_local(keep_fenced(self.folder.clone(), leases, session.generation(), client.clone(), view));
         watching.spawn(ordering::keep_settled(self.folder.clone(), client.clone()));
         watching.spawn(slots::keep_settled(self.folder.clone(), client));
         watching

@@ -1,0 +1,182 @@
+//! Graceful disconnect: what a host says before it ends, and for how long it waits.
+
+use crate::stage::Stage;
+use braid_base::{DeviceId, LockServerId, limits};
+use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
+use braid_wire::locking::{LockCommand, LockReply};
+use braid_wire::{Command, Ordering, Rejection, Reply};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const SERVER: LockServerId = LockServerId(0);
+const HEARTBEAT: Reply = Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false };
+
+/// A host that has written a block, and the devices that have yet to hear that it is committed.
+fn wrote(ordering: Ordering) -> (Stage, BTreeSet<DeviceId>) {
+    let mut stage = Stage::raid5(ordering);
+    let op = stage.write_block(0, 1);
+    if ordering == Ordering::CallbackLock {
+        match stage.lock_commands()[..] {
+            [(SERVER, LockCommand::Lock { claim, .. })] => {
+                stage.grant(SERVER, 3, LockReply::Granted { claim, waited: false });
+            }
+            ref other => panic!("one claim: {other:?}"),
+        }
+    }
+    let mut devices = BTreeSet::new();
+    for _ in ["reads", "writes"] {
+        let commands = stage.commands();
+        devices = commands.iter().map(|(device, _)| *device).collect();
+        stage.accept_all(&commands, 0);
+    }
+    assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
+    (stage, devices)
+}
+
+/// Devices that hear the host's last word answer it.
+fn forget(stage: &mut Stage) -> BTreeSet<DeviceId> {
+    let sent = std::mem::take(&mut stage.sent);
+    let told = sent.iter().filter_map(|(device, request)| match request.command {
+        Command::Forget { transaction } => {
+            assert!(request.settled > transaction.sequence, "all that it began is over");
+            Some((*device, transaction))
+        }
+        _ => None,
+    });
+    let told: Vec<_> = told.collect();
+    for (device, transaction) in &told {
+        stage.answer(*device, Reply::Forgotten { transaction: *transaction });
+    }
+    told.into_iter().map(|(device, _)| device).collect()
+}
+
+fn left(stage: &mut Stage, op: OpId) -> bool {
+    match stage.outcome(op) {
+        None => false,
+        Some(outcome) => outcome == Ok(HostSuccess::Done) || panic!("{outcome:?}"),
+    }
+}
+
+#[test]
+fn a_host_ends_when_its_commits_are_confirmed_and_their_devices_know_that_they_are_over() {
+    let (mut stage, devices) = wrote(Ordering::Timestamp);
+    let op = stage.ask(HostRequest::TakeLeave);
+    let sent = std::mem::take(&mut stage.sent);
+    let told: BTreeSet<_> = sent.iter().filter(|(_, request)| request.commits == [1]).map(|sent| sent.0).collect();
+    assert_eq!(told, devices, "at once");
+    let mut waiting = devices.clone();
+    for device in &devices {
+        assert!(forget(&mut stage).is_empty() && !left(&mut stage, op), "not while {waiting:?} may lack the commit");
+        stage.answer_with(*device, vec![1], HEARTBEAT);
+        waiting.remove(device);
+    }
+    assert!(!left(&mut stage, op));
+    assert_eq!(forget(&mut stage), devices, "none but those that keep something");
+    assert!(left(&mut stage, op));
+    assert!(stage.host.is_idle());
+}
+
+#[test]
+fn a_host_asks_for_confirmations_again_and_again_but_not_for_long() {
+    let (mut stage, devices) = wrote(Ordering::Timestamp);
+    let op = stage.ask(HostRequest::TakeLeave);
+    stage.sent.clear();
+    stage.pass(Duration::from_millis(50));
+    let asked: BTreeSet<_> = stage.sent.iter().map(|(device, _)| *device).collect();
+    assert!(asked.is_superset(&devices) && stage.sent.len() >= 3 * devices.len(), "{:?}", stage.sent);
+    assert!(!left(&mut stage, op));
+    stage.pass(Duration::from_millis(960));
+    assert!(left(&mut stage, op), "a device that is silent is not waited for");
+}
+
+#[test]
+fn a_host_that_keeps_nothing_anywhere_ends_at_once() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let op = stage.read_block(0);
+    let commands = stage.commands();
+    stage.accept_all(&commands, 0);
+    assert!(stage.outcome(op).is_some());
+    let op = stage.ask(HostRequest::TakeLeave);
+    assert!(left(&mut stage, op));
+}
+
+#[test]
+fn cached_locks_are_given_back_until_that_is_confirmed() {
+    let (mut stage, devices) = wrote(Ordering::CallbackLock);
+    stage.lock_commands();
+    let op = stage.ask(HostRequest::TakeLeave);
+    for device in &devices {
+        stage.answer_with(*device, vec![1], HEARTBEAT);
+    }
+    forget(&mut stage);
+    assert!(!left(&mut stage, op));
+    let unlocked = |stage: &mut Stage| match stage.lock_commands()[..] {
+        [(SERVER, LockCommand::Unlock { claim })] => claim,
+        ref other => panic!("one claim is given back: {other:?}"),
+    };
+    let claim = unlocked(&mut stage);
+    stage.grant(SERVER, 3, LockReply::Unlocked { claim });
+    assert!(left(&mut stage, op));
+    assert_eq!(stage.host.claims(), 0);
+}
+
+#[test]
+fn many_cached_locks_are_given_back_in_few_messages_each_of_which_is_repeated_whole() {
+    let mut stage = Stage::raid5(Ordering::CallbackLock);
+    let mut claims = BTreeSet::new();
+    for block in 0..40 {
+        // Of each stripe one block: they share nothing.
+        let op = stage.read_block(4 * block);
+        match stage.lock_commands()[..] {
+            [(SERVER, LockCommand::Lock { claim, .. })] => {
+                claims.insert(claim);
+                stage.grant(SERVER, 3, LockReply::Granted { claim, waited: false });
+            }
+            ref other => panic!("one claim: {other:?}"),
+        }
+        let commands = stage.commands();
+        stage.accept_all(&commands, 0);
+        assert!(stage.outcome(op).is_some());
+    }
+    let op = stage.ask(HostRequest::TakeLeave);
+    let given_back = |stage: &mut Stage| -> (u64, BTreeSet<u64>) {
+        match &std::mem::take(&mut stage.asked)[..] {
+            [(SERVER, request)] => match request.command {
+                LockCommand::Unlock { claim } => (claim, request.dropped.iter().copied().chain([claim]).collect()),
+                ref other => panic!("{other:?}"),
+            },
+            other => panic!("one message: {other:?}"),
+        }
+    };
+    assert!(claims.len() <= limits::COMMITS_PER_REQUEST_MAX);
+    let (first, all) = given_back(&mut stage);
+    assert_eq!(all, claims);
+    // Lost; heartbeats to the server go on meanwhile.
+    stage.pass(Duration::from_millis(499));
+    stage.asked.clear();
+    stage.pass(Duration::from_millis(2));
+    stage.asked.retain(|(_, request)| !matches!(request.command, LockCommand::Heartbeat));
+    assert_eq!(given_back(&mut stage), (first, all));
+    stage.grant(SERVER, 3, LockReply::Unlocked { claim: first });
+    assert!(left(&mut stage, op));
+}
+
+#[test]
+fn where_there_is_no_room_for_a_host_it_tries_again_until_its_time_is_up() {
+    let rejected = Reply::Rejected { rejection: Rejection::TooManyHosts };
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let (op, other) = (stage.read_block(0), stage.read_block(0));
+    let commands = stage.commands();
+    let device = commands[0].0;
+    stage.answer(device, rejected.clone());
+    assert_eq!(stage.outcome(op), None);
+    stage.pass(Duration::from_secs(1));
+    let commands = stage.commands();
+    assert!(commands.iter().all(|(asked, _)| *asked == device) && commands.len() >= 2, "{commands:?}");
+    stage.accept_all(&commands[..1], 0);
+    assert!(matches!(stage.outcome(op), Some(Ok(HostSuccess::Data(_)))), "there was room again");
+    stage.answer(device, rejected);
+    stage.pass(Duration::from_secs(30));
+    let outcome = stage.outcome(other);
+    assert!(matches!(outcome, Some(Err(HostError::Rejected { .. }))), "it is told why: {outcome:?}");
+}
