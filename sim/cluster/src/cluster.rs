@@ -13,7 +13,8 @@ use crate::standing::{Absences, Seen};
 use crate::surveyor::Surveyor;
 use crate::workload::Wish;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, LockServerId, Membership, NodeId, Rng, Standing, Time, VolumeId,
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, Generation, LockServerId, Membership, NodeId, Rng, Standing,
+    Time, VolumeId,
 };
 use braid_check::history::CELL_BYTES;
 use braid_check::{
@@ -29,7 +30,7 @@ use braid_wire::{Atomicity, Ordering, Pace, Task};
 use braid_world::{Disk, DiskOptions, Happening, LocalClock, Trace, World};
 use bytes::Bytes;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -96,6 +97,10 @@ pub struct Cluster {
     /// Answers that came while a scenario waited for another.
     answered: BTreeMap<OpId, HostOutcome>,
     pub(crate) next_generation: u32,
+    /// All hosts that there were.
+    pub(crate) hosts_ever: BTreeSet<Generation>,
+    /// Those that have ended in good order, and waited for all confirmations.
+    pub(crate) left: BTreeSet<Generation>,
     next_op: u64,
     next_disk: u64,
     /// The disk that each device has.
@@ -141,6 +146,8 @@ impl Cluster {
             asked: BTreeMap::new(),
             answered: BTreeMap::new(),
             next_generation: 1,
+            hosts_ever: BTreeSet::new(),
+            left: BTreeSet::new(),
             next_op: 1,
             next_disk: 0,
             disks: BTreeMap::new(),
@@ -816,7 +823,8 @@ impl Cluster {
     }
 
     fn new_lock_server(&mut self, id: LockServerId) -> Role {
-        let config = LockServerConfig { id, start: self.fresh_generation(), settings: self.options.settings.clone() };
+        let (start, settings) = (self.fresh_generation(), self.options.settings.clone());
+        let config = LockServerConfig { id, start, unlisted: BTreeSet::new(), settings };
         Role::LockServer(Box::new(LockServer::new(config)))
     }
 

@@ -8,6 +8,7 @@ use braid_world::LocalClock;
 impl Cluster {
     pub(crate) fn new_host(&mut self, clock: LocalClock) -> NodeId {
         let generation = self.fresh_generation();
+        self.hosts_ever.insert(generation);
         let config = HostConfig {
             generation,
             membership: None,

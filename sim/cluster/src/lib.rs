@@ -18,6 +18,7 @@ pub mod crash_table;
 mod damage;
 mod exclusion;
 mod hosts;
+mod leaving;
 pub mod matrix;
 mod mirrors;
 mod moving;

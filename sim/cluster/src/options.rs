@@ -9,7 +9,7 @@ use braid_layout::{Layout, Scheme};
 use braid_machine::HostError;
 use braid_objects::bucket::BUCKET_BLOCKS;
 use braid_store::Medium;
-use braid_wire::{Atomicity, Failure, ObjectFailure, Ordering};
+use braid_wire::{Atomicity, Failure, ObjectFailure, Ordering, Rejection};
 use braid_world::{Budget, FaultKind, FaultOptions};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -60,6 +60,8 @@ pub struct Options {
     pub objects: Option<ObjectOptions>,
     /// The volume is a mirror, and this is what clients do there; they read and write nothing.
     pub mirror: Option<ObjectOptions>,
+    /// If given, hosts end in good order, at this mean time after each other, and others take their places.
+    pub leaves: Option<Duration>,
     /// Spans of the protocol, often much shorter than in service, so that rare paths are taken.
     pub settings: Settings,
     /// What goes wrong.
@@ -99,6 +101,7 @@ impl Options {
             medium: Medium::default(),
             objects: None,
             mirror: None,
+            leaves: None,
             settings: Settings::default(),
             faults: FaultOptions::none(),
         }
@@ -137,6 +140,7 @@ impl Options {
             .with_media(choices)
             .calmed(choices)
             .with_reconnects(choices)
+            .leaving(choices)
     }
 
     /// The same, but that the disks of some seeds write 4 KiB at once, and those of some are behind a cache.
@@ -246,6 +250,28 @@ impl Options {
         Options { reconnects, ..self }
     }
 
+    /// The same, but that hosts end in good order in the midst of the run, where that is asked for by its name. There
+    /// tables have room for little more than the hosts that live.
+    fn leaving(self, choices: &Choices) -> Options {
+        // Where writes take effect on arrival, a host may not end while a device is away.
+        // In calm runs nobody is to be turned away.
+        let is_calm = self.faults.has(FaultKind::Calm);
+        let may = choices.kinds().contains(&FaultKind::Leave) && self.atomicity == Atomicity::Implied && !is_calm;
+        let named = choices.only.contains(&FaultKind::Leave) || choices.also.contains(&FaultKind::Leave);
+        // Dice of its own, so that all other seeds are as they are.
+        let rng = &mut Rng::new(self.seed ^ 0x1ea4e);
+        if !may || !named {
+            return self;
+        }
+        let settings = Settings {
+            hosts_max: self.hosts + rng.between(2, 4) as usize,
+            device_transactions_max: rng.between(128, 512) as usize,
+            ..self.settings
+        };
+        let leaves = Duration::from_millis([100, 500, 2_000][rng.below(3) as usize]);
+        Options { leaves: Some(leaves), settings, ..self }
+    }
+
     /// The same, but that the volume of some seeds moves; of all, where that is asked for by its name.
     fn moving(self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Migrate)
@@ -336,6 +362,7 @@ impl Options {
             medium: Medium::default(),
             objects: None,
             mirror: None,
+            leaves: None,
             faults: FaultOptions::draw(rng, &budget),
             settings,
         };
@@ -460,6 +487,9 @@ impl Options {
             HostError::TimedOut { .. } | HostError::Contended { .. } | HostError::Unavailable { .. } => true,
             // A host that was silent for too long is fenced by lock servers.
             HostError::LockServerSilent { .. } | HostError::Fenced => self.ordering.needs_lock_server(),
+            // Tables that are full until devices have forgotten hosts that have ended.
+            HostError::Rejected { rejection: Rejection::TooManyHosts, .. }
+            | HostError::LockServerRejected { rejection: Rejection::TooManyHosts, .. } => self.leaves.is_some(),
             // A journal that is full for a while, and everybody waits for its device.
             HostError::Objects(refusal) => refusal.failure == ObjectFailure::Busy,
             HostError::Abandoned => self.reconnects.is_some(),
@@ -527,6 +557,9 @@ impl fmt::Display for Options {
         }
         if let Some(every) = self.reconnects {
             writeln!(f, "  clients lose their connections every {every:?} or so")?;
+        }
+        if let Some(leaves) = &self.leaves {
+            writeln!(f, "  hosts end in good order, one every {leaves:?}")?;
         }
         if let Some(mirror) = &self.mirror {
             writeln!(f, "  the volume is a mirror: {mirror:?}")?;

@@ -89,6 +89,10 @@ pub(crate) struct Run {
     pub(crate) chores: BTreeSet<OpId>,
     /// The last that he said of the pace: a copy of it may be late.
     pub(crate) paced: Option<OpId>,
+    /// Hosts that have been told to leave, and when, by the requests.
+    pub(crate) leaving: BTreeMap<OpId, (NodeId, Time)>,
+    /// Decides who leaves.
+    pub(crate) leave_rng: Rng,
     issued: u64,
     pub(crate) storming: bool,
     report: Report,
@@ -129,8 +133,11 @@ impl Run {
         let dice = Rng::new(options.seed ^ 0x311205);
         let reconnect_dice = Rng::new(options.seed ^ 0x4ec1);
         let mirror_wishes = options.mirror.clone().map(|mirror| ObjectWishes::new(mirror, dice));
+        let leave_rng = Rng::new(options.seed ^ 0x1ea4f);
         Run {
             availability: Availability::new(&options),
+            leaving: BTreeMap::new(),
+            leave_rng,
             cluster: Cluster::new(options, trace),
             storm,
             workload,
@@ -206,6 +213,7 @@ impl Run {
         self.plan(pause, Agenda::Weather(Weather::Next));
         self.look_after_disks();
         self.plan_reconnect();
+        self.plan_leaving();
     }
 
     /// Everything that was asked is answered in its time, and soon after nothing is left under way.
@@ -225,6 +233,7 @@ impl Run {
             .world
             .now()
             .after(AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max + 4 * settings.readmission_max);
+        let all_forgotten = at_rest.after(4 * settings.host_lease + Duration::from_secs(10));
         let all_arrived = self.cluster.world.now().after(AFTERMATH);
         loop {
             let pause = self.cluster.world.now().after(Duration::from_millis(100));
@@ -234,7 +243,7 @@ impl Run {
             self.replace_fenced();
             self.change_disks();
             self.set_usual_pace();
-            match self.cluster.check_nothing_is_left() {
+            match self.cluster.check_nothing_is_left().and_then(|()| self.cluster.check_left()) {
                 // What an operator asked for may yet arrive, and begin.
                 Ok(()) if self.cluster.is_any_disk_changing() => {}
                 Ok(()) if !self.cluster.is_pace_usual() => {}
@@ -242,7 +251,15 @@ impl Run {
                     if (self.replacement.is_some() || self.paced.is_some())
                         && self.cluster.world.now() < all_arrived => {}
                 // What is asked next is asked of an array that is well.
-                Ok(()) if !self.cluster.world.is_any_stalled() => return Ok(()),
+                Ok(()) if !self.cluster.world.is_any_stalled() && self.is_swept() => match self.cluster.check_leaks() {
+                    Ok(()) => return Ok(()),
+                    Err(failed) if self.cluster.world.now() > all_forgotten => return Err(failed),
+                    Err(_) => {}
+                },
+                Ok(()) if self.cluster.world.now() > all_forgotten => {
+                    let details = "the dead are not kept out, or somebody stands still".into();
+                    return Err(Failed { check: "left-unfenced", details });
+                }
                 Ok(()) => {}
                 Err(failed) if self.cluster.world.now() > at_rest => return Err(failed),
                 Err(_) => {}
@@ -279,6 +296,7 @@ impl Run {
                         _ => self.think(asked.node, asked.client),
                     }
                 }
+                self.on_left(op);
             }
             Happening::PowerFailed(node) => {
                 let (away, reboot) = self.crash_plans.remove(&node).expect("power fails where it was planned");
@@ -328,7 +346,8 @@ impl Run {
     fn on_agenda(&mut self, agenda: Agenda) {
         match agenda {
             Agenda::Wish { slot, node, client } => {
-                if self.cluster.node(slot) == node && self.cluster.world.machine(node).is_some() {
+                let is_there = self.cluster.node(slot) == node && self.cluster.world.machine(node).is_some();
+                if is_there && !self.is_leaving(node) {
                     self.issued += 1;
                     let of_objects = self.object_wishes.as_mut().and_then(ObjectWishes::wish);
                     match (of_objects, &mut self.mirror_wishes) {

@@ -38,6 +38,8 @@ pub(crate) enum Weather {
     StartAgain,
     /// Clients of a host lose their connections.
     Reconnect,
+    /// A host ends in good order.
+    Leave,
 }
 
 /// How often it is looked whether somebody copies.
@@ -110,6 +112,7 @@ impl Run {
                 self.reconnect();
                 self.plan_reconnect();
             }
+            Weather::Leave => self.leave_and_plan_next(),
             Weather::Disks => {
                 self.change_disks();
                 self.plan_weather(DISKS_EVERY, Weather::Disks);

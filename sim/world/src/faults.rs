@@ -71,11 +71,13 @@ pub enum FaultKind {
     Calm,
     /// Clients lose their connections to a host, and ask again on others. Not a fault of a node: it is thrown apart.
     Reconnect,
+    /// No fault: hosts end in good order, and others take their places. Not of a moment.
+    Leave,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 26] = [
+    pub const ALL: [FaultKind; 27] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -102,6 +104,7 @@ impl FaultKind {
         FaultKind::Mirrors,
         FaultKind::Calm,
         FaultKind::Reconnect,
+        FaultKind::Leave,
     ];
 
     /// As it is called on the command line.
@@ -133,6 +136,7 @@ impl FaultKind {
             FaultKind::Mirrors => "mirrors",
             FaultKind::Calm => "calm",
             FaultKind::Reconnect => "reconnect",
+            FaultKind::Leave => "leave",
         }
     }
 
@@ -450,6 +454,7 @@ impl FaultOptions {
             FaultKind::LargeSectors,
             FaultKind::PageCache,
             FaultKind::Reconnect,
+            FaultKind::Leave,
         ];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();

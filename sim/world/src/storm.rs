@@ -138,7 +138,8 @@ impl Storm {
             | FaultKind::Calm
             | FaultKind::LargeSectors
             | FaultKind::PageCache
-            | FaultKind::Reconnect => {
+            | FaultKind::Reconnect
+            | FaultKind::Leave => {
                 unreachable!("they are of no moment")
             }
             FaultKind::Chore if self.rng.chance(1, 2) => Fault::Scrub { node: self.pick(&of(Part::Host))? },
@@ -295,6 +296,7 @@ mod tests {
             FaultKind::LargeSectors,
             FaultKind::PageCache,
             FaultKind::Reconnect,
+            FaultKind::Leave,
         ];
         for kind in FaultKind::ALL.into_iter().filter(|kind| !lasting.contains(kind)) {
             let mut storm = storm([kind], 7);

@@ -110,6 +110,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Mirrors,
         FaultKind::Calm,
         FaultKind::Reconnect,
+        FaultKind::Leave,
         FaultKind::DiskError,
         FaultKind::LargeSectors,
         FaultKind::PageCache,

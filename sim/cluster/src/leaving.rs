@@ -1,0 +1,143 @@
+//! Hosts that end in good order, and what those that have ended leave behind: nothing, once the dead among them are kept out.
+
+use crate::cluster::{Cluster, Failed, HostSlot};
+use crate::role::Role;
+use crate::storm::Run;
+use crate::weather::Weather;
+use braid_base::{Generation, NodeId, Rng};
+use braid_machine::{HostRequest, OpId};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A host that has left sooner than this was not stopped by its time limit: it has heard from all whom it had told.
+const CONFIRMED_WITHIN: Duration = Duration::from_millis(900);
+/// What a device counts of what it keeps for hosts, or for devices that were away: nothing, at rest.
+const KEPT: [&str; 5] = ["answers_kept", "commits_remembered", "intents_undecided", "extents_missed", "blocks_absent"];
+
+impl Run {
+    /// Hosts begin to leave, if they do so in this run.
+    pub(crate) fn plan_leaving(&mut self) {
+        if let Some(mean) = self.cluster.options.leaves {
+            let pause = Duration::from_nanos(self.leave_rng.below(2 * mean.as_nanos() as u64) + 1);
+            self.plan_weather(pause, Weather::Leave);
+        }
+    }
+
+    /// One host leaves; or the control plane has all kept out that have ended.
+    pub(crate) fn leave_and_plan_next(&mut self) {
+        let up = self.cluster.living_slots();
+        let staying: Vec<_> = up.iter().filter(|slot| !self.is_leaving(self.cluster.node(**slot))).copied().collect();
+        if self.leave_rng.chance(1, 4) {
+            self.sweep();
+        } else if let Some(slot) = pick(&mut self.leave_rng, &staying) {
+            self.count_fault("host leaves");
+            let (node, now) = (self.cluster.node(slot), self.cluster.world.now());
+            let op = self.cluster.ask(slot, HostRequest::TakeLeave);
+            self.leaving.insert(op, (node, now));
+        }
+        self.plan_leaving();
+    }
+
+    pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
+        self.leaving.values().any(|(leaving, _)| *leaving == node)
+    }
+
+    /// A host has left: its process ends, and another takes its place.
+    pub(crate) fn on_left(&mut self, op: OpId) {
+        let Some((node, since)) = self.leaving.remove(&op) else { return };
+        let (Some(slot), NodeId::Host(generation)) = (self.cluster.slot(node), node) else { return };
+        let took = self.cluster.world.now().since(since);
+        if took < CONFIRMED_WITHIN && !self.cluster.fenced().contains(&slot) {
+            self.cluster.left.insert(generation);
+        }
+        self.crash(node);
+        self.replace_if_down(slot);
+        self.wake_clients(slot);
+    }
+
+    /// The control plane has all kept out that have ended, by way of any host.
+    fn sweep(&mut self) {
+        let up = self.cluster.living_slots();
+        let Some(slot) = up.first().copied() else { return };
+        let except = self.cluster.living();
+        let below = Generation(self.cluster.next_generation);
+        self.count_fault("ended hosts fenced");
+        let op = self.cluster.ask(slot, HostRequest::Fence { below, except: except.into_iter().collect() });
+        self.chores.insert(op);
+    }
+
+    /// True if all hosts that have ended are kept out; otherwise the control plane sees to that.
+    pub(crate) fn is_swept(&mut self) -> bool {
+        if self.cluster.options.leaves.is_none() {
+            return true;
+        }
+        let Some(membership) = self.cluster.membership() else { return false };
+        let living = self.cluster.living();
+        let swept = self.cluster.hosts_ever.difference(&living).all(|host| membership.fence.refuses(*host));
+        let asked = self.cluster.asked().next().is_some();
+        if !swept && !asked {
+            self.sweep();
+        }
+        swept
+    }
+}
+
+impl Cluster {
+    fn living_slots(&self) -> Vec<HostSlot> {
+        self.slots().filter(|slot| self.world.machine(self.node(*slot)).is_some()).collect()
+    }
+
+    fn living(&self) -> BTreeSet<Generation> {
+        let generation = |slot: HostSlot| match self.node(slot) {
+            NodeId::Host(generation) => generation,
+            _ => unreachable!("host slots hold hosts"),
+        };
+        self.living_slots().into_iter().map(generation).collect()
+    }
+
+    /// Devices keep nothing but what living hosts account for; these have nothing under way.
+    pub(crate) fn check_leaks(&self) -> Result<(), Failed> {
+        if self.options.leaves.is_none() {
+            return Ok(());
+        }
+        let failed = |check, details| Err(Failed { check, details });
+        let living = self.living();
+        for device in self.devices() {
+            let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {
+                return failed("device-down", format!("{device} is not up"));
+            };
+            if let Some((id, transaction)) = machine.transactions().iter().next() {
+                return failed("left-transaction", format!("{device} still keeps {id}: {transaction:?}"));
+            }
+            if let Some(host) = machine.sessions().find(|host| !living.contains(host)) {
+                return failed("left-session", format!("{device} still keeps {host} in mind"));
+            }
+            if machine.orphans() > 0 {
+                return failed("left-orphan", format!("{device} still has {} orphans", machine.orphans()));
+            }
+            for (name, count) in machine.store().counters() {
+                if count > 0 && KEPT.contains(&name) {
+                    return failed("left-in-store", format!("{name} of {device} is {count}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Of hosts that have ended in good order no device keeps a transaction, whoever is kept out.
+    pub(crate) fn check_left(&self) -> Result<(), Failed> {
+        for device in self.devices() {
+            let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else { continue };
+            let of_left = machine.transactions().iter().find(|(id, _)| self.left.contains(&id.host));
+            if let Some((id, transaction)) = of_left {
+                let details = format!("{device} keeps {id}, whose host has left: {transaction:?}");
+                return Err(Failed { check: "left-behind", details });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pick(rng: &mut Rng, among: &[HostSlot]) -> Option<HostSlot> {
+    (!among.is_empty()).then(|| among[rng.below(among.len() as u64) as usize])
+}
