@@ -8,6 +8,7 @@ mod devices;
 mod disk_errors;
 mod epochs;
 mod failures;
+mod fences;
 mod given_up;
 mod healing;
 mod late_copies;

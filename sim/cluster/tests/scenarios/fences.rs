@@ -1,0 +1,74 @@
+//! A fence is final: when it is answered, each write of the fenced host has taken effect, or never will. What is read then stays.
+
+use crate::story::*;
+use braid_base::{Generation, NodeId};
+use braid_cluster::{Cluster, HostSlot, Options};
+use braid_machine::{HostRequest, OpId};
+use braid_wire::{Command, Message, Ordering};
+use braid_world::{LocalClock, Trace, Verdict};
+use std::time::Duration;
+
+/// An array with two hosts, and a third that is none of the story's business but resolves like any.
+fn array_like(layout: &str, devices: usize, ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
+    let lock_servers = ordering.needs_lock_server().into();
+    let options = Options { ordering, lock_servers, ..Options::calm(layout, devices, 1, 3) };
+    let mut array = Cluster::new(options, Trace::keeping(4_000));
+    let (a, b) = (HostSlot(0), array.add_host());
+    array.run_for(Duration::from_millis(100));
+    (array, a, b)
+}
+
+/// Asks `by` to have `host` fenced, and nobody else.
+fn fence(array: &mut Cluster, by: HostSlot, host: NodeId) -> OpId {
+    let number = |node: NodeId| if let NodeId::Host(generation) = node { generation } else { unreachable!("a host") };
+    let out = number(host);
+    let others = array.slots().map(|slot| number(array.node(slot))).filter(|other| *other != out);
+    let request = HostRequest::Fence { below: Generation(out.0 + 1), except: others.collect() };
+    array.ask(by, request)
+}
+
+fn is_resolve(message: &Message) -> bool {
+    matches!(message, Message::Request(request) if matches!(request.command, Command::Resolve { .. }))
+}
+
+/// A host dies in the middle of a write that device `lacking` never got. Another has it fenced, reads, and then that device dies.
+/// Whoever asks how the dead host's write ended is slow.
+fn read_then_lose(layout: &str, devices: usize, ordering: Ordering, lacking: u16) {
+    let (mut array, a, b) = array_like(layout, devices, ordering);
+    fill(&mut array, b);
+    let writer = array.node(a);
+    array.world.network.set_rule(move |from, to, message| {
+        let is_lost = from == writer && to == device(lacking) && is_write(message);
+        if is_lost { Verdict::Drop } else { Verdict::Pass }
+    });
+    array.write(a, 0, BLOCK);
+    array.run_for(Duration::from_millis(20));
+    array.crash(writer);
+    array.world.network.set_rule(|_, _, message| {
+        if is_resolve(message) { Verdict::Delay(Duration::from_millis(200)) } else { Verdict::Pass }
+    });
+    let fenced = fence(&mut array, b, writer);
+    assert_eq!(array.finish(fenced), DONE);
+    let seen = content(&mut array, b, 0, BLOCK);
+    lose(&mut array, lacking);
+    let after = content(&mut array, b, 0, BLOCK);
+    assert!(after == seen, "{layout}, {ordering}: a write took effect without {lacking} after its host was fenced");
+    welcome(&mut array, lacking);
+    wait_in(&mut array, lacking);
+    assert!(content(&mut array, b, 0, BLOCK) == seen, "{layout}, {ordering}: what was read stands");
+    array.replace_host(a, LocalClock::exact(array.world.now()));
+    all_is_well(array);
+}
+
+#[test]
+fn what_was_read_after_a_fence_stands_when_the_device_dies_that_lacked_the_write() {
+    for ordering in KEPT_APART {
+        for lacking in [0, 1] {
+            read_then_lose("raid1:2", 2, ordering, lacking);
+        }
+        // Block 0 is on device 0, its parity on device 4.
+        for lacking in [0, 4] {
+            read_then_lose("raid5:4+1", 5, ordering, lacking);
+        }
+    }
+}
