@@ -463,9 +463,12 @@ impl Options {
     /// clocks say; so are those of devices unless they are lost, with a device's memory or a live host's lease. Where stamps
     /// decide: where clocks are apart, or devices restart (and take only stamps above what they had reserved ahead of the
     /// clock), stamps of different hosts are not in the order of time.
-    pub fn promise(&self) -> Promise {
+    ///
+    /// Faults that a run may have count only if they came: devices that `restarted`, and clocks that `turned` from their course.
+    pub fn promise(&self, restarted: bool, turned: bool) -> Promise {
         let has = |kinds: &[FaultKind]| kinds.iter().any(|kind| self.faults.has(*kind));
-        let restarts = has(&[FaultKind::DeviceCrash, FaultKind::Blackout, FaultKind::Flap, FaultKind::Replace]);
+        let restarts =
+            restarted && has(&[FaultKind::DeviceCrash, FaultKind::Blackout, FaultKind::Flap, FaultKind::Replace]);
         let silence = has(&[FaultKind::Stall, FaultKind::SlowNode, FaultKind::Cut]) || self.faults.network.delay > 0;
         let locks_last = match self.ordering {
             Ordering::ServerLock | Ordering::CallbackLock => true,
@@ -475,7 +478,7 @@ impl Options {
         if locks_last {
             return Promise::Strict;
         }
-        let turned = has(&[FaultKind::ClockRate, FaultKind::ClockLeap]);
+        let turned = turned && has(&[FaultKind::ClockRate, FaultKind::ClockLeap]);
         let agree = self.faults.skew_max == 0 && self.faults.drift_ppm_max == 0 && !turned && !restarts;
         if agree { Promise::Strict } else { Promise::Related }
     }

@@ -318,7 +318,7 @@ impl Run {
 
     /// Holds an answer to the availability that is promised.
     fn judge(&mut self, asked: &Asked, outcome: &HostOutcome) -> Result<(), Failed> {
-        // TODO
+        // Objects of a device are gone with it, and whoever asks of them or of a mirror may be in haste. What moves is written twice.
         if self.cluster.object_operation(asked).is_some() || self.cluster.volume().moving.is_some() {
             return Ok(());
         }

@@ -131,6 +131,7 @@ impl Run {
         if let Some(span) = span_of(&fault) {
             self.availability.begin(now, fault.name(), cause, span);
         }
+        self.cluster.turned |= matches!(fault, Fault::ClockRate { .. } | Fault::ClockLeap { .. });
         // One that waits for a command to a disk is counted when that comes.
         if !matches!(fault, Fault::Crash { at: Some(_), .. }) {
             self.count_fault(fault.name());

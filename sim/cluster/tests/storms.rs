@@ -57,6 +57,10 @@ fn eight_hundred_storms_leave_everything_right() {
     assert!(sum.stores["checkpoints"] > 500 && sum.stores["chunks_written"] > 1_000, "{sum}");
     assert!(sum.faults["host fenced"] > 5, "{sum}");
     assert!(hosts.restarts > 1_000 && hosts.lock_hits > 1_000 && hosts.lock_waits > 1_000, "{sum}");
+    assert!(sum.quiet > 10_000, "hardly any operation is held to what is promised: {sum}");
+    for fault in ["device crash", "cut of a node", "stall", "flap", "host crash", "monitor crash"] {
+        assert!(sum.pauses.contains_key(fault), "nobody met with {fault} alone: {sum}");
+    }
     assert!(sum.lock_servers.reasserted > 20 && sum.lock_servers.fenced > 100, "{sum}");
     assert!(hosts.full_bands > 1_000 && hosts.large_bands > 1_000 && hosts.small_bands > 1_000, "{sum}");
     assert!(sum.unjudged <= 8, "hardly any history is too entangled to judge: {sum}");
