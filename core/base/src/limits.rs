@@ -66,6 +66,9 @@ pub const GIVEN_UP_MAX: usize = 256;
 pub const ORPHANS_PER_ANSWER_MAX: usize = 64;
 /// The most fenced generations in one request, and the most that a device remembers one by one.
 pub const FENCED_MAX: usize = 4096;
+/// The most fenced hosts that a device names of which it holds something undecided. One that names so many may hold something of
+/// others, too.
+pub const UNDECIDED_HOSTS_MAX: usize = 256;
 
 /// The most disks that stand by for others.
 pub const SPARES_MAX: usize = 64;

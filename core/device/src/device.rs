@@ -645,6 +645,9 @@ impl Machine for Device {
             }
             self.resume_waiting(now, out);
         }
+        if self.service == Service::Serving {
+            self.tell_when_decided(now, out);
+        }
     }
 
     fn deadline(&self) -> Option<Time> {

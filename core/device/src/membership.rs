@@ -8,10 +8,11 @@
 //! ```
 
 use crate::device::{Device, Service, Ticket};
-use crate::transactions::State;
+use crate::transactions::{State, Transaction};
 use braid_base::limits::HEARTBEATS_PER_LEASE;
 use braid_base::{
     DeviceId, DiskId, Epoch, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId,
+    limits,
 };
 use braid_machine::{Effects, Ignored};
 use braid_wire::{
@@ -63,6 +64,8 @@ pub(crate) struct Place {
     disk: Option<DiskId>,
     /// Why it gets no lease.
     unwelcome: Option<Unwelcome>,
+    /// Fenced hosts of which it has last said that it holds something undecided.
+    undecided: Vec<Generation>,
 }
 
 impl Place {
@@ -133,8 +136,10 @@ impl Device {
     /// Says to the monitor that it is there, by which epoch it lives, and whether it is of use.
     pub(crate) fn renew(&mut self, now: Now, out: &mut Effects) {
         let heartbeat = self.heartbeat();
+        let undecided = self.undecided_of_fenced();
         let settings = &self.config.settings;
         let place = &mut self.place;
+        place.undecided.clone_from(&undecided);
         let first = *place.first_renewal.get_or_insert(now.time);
         place.last_renewal = Some(now.time);
         place.renewals.retain(|sent| now.time < sent.after(settings.device_lease));
@@ -151,9 +156,40 @@ impl Device {
         let is_unable = place.said_deaf || place.unable_until.is_some_and(|until| now.time < until);
         let silent = if is_unable { vec![self.config.store.device] } else { Vec::new() };
         let (bad_slots, failing) = self.store.bad_slots();
-        let command = MonitorCommand::Renew { sent: now.time, silent, disk: place.disk, bad_slots, failing };
+        let command = MonitorCommand::Renew { sent: now.time, silent, disk: place.disk, bad_slots, failing, undecided };
         let request = MonitorRequest { epoch: self.place.epoch(), command };
         out.send(NodeId::Monitor, Message::MonitorRequest(request));
+    }
+
+    /// Fenced hosts of which something is undecided here, in volumes with redundancy: not durably committed or aborted. Without
+    /// redundancy nobody decides without this device, so that nothing which was read can come out otherwise.
+    fn undecided_of_fenced(&self) -> Vec<Generation> {
+        let Some(membership) = &self.place.adopted else { return Vec::new() };
+        if membership.fence == FenceTable::default() {
+            return Vec::new();
+        }
+        let redundant = |held: &Transaction| self.store.object(held.object).is_some_and(|object| object.redundant);
+        let undecided = self.transactions.iter().filter(|(id, held)| {
+            held.state.is_written_and_undecided() && membership.fence.refuses(id.host) && redundant(held)
+        });
+        // They are in the order of their hosts.
+        let mut hosts: Vec<Generation> = Vec::new();
+        for (id, _) in undecided {
+            if hosts.last() != Some(&id.host) {
+                hosts.push(id.host);
+            }
+            if hosts.len() == limits::UNDECIDED_HOSTS_MAX {
+                break;
+            }
+        }
+        hosts
+    }
+
+    /// Says at once that nothing of fenced hosts is undecided any more: whoever has them fenced waits for it.
+    pub(crate) fn tell_when_decided(&mut self, now: Now, out: &mut Effects) {
+        if !self.place.undecided.is_empty() && self.undecided_of_fenced().is_empty() {
+            self.renew(now, out);
+        }
     }
 
     /// A request has failed. While it returns, that is for the monitor to know: hosts try the same again and again, and users wait for

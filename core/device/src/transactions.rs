@@ -117,6 +117,13 @@ impl State {
     }
 }
 
+impl State {
+    /// True if it has an intent, or is about to, of which it is not durable how it ended.
+    pub fn is_written_and_undecided(self) -> bool {
+        matches!(self, State::Preparing { .. } | State::Prepared | State::Committing | State::Aborting)
+    }
+}
+
 /// All transactions of a device, and the blocks that the undecided ones claim.
 #[derive(Clone, Debug)]
 pub struct Transactions {

@@ -204,7 +204,14 @@ impl Host {
         let silent = |device: &DeviceId| heard(device).is_some_and(|heard| now.time.since(heard) > patience);
         let silent = self.links.keys().copied().filter(silent).collect();
         self.tell_monitor(
-            MonitorCommand::Renew { sent: now.time, silent, disk: None, bad_slots: 0, failing: false },
+            MonitorCommand::Renew {
+                sent: now.time,
+                silent,
+                disk: None,
+                bad_slots: 0,
+                failing: false,
+                undecided: Vec::new(),
+            },
             out,
         );
         for (ticket, pending) in &self.place.administrations {

@@ -1,15 +1,19 @@
 //! Keeping out hosts: who has asked for it, and when it is done.
 //!
-//! It is done when the fence is durable here, and no device can serve without it any more: each one that may be serving has said that it
-//! lives by an epoch with the fence, and any other adopts one before it serves again. Then the request is answered and forgotten;
-//! the same request again finds nothing to change, and is answered likewise.
+//! It is done when the fence is durable here, no device can serve without it any more, and nothing that the fenced hosts wrote is
+//! undecided: each device that may be serving has said that it lives by an epoch with the fence, and holds nothing undecided of theirs.
+//! Any other is out, or is being waited for by all (it is *away*), and adopts an epoch with the fence before it serves again. Then the
+//! request is answered and forgotten; the same request again finds nothing to change, and is answered likewise.
+//!
+//! What is undecided must be decided first. Else a reader could see what was there before, of a device that lacks the write, and that device
+//! could go out: then those that are left decide without it, and the write of a host that was kept out takes effect
+//! (`docs/reliability.md`).
 
 use crate::monitor::Monitor;
 use crate::record::fits;
-use braid_base::{Epoch, FenceTable, Generation, Membership, NodeId, Now, Standing};
+use braid_base::{Epoch, FenceTable, Membership, NodeId, Now, Standing};
 use braid_machine::{Effects, Ignored};
 use braid_wire::MonitorReply;
-use std::collections::BTreeSet;
 
 /// The most requests that wait at a time. Others are dropped, and asked again.
 pub(crate) const WAITING_MAX: usize = 64;
@@ -22,21 +26,13 @@ pub(crate) type FenceName = (NodeId, u64);
 pub(crate) struct FenceRequest {
     /// The epoch by which the asker lives.
     asker: Epoch,
-    wanted: Wanted,
+    wanted: FenceTable,
     /// The first epoch, as far as is known, that has it; none if it has not been decided.
     epoch: Option<Epoch>,
 }
 
-/// Who is to be kept out.
-#[derive(Debug, Default)]
-pub(crate) struct Wanted {
-    pub below: Generation,
-    pub except: BTreeSet<Generation>,
-    pub also: BTreeSet<Generation>,
-}
-
 impl Monitor {
-    pub(crate) fn on_fence(&mut self, name: FenceName, asker: Epoch, wanted: Wanted, out: &mut Effects) {
+    pub(crate) fn on_fence(&mut self, name: FenceName, asker: Epoch, wanted: FenceTable, out: &mut Effects) {
         if let Some(known) = self.fences.get_mut(&name) {
             known.asker = asker;
             return self.ignore(Ignored::InProgress, out);
@@ -64,7 +60,6 @@ impl Monitor {
             let had = fence == durable.fence;
             next.fence = fence;
             request.epoch = Some(if had { self.fenced_since } else { epoch });
-            request.wanted = Wanted::default();
         }
         for name in full {
             self.fences.remove(&name);
@@ -77,13 +72,20 @@ impl Monitor {
         if self.fences.is_empty() {
             return;
         }
-        let durable = self.membership();
-        let may_serve = durable.devices(|standing| standing != Standing::Out).map(|device| &self.devices[&device]);
-        let may_serve = may_serve.filter(|device| device.may_serve(now.time));
-        let lived_by = may_serve.map(|device| device.epoch).min().unwrap_or(durable.epoch).min(durable.epoch);
-        let done = |request: &FenceRequest| request.epoch.is_some_and(|epoch| epoch <= lived_by);
-        let done: Vec<_> = self.fences.extract_if(.., |_, request| done(request)).collect();
-        for ((asker, ticket), request) in done {
+        let (durable, away) = (self.membership(), self.away());
+        let counting = durable.devices(|standing| standing != Standing::Out).filter(|device| !away.contains(device));
+        let counting: Vec<_> = counting.map(|device| &self.devices[&device]).collect();
+        if counting.iter().any(|device| !device.may_serve(now.time)) {
+            // It is about to be taken out; until that is durable, it could come back with all that it holds.
+            return;
+        }
+        let is_done = |request: &FenceRequest| {
+            let epoch = request.epoch.filter(|epoch| *epoch <= durable.epoch);
+            epoch.is_some_and(|epoch| counting.iter().all(|device| device.has_done_with(epoch, &request.wanted)))
+        };
+        let names: Vec<_> = self.fences.iter().filter(|(_, request)| is_done(request)).map(|(name, _)| *name).collect();
+        for (asker, ticket) in names {
+            let request = self.fences.remove(&(asker, ticket)).expect("just seen");
             self.counters.fences += 1;
             self.answer(now, asker, request.asker, MonitorReply::Fenced { ticket }, out);
         }

@@ -1,7 +1,7 @@
 //! What the monitor knows of each device, and until when the device may serve.
 
-use braid_base::limits::Settings;
-use braid_base::{DeviceId, DiskId, Epoch, Time};
+use braid_base::limits::{self, Settings};
+use braid_base::{DeviceId, DiskId, Epoch, FenceTable, Generation, Time};
 use braid_wire::{HealingProgress, Unwelcome};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,6 +40,8 @@ pub(crate) struct Device {
     pub heard: Option<Time>,
     /// The highest epoch that it said it lives by: durable there, so it never goes back.
     pub epoch: Epoch,
+    /// Hosts kept out of that epoch of which it holds something undecided, as it last said.
+    undecided: Vec<Generation>,
     /// It lately said an earlier one than is on record: its disk is older, or empty. It lacks what nobody would bring it.
     pub outdated: Option<Epoch>,
     /// When it had sent what was last heard, by its own clock.
@@ -67,7 +69,7 @@ pub(crate) struct Device {
 }
 
 /// What a device says of itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Renewal {
     pub epoch: Epoch,
     pub sent: Time,
@@ -75,6 +77,7 @@ pub(crate) struct Renewal {
     pub unable: bool,
     pub bad_slots: u32,
     pub failing: bool,
+    pub undecided: Vec<Generation>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +93,7 @@ impl Device {
         Device {
             heard: None,
             epoch: Epoch(0),
+            undecided: Vec::new(),
             outdated: None,
             sent: Time(0),
             lease: None,
@@ -116,8 +120,17 @@ impl Device {
     pub fn hear(&mut self, now: Time, renewal: &Renewal, is_outdated: bool) {
         (self.sent, self.heard) = (renewal.sent, Some(now));
         (self.bad_slots, self.failing) = (renewal.bad_slots, renewal.failing);
-        self.epoch = self.epoch.max(renewal.epoch);
+        if renewal.epoch >= self.epoch {
+            let most = renewal.undecided.len().min(limits::UNDECIDED_HOSTS_MAX);
+            (self.epoch, self.undecided) = (renewal.epoch, renewal.undecided[..most].to_vec());
+        }
         self.outdated = is_outdated.then_some(renewal.epoch);
+    }
+
+    /// True if it lives by `epoch` or a later one, and holds nothing undecided of those that are kept out by `fence`.
+    pub fn has_done_with(&self, epoch: Epoch, fence: &FenceTable) -> bool {
+        let all_are_named = self.undecided.len() < limits::UNDECIDED_HOSTS_MAX;
+        self.epoch >= epoch && all_are_named && !self.undecided.iter().any(|host| fence.refuses(*host))
     }
 
     /// It may serve from now on for a lease's length, as far as it knows; counted longer here.
@@ -169,6 +182,7 @@ impl Device {
         (self.heard, self.epoch, self.unwelcome, self.outdated) = (None, Epoch(0), None, None);
         self.sent = Time(0);
         (self.bad_slots, self.failing) = (0, false);
+        self.undecided = Vec::new();
     }
 
     /// True if it has been out for so long, without a word or with a disk that fails, that a spare may take its slot.

@@ -1,14 +1,14 @@
 //! The monitor's machine: who may speak, and where each message goes.
 
 use crate::MonitorCounters;
-use crate::fencing::{FenceName, FenceRequest, WAITING_MAX, Wanted, never_shrinks};
+use crate::fencing::{FenceName, FenceRequest, WAITING_MAX, never_shrinks};
 use crate::hosts::Hosts;
 use crate::leases::{Device, DeviceLease, Renewal, shown};
 use crate::record::{MonitorError, Recorded};
 use crate::slots::{REQUESTS_MAX, Request};
 use crate::stripes::Stripes;
 use braid_base::limits::{self, Settings};
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, LockServerId, Membership, NodeId, Now, Standing, Time};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, LockServerId, Membership, NodeId, Now, Standing, Time};
 use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
 use braid_record::{Kept, Progress};
@@ -237,9 +237,9 @@ impl Monitor {
             return self.ignore(Ignored::NotStarted, out);
         }
         match (from, command) {
-            (NodeId::Device(device), MonitorCommand::Renew { sent, silent, disk, bad_slots, failing }) => {
+            (NodeId::Device(device), MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided }) => {
                 let (disk, unable) = (disk.unwrap_or_default(), silent.contains(&device));
-                let renewal = Renewal { epoch, sent, disk, unable, bad_slots, failing };
+                let renewal = Renewal { epoch, sent, disk, unable, bad_slots, failing, undecided };
                 self.on_device(now, device, renewal, out);
             }
             (NodeId::Device(_), _) => self.ignore(Ignored::NotForUs, out),
@@ -254,7 +254,8 @@ impl Monitor {
                 self.answer(now, from, epoch, self.lease(sent), out);
             }
             (_, MonitorCommand::Fence { ticket, below, except, also }) => {
-                let wanted = Wanted { below, except: except.into_iter().collect(), also: also.into_iter().collect() };
+                let (except, also) = (except.into_iter().collect(), also.into_iter().collect());
+                let wanted = FenceTable { below, except, also };
                 self.on_fence((from, ticket), epoch, wanted, out);
             }
             (_, MonitorCommand::Administer { ticket, request }) => {

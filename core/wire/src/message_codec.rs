@@ -274,7 +274,7 @@ wire_enum!(LockReply {
     6 => Rejected { rejection },
 });
 wire_enum!(MonitorCommand {
-    1 => Renew { sent, silent, disk, bad_slots, failing },
+    1 => Renew { sent, silent, disk, bad_slots, failing, undecided },
     2 => Fence { ticket, below, except, also },
     3 => CaughtUp { device, since },
     4 => Healing { device, progress },

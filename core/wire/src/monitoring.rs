@@ -43,8 +43,12 @@ pub enum MonitorCommand {
         bad_slots: u32,
         /// Of a device: these are so many that it is to be done without, as soon as it can be.
         failing: bool,
+        /// Of a device: hosts that are kept out of the epoch it lives by, and of which it still has something undecided in volumes with
+        /// redundancy. If these are [`UNDECIDED_HOSTS_MAX`](braid_base::limits::UNDECIDED_HOSTS_MAX), there may be more.
+        undecided: Vec<Generation>,
     },
-    /// Hosts are to be kept out: answered by [`MonitorReply::Fenced`], once no device serves them any more.
+    /// Hosts are to be kept out: answered by [`MonitorReply::Fenced`], once no device serves them any more, and what they left undecided
+    /// is decided.
     Fence {
         /// Names the request; the answer carries it.
         ticket: u64,
@@ -112,7 +116,7 @@ pub enum MonitorReply {
         /// How fast hosts are to bring devices what these lack.
         pace: Pace,
     },
-    /// Hosts are kept out: no device serves them any more, and none ever will.
+    /// Hosts are kept out: no device serves them any more, and none ever will; each of their hostwrites has taken effect, or never will.
     Fenced {
         /// Which request.
         ticket: u64,

@@ -6,7 +6,7 @@
 
 use braid_base::{BLOCK_BYTES, Time};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Bytes of a cell. Reads and writes begin and end at multiples.
@@ -174,6 +174,8 @@ pub struct OperationId(usize);
 pub struct History {
     operations: Vec<Operation>,
     moments: u64,
+    /// When hosts were known to be kept out.
+    fences: BTreeMap<u32, Moment>,
 }
 
 impl History {
@@ -210,6 +212,28 @@ impl History {
         self.wrote(id, now);
     }
 
+    /// Somebody was told that a host is kept out: each write of it has happened by now, or never will.
+    pub fn fenced(&mut self, host: u32, now: Time) {
+        let moment = self.moment(now);
+        self.fences.entry(host).or_insert(moment);
+    }
+
+    /// The same, where fences are final: a write of a host that was kept out, of unknown outcome, and that somebody saw, had happened when
+    /// the fence was known. Zeros name no write, so that nobody knows whose these were.
+    pub fn with_fences(&self) -> History {
+        let seen = self.operations.iter().filter(|op| op.action == Action::Read && op.completed.is_some());
+        let seen: BTreeSet<Tag> = seen.flat_map(|op| op.runs.iter().map(|run| run.tag)).collect();
+        let mut history = self.clone();
+        for operation in &mut history.operations {
+            let fenced = self.fences.get(&operation.client.host).filter(|moment| **moment > operation.invoked);
+            let tag = operation.runs.first().map_or(Tag::ZEROS, |run| run.tag);
+            if operation.action == Action::Write && tag != Tag::ZEROS && seen.contains(&tag) {
+                operation.completed = operation.completed.or(fenced.copied());
+            }
+        }
+        history
+    }
+
     /// All of them, in the order in which they were asked for.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
@@ -227,7 +251,7 @@ impl History {
             let first = seen.partition_point(|run| run.tag < part.tag);
             seen[first..].iter().take_while(|run| run.tag == part.tag).any(|run| run.cells.overlap(part.cells))
         };
-        let mut history = History { operations: Vec::new(), moments: self.moments };
+        let mut history = History { operations: Vec::new(), ..self.clone() };
         for operation in &self.operations {
             if operation.action == Action::Read || operation.completed.is_some() {
                 history.operations.push(operation.clone());
@@ -319,6 +343,26 @@ mod tests {
             (true, vec![run(0, 1, 1), run(1, 2, 2), run(2, 4, 3)]),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_a_fenced_host_wrote_was_there_when_the_fence_was_known_or_is_never_seen() {
+        let mut history = History::default();
+        let (client, cells) = (|host| Client { host, number: 0 }, Cells { start: 0, end: CELLS_PER_BLOCK });
+        for tag in [1, 2, 3] {
+            history.write(client(if tag == 3 { 2 } else { 1 }), Time(tag), cells, Tag(tag));
+        }
+        history.fenced(1, Time(10));
+        history.write(client(1), Time(11), cells, Tag(4));
+        history.write(client(1), Time(11), cells, Tag::ZEROS);
+        for tag in [1, 3, 4] {
+            let read = history.read(client(2), Time(12));
+            history.saw(read, Time(13), vec![Run { cells, tag: Tag(tag) }]);
+        }
+        let ends: Vec<_> =
+            history.with_fences().operations().iter().map(|op| op.completed.map(|at| at.time.0)).collect();
+        // Of what it asked for later, nothing is known; nor of what nobody saw, or of another's.
+        assert_eq!(ends, [Some(10), None, None, None, None, Some(13), Some(13), Some(13)]);
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub(crate) enum Record {
     /// Another value than this.
     Change(ObjectOperationId, Bytes),
     Mirror(ObjectOperationId),
+    /// That this host is kept out.
+    Fence(Generation),
     Nothing,
 }
 
@@ -113,6 +115,8 @@ pub struct Cluster {
     pub(crate) seen: Seen,
     /// When devices were missed.
     pub(crate) missed: Absences,
+    /// When a device was last away: in, and without a lease.
+    pub(crate) last_away: Option<Time>,
     /// What devices were heard to answer.
     pub(crate) overheard: Rc<RefCell<Overheard>>,
     /// Requests to the mirror that ended so that nobody knows what becomes of them.
@@ -160,6 +164,7 @@ impl Cluster {
             replacing: false,
             seen: Seen::default(),
             missed: Absences::default(),
+            last_away: None,
             overheard: Rc::default(),
             open: Open::default(),
             given_up: GivenUp::default(),
@@ -458,6 +463,15 @@ impl Cluster {
         self.begin(slot, 0, request, Record::Nothing)
     }
 
+    /// Asks a host to have another one kept out, and nobody else.
+    pub fn fence(&mut self, by: HostSlot, host: Generation) -> OpId {
+        let spared = (0..=host.0)
+            .map(Generation)
+            .filter(|other| *other != host && self.hosts.iter().any(|held| *held == NodeId::Host(*other)));
+        let request = HostRequest::Fence { below: Generation(host.0 + 1), except: spared.collect() };
+        self.begin(by, 0, request, Record::Fence(host))
+    }
+
     /// Begins a hostread.
     pub fn read(&mut self, slot: HostSlot, offset: u64, length: u64) -> OpId {
         self.wish(slot, 0, Wish::Read { offset, length })
@@ -510,7 +524,13 @@ impl Cluster {
                 }
                 self.history.saw(id, now, holes);
             }
-            (Record::Nothing, _) => {}
+            (Record::Nothing | Record::Fence(_), Err(_)) | (Record::Nothing, _) => {}
+            (Record::Fence(host), Ok(HostSuccess::Done)) => {
+                // A device that was away, while no other of its stripes could be, may have something of it yet.
+                if self.last_away.is_none_or(|away| away < asked.since) {
+                    self.history.fenced(host.0, now);
+                }
+            }
             (_, Err(error)) if self.options.excuses(error) => {}
             (record, outcome) => return failed("unexpected-answer", format!("{record:?}: {outcome:?}")),
         }
@@ -545,6 +565,7 @@ impl Cluster {
     /// What must be true at any moment of any run, as far as it is seen from outside.
     pub(crate) fn check_moment(&mut self) -> Result<(), Failed> {
         self.note_absence();
+        self.note_away();
         self.check_exclusion()?;
         self.check_answers()?;
         self.check_membership()
@@ -745,9 +766,12 @@ impl Cluster {
     }
 
     fn check_history(&self) -> Result<Option<u64>, Failed> {
-        let in_parts;
+        let (in_parts, with_fences);
         let history = match self.options.atomicity {
-            Atomicity::Implied => &self.history,
+            Atomicity::Implied => {
+                with_fences = self.history.with_fences();
+                &with_fences
+            }
             Atomicity::Consistent => {
                 // A hostwrite may be cut short and tried again when a device has been away; and without a lock server's locks, under which
                 // hosts hold on until all is written, when a device has not heard of the host for a lease.

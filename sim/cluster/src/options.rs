@@ -138,6 +138,7 @@ impl Options {
             .with_objects(choices)
             .with_mirror(choices)
             .with_media(choices)
+            .with_fences(choices)
             .calmed(choices)
             .with_reconnects(choices)
             .leaving(choices)
@@ -270,6 +271,21 @@ impl Options {
         };
         let leaves = Duration::from_millis([100, 500, 2_000][rng.below(3) as usize]);
         Options { leaves: Some(leaves), settings, ..self }
+    }
+
+    /// The same, but that hosts of some seeds are kept out by others; of all in which it can be, where that is asked for by its name.
+    fn with_fences(mut self, choices: &Choices) -> Options {
+        let may = choices.kinds().contains(&FaultKind::Fence) && self.atomicity == Atomicity::Implied;
+        let named = choices.only.contains(&FaultKind::Fence) || choices.also.contains(&FaultKind::Fence);
+        // Dice of its own, so that all other seeds are as they are.
+        let rng = &mut Rng::new(self.seed ^ 0xfe7ce);
+        if !may || !(rng.below(8) == 0 || named) {
+            return self;
+        }
+        self.faults.weights.insert(FaultKind::Fence, rng.between(5, 20));
+        self.faults.every = self.faults.every.min(Duration::from_millis(rng.between(100, 1_000)));
+        // Somebody has to see to it.
+        Options { hosts: self.hosts.max(2), ..self }
     }
 
     /// The same, but that the volume of some seeds moves; of all, where that is asked for by its name.
@@ -467,8 +483,14 @@ impl Options {
     /// Faults that a run may have count only if they came: devices that `restarted`, and clocks that `turned` from their course.
     pub fn promise(&self, restarted: bool, turned: bool) -> Promise {
         let has = |kinds: &[FaultKind]| kinds.iter().any(|kind| self.faults.has(*kind));
-        let restarts =
-            restarted && has(&[FaultKind::DeviceCrash, FaultKind::Blackout, FaultKind::Flap, FaultKind::Replace]);
+        let restarts = restarted
+            && has(&[
+                FaultKind::DeviceCrash,
+                FaultKind::Blackout,
+                FaultKind::Flap,
+                FaultKind::Replace,
+                FaultKind::Fence,
+            ]);
         let silence = has(&[FaultKind::Stall, FaultKind::SlowNode, FaultKind::Cut]) || self.faults.network.delay > 0;
         let locks_last = match self.ordering {
             Ordering::ServerLock | Ordering::CallbackLock => true,
@@ -489,7 +511,8 @@ impl Options {
         match error {
             HostError::TimedOut { .. } | HostError::Contended { .. } | HostError::Unavailable { .. } => true,
             // A host that was silent for too long is fenced by lock servers.
-            HostError::LockServerSilent { .. } | HostError::Fenced => self.ordering.needs_lock_server(),
+            HostError::LockServerSilent { .. } => self.ordering.needs_lock_server(),
+            HostError::Fenced => self.ordering.needs_lock_server() || has(FaultKind::Fence),
             // Tables that are full until devices have forgotten hosts that have ended.
             HostError::Rejected { rejection: Rejection::TooManyHosts, .. }
             | HostError::LockServerRejected { rejection: Rejection::TooManyHosts, .. } => self.leaves.is_some(),

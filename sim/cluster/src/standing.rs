@@ -40,6 +40,15 @@ impl Cluster {
         self.missed.now = !whole;
     }
 
+    /// Sees whether the array waits for a device that it can't do without.
+    pub(crate) fn note_away(&mut self) {
+        if let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor)
+            && !monitor.away().is_empty()
+        {
+            self.last_away = Some(self.world.now());
+        }
+    }
+
     /// True if everybody is there, and nothing is left of a time when somebody was not: no write that began then, and nothing suspect.
     pub(crate) fn is_calm(&self) -> bool {
         let last = self.missed.spans.last().map_or(Time(0), |(_, end)| *end);

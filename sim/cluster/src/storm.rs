@@ -93,6 +93,8 @@ pub(crate) struct Run {
     pub(crate) leaving: BTreeMap<OpId, (NodeId, Time)>,
     /// Decides who leaves.
     pub(crate) leave_rng: Rng,
+    /// Who takes over from hosts that are kept out, by the requests for that.
+    pub(crate) takeovers: BTreeMap<OpId, Takeover>,
     issued: u64,
     pub(crate) storming: bool,
     report: Report,
@@ -107,6 +109,18 @@ pub(crate) struct Replacement {
     pub away: Duration,
     /// When it was refused: a copy of the request may be late, and find a monitor that has forgotten.
     pub refused: Option<Time>,
+}
+
+/// Somebody has a host kept out, and then reads what it has left.
+pub(crate) struct Takeover {
+    /// Who.
+    pub by: HostSlot,
+    /// The device that dies when that is read.
+    pub device: NodeId,
+    /// For how long.
+    pub away: Duration,
+    /// Reads that have not been answered.
+    pub left: BTreeSet<OpId>,
 }
 
 /// Something that is going to happen.
@@ -152,6 +166,7 @@ impl Run {
             copying: None,
             chores: BTreeSet::new(),
             paced: None,
+            takeovers: BTreeMap::new(),
             issued: 0,
             storming: true,
             report: Report { runs: 1, ..Report::default() },
@@ -274,7 +289,9 @@ impl Run {
             Happening::Reply { op, outcome, .. } => {
                 let is_operators =
                     self.on_replacement(op, &outcome) | self.chores.remove(&op) | (self.copying == Some(op));
-                if let Some(asked) = self.cluster.on_reply(op, &outcome)?
+                let answered = self.cluster.on_reply(op, &outcome)?;
+                let is_operators = is_operators | self.on_takeover(op, &outcome);
+                if let Some(asked) = answered
                     && !is_operators
                 {
                     if let Some(operation) = self.cluster.object_operation(&asked) {

@@ -3,11 +3,13 @@
 use crate::availability::Cause;
 use crate::cluster::{Cluster, HostSlot};
 use crate::damage;
-use crate::storm::{AFTERMATH, Agenda, FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run};
-use braid_base::{NodeId, Time};
+use crate::storm::{AFTERMATH, Agenda, FAULTS_OF_MESSAGES, FOR_EVER, Replacement, Run, Takeover};
+use crate::workload::Wish;
+use braid_base::{BLOCK_BYTES, NodeId, Time};
 use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
 use braid_wire::{Administration, Pace};
 use braid_world::{Damageable, Fault, FaultKind, Terrain};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Something about a fault that is going to happen.
@@ -28,6 +30,8 @@ pub(crate) enum Weather {
     Space(NodeId),
     /// Clocks are set right, and run as they should.
     SetClock(NodeId),
+    /// A host is kept out, after its messages to a device were lost.
+    Fence { host: NodeId, device: NodeId, dies: bool, away: Duration },
     /// Disks that the array waits for are brought.
     Disks,
     /// Somebody copies, while the volume moves.
@@ -113,6 +117,7 @@ impl Run {
                 self.plan_reconnect();
             }
             Weather::Leave => self.leave_and_plan_next(),
+            Weather::Fence { host, device, dies, away } => self.fence(host, device, dies, away),
             Weather::Disks => {
                 self.change_disks();
                 self.plan_weather(DISKS_EVERY, Weather::Disks);
@@ -204,6 +209,10 @@ impl Run {
                     .ask(slot, HostRequest::Scrub { volume, stripes: 0..u64::MAX, repair: true, recompute: false });
                 self.chores.insert(op);
             }
+            Fault::Fence { node, device, deaf, dies, away } => {
+                world.network.cut(node, device);
+                self.plan_weather(deaf, Weather::Fence { host: node, device, dies, away });
+            }
             Fault::Pace { bytes_per_second, share, paused, span } => {
                 self.ask_for_pace(Pace { bytes_per_second, share, paused });
                 self.plan_weather(span, Weather::UsualPace);
@@ -269,6 +278,63 @@ impl Run {
         let op = self.cluster.ask(slot, HostRequest::Administer { request: Administration::Pace(pace) });
         self.chores.insert(op);
         self.paced = Some(op);
+    }
+
+    /// Another host has this one kept out.
+    fn fence(&mut self, host: NodeId, device: NodeId, dies: bool, away: Duration) {
+        let NodeId::Host(generation) = host else { unreachable!("only hosts are kept out") };
+        self.cluster.world.network.join(host, device);
+        if dies && self.cluster.world.machine(host).is_some() {
+            self.crash(host);
+            self.plan_weather(away, Weather::Return { node: host, reboot: false });
+        }
+        let up = |slot: &HostSlot| {
+            let node = self.cluster.node(*slot);
+            node != host && self.cluster.world.machine(node).is_some()
+        };
+        let Some(by) = self.cluster.slots().find(up) else { return };
+        let op = self.cluster.fence(by, generation);
+        self.takeovers.insert(op, Takeover { by, device, away, left: BTreeSet::new() });
+    }
+
+    /// Somebody hears that a host is kept out, or reads what it has left. When that is read, a device dies which may not have had all.
+    pub(crate) fn on_takeover(&mut self, op: OpId, outcome: &HostOutcome) -> bool {
+        if let Some(takeover) = self.takeovers.remove(&op) {
+            if outcome.is_ok() && self.storming {
+                self.take_over(op, takeover);
+            }
+            return true;
+        }
+        let Some((name, takeover)) = self.takeovers.iter_mut().find(|(_, takeover)| takeover.left.contains(&op)) else {
+            return false;
+        };
+        takeover.left.remove(&op);
+        if takeover.left.is_empty() {
+            let name = *name;
+            let Takeover { device, away, .. } = self.takeovers.remove(&name).expect("just seen");
+            if self.storming && self.cluster.world.machine(device).is_some() {
+                self.count_fault("device crash after a fence");
+                self.crash(device);
+                self.plan_weather(away, Weather::Return { node: device, reboot: false });
+            }
+        }
+        true
+    }
+
+    fn take_over(&mut self, op: OpId, mut takeover: Takeover) {
+        let volume = self.cluster.volume().clone();
+        let stripe = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
+        // Whoever asks for this is none of the host's clients, each of which waits for its own.
+        let client = self.cluster.options.clients;
+        if self.cluster.options.mirror.is_some() || self.cluster.world.machine(self.cluster.node(takeover.by)).is_none()
+        {
+            return;
+        }
+        for offset in (0..volume.bytes).step_by(stripe as usize) {
+            let wish = Wish::Read { offset, length: stripe.min(volume.bytes - offset) };
+            takeover.left.insert(self.cluster.wish(takeover.by, client, wish));
+        }
+        self.takeovers.insert(op, takeover);
     }
 
     /// An operator wants the usual pace, if it is another, unless he has just asked for one.
@@ -432,6 +498,7 @@ fn span_of(fault: &Fault) -> Option<Duration> {
         Fault::Rot(_) | Fault::Unreadable(_) => None,
         // A device stops when that shows, and nobody knows when, or how often: until all is healed it may not answer for a moment.
         Fault::FailedWrite { .. } | Fault::FailedSync { .. } | Fault::BadSector { .. } => Some(FOR_EVER),
-        Fault::Replace { .. } | Fault::Misdirected { .. } => Some(FOR_EVER),
+        // A host that is kept out may go on for a while, and what it has left is in the way of others.
+        Fault::Replace { .. } | Fault::Misdirected { .. } | Fault::Fence { .. } => Some(FOR_EVER),
     }
 }

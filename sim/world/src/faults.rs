@@ -63,6 +63,8 @@ pub enum FaultKind {
     Migrate,
     /// No fault: an operator has the volume scrubbed and mended, or has healing go at another pace, or stand still for a while.
     Chore,
+    /// A host is cut off from a device, dies or not, and is kept out; another one reads what is there then, and the device dies.
+    Fence,
     /// No fault: clients have commands done on the devices' objects, too. Not of a moment.
     Objects,
     /// No fault: the volume is a mirror, on which clients have commands done. Not of a moment.
@@ -77,7 +79,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 27] = [
+    pub const ALL: [FaultKind; 28] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -100,6 +102,7 @@ impl FaultKind {
         FaultKind::Replace,
         FaultKind::Migrate,
         FaultKind::Chore,
+        FaultKind::Fence,
         FaultKind::Objects,
         FaultKind::Mirrors,
         FaultKind::Calm,
@@ -132,6 +135,7 @@ impl FaultKind {
             FaultKind::Replace => "replace",
             FaultKind::Migrate => "migrate",
             FaultKind::Chore => "chore",
+            FaultKind::Fence => "fence",
             FaultKind::Objects => "objects",
             FaultKind::Mirrors => "mirrors",
             FaultKind::Calm => "calm",
@@ -319,6 +323,19 @@ pub enum Fault {
         /// Which.
         node: NodeId,
     },
+    /// A host is kept out, while its last messages to a device are lost; what it leaves is read, and the device dies.
+    Fence {
+        /// Which host.
+        node: NodeId,
+        /// Which device.
+        device: NodeId,
+        /// How long that hears nothing of it before.
+        deaf: Duration,
+        /// Whether the host dies then; or else it goes on until it hears of it.
+        dies: bool,
+        /// How long the device is off.
+        away: Duration,
+    },
     /// Healing is to go at another pace for a while.
     Pace {
         /// At most so many bytes a second; zero: any.
@@ -385,6 +402,7 @@ impl Fault {
             Fault::Misdirected { .. } => "misdirected write",
             Fault::Replace { .. } => "replaced disk",
             Fault::Scrub { .. } => "scrub",
+            Fault::Fence { .. } => "fence",
             Fault::Pace { .. } => "another pace",
         }
     }
@@ -447,6 +465,7 @@ impl FaultOptions {
         let apart = [
             FaultKind::Migrate,
             FaultKind::Chore,
+            FaultKind::Fence,
             FaultKind::Objects,
             FaultKind::Mirrors,
             FaultKind::Calm,

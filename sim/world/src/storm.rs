@@ -142,6 +142,13 @@ impl Storm {
             | FaultKind::Leave => {
                 unreachable!("they are of no moment")
             }
+            FaultKind::Fence => Fault::Fence {
+                node: self.pick(&of(Part::Host))?,
+                device: self.pick(&of(Part::Device))?,
+                deaf: Duration::from_micros(self.rng.between(1, 10_000)),
+                dies: self.rng.chance(3, 4),
+                away: self.span(),
+            },
             FaultKind::Chore if self.rng.chance(1, 2) => Fault::Scrub { node: self.pick(&of(Part::Host))? },
             FaultKind::Chore => Fault::Pace {
                 bytes_per_second: [0, 0, 1 << 16, 1 << 20][self.rng.below(4) as usize],
@@ -319,7 +326,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 31, "{names:?}");
+        assert_eq!(names.len(), 32, "{names:?}");
     }
 
     #[test]

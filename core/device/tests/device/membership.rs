@@ -435,3 +435,41 @@ fn leases_of_hosts_run_out_while_the_monitor_renews_that_of_the_device() {
     let reply = bench.hear(A);
     assert!(matches!(&reply, Some(Reply::Refused { refusal: Refusal::NoPrewrite, .. })), "{reply:?}");
 }
+
+#[test]
+fn a_device_names_fenced_hosts_until_nothing_of_theirs_is_undecided() {
+    let mut bench = Bench::with_monitor();
+    let task = Task::CreateObject {
+        object: PLAIN,
+        first: 0,
+        blocks: BLOCKS,
+        ordering: Ordering::Timestamp,
+        redundant: false,
+        atomicity: Atomicity::Implied,
+        absent: 0,
+    };
+    bench.say(A, Command::Manage { ticket: 50, task });
+    assert!(matches!(bench.hear(A), Some(Reply::Managed { result: Ok(_), .. })));
+    let named = |bench: &Bench| match &bench.renewals.back().expect("it renews").command {
+        MonitorCommand::Renew { undecided, .. } => undecided.clone(),
+        other => panic!("it only renews: {other:?}"),
+    };
+    let (one, other) = (Actor::new(A, 101, bench.stamp(A, 0)), Actor::new(B, 101, bench.stamp(B, 0)));
+    let plain = Actor::new(A, 102, bench.stamp(A, 1)).on(PLAIN, Ordering::Timestamp);
+    prepare(&mut bench, one, 7);
+    // Nobody decides without this device what has no redundancy.
+    prepare(&mut bench, plain, 8);
+    prepare(&mut bench, other.on(LOCKED, Ordering::DeviceLock), 9);
+    assert_eq!(named(&bench), []);
+    let fenced = next(&bench, |membership| membership.fence.also.extend([A]));
+    bench.tell(Some(fenced));
+    assert_eq!((named(&bench), bench.epoch_told()), (vec![A], Some(bench.epoch)));
+    // Not before it is durable how it ended.
+    bench.stalled = true;
+    bench.say(B, one.decide(Outcome::Commit));
+    bench.pass(Duration::from_millis(500));
+    assert_eq!(named(&bench), [A]);
+    bench.stalled = false;
+    bench.run_disk();
+    assert_eq!(named(&bench), [], "it says so at once");
+}

@@ -34,6 +34,8 @@ pub struct Bench {
     pub epochs: BTreeMap<NodeId, Epoch>,
     /// Devices that hosts say they can't reach.
     pub silent: Vec<DeviceId>,
+    /// Fenced hosts of which devices say that they hold something undecided.
+    pub undecided: BTreeMap<NodeId, Vec<Generation>>,
     /// Devices that say that they are of no use.
     pub unable: Vec<DeviceId>,
     /// The disks of devices that have not their first ones, which are named like them.
@@ -104,6 +106,7 @@ impl Bench {
             heard: BTreeMap::new(),
             epochs: BTreeMap::new(),
             silent: Vec::new(),
+            undecided: BTreeMap::new(),
             unable: Vec::new(),
             disks: BTreeMap::new(),
             outcome: None,
@@ -230,10 +233,11 @@ impl Bench {
             NodeId::Device(device) => Some(self.disks.get(&device).copied().unwrap_or(DiskId(u64::from(device.0)))),
             _ => None,
         };
+        let undecided = self.undecided.get(&node).cloned().unwrap_or_default();
         self.say_in(
             epoch,
             node,
-            MonitorCommand::Renew { sent: self.now.time, silent, disk, bad_slots: 0, failing: false },
+            MonitorCommand::Renew { sent: self.now.time, silent, disk, bad_slots: 0, failing: false, undecided },
         );
     }
 

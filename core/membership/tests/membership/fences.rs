@@ -1,7 +1,7 @@
 //! Hosts that are to be kept out: answered when no device can serve them any more.
 
 use crate::bench::*;
-use braid_base::{Epoch, Generation, limits};
+use braid_base::{DeviceId, Epoch, Generation, Standing, limits};
 use braid_wire::{MonitorCommand, MonitorReply};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
@@ -150,4 +150,46 @@ fn what_there_is_no_room_for_is_dropped_and_room_is_made_by_a_number() {
     bench.run_disk();
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
     assert_eq!(bench.monitor.counters().fences_refused, 1 + 6);
+}
+
+#[test]
+fn what_a_fenced_host_left_undecided_is_waited_for() {
+    let mut bench = Bench::new();
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    bench.undecided.insert(device(3), generations([6, 8]));
+    bench.fence(5, &[7]);
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert!(bench.is_fenced(5), "of this host there is nothing");
+    bench.fence(6, &[8]);
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    assert!(!bench.is_fenced(6));
+    // A late copy of what it said in an earlier epoch, when it knew of no fence.
+    let said = bench.undecided.remove(&device(3)).expect("it was just said");
+    bench.renew_in(Epoch(2), device(3));
+    assert!(!bench.is_fenced(6));
+    // So many that there may be more.
+    bench.undecided.insert(device(3), generations(100..100 + limits::UNDECIDED_HOSTS_MAX as u32));
+    bench.renew(device(3));
+    assert!(!bench.is_fenced(6));
+    bench.undecided.insert(device(3), said[..1].to_vec());
+    bench.renew(device(3));
+    assert!(bench.is_fenced(6), "it is decided");
+}
+
+#[test]
+fn a_device_that_is_about_to_be_taken_out_is_out_when_a_fence_is_answered() {
+    let mut bench = Bench::new();
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    bench.undecided.insert(device(3), generations([7]));
+    bench.fence(5, &[7]);
+    let others = nodes(&[0, 1, 2, 4], &[]);
+    bench.pass_with(SECOND, &nodes(&ALL, &[]));
+    // Its lease runs out, and the record of that is on its way to the disk.
+    bench.stalled = true;
+    bench.pass_with(LEASE + NOTICE, &others);
+    assert!(!bench.is_fenced(5), "until that is durable it could come back, and decide otherwise than was read");
+    bench.stalled = false;
+    bench.pass_with(SECOND, &others);
+    assert!(bench.is_fenced(5));
+    assert_eq!(bench.membership().member(DeviceId(3)).map(|member| member.standing), Some(Standing::Out));
 }

@@ -144,7 +144,14 @@ fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
     let sent = bench.now.time;
     bench.pass_with(SECOND, &nodes(&ALL, &[7]));
     for (epoch, silent) in [(Epoch(3), Vec::new()), (Epoch(4), vec![DeviceId(2)])] {
-        let late = MonitorCommand::Renew { sent, silent, disk: Some(braid_base::DiskId(2)), bad_slots: 0, failing: false };
+        let late = MonitorCommand::Renew {
+            sent,
+            silent,
+            disk: Some(braid_base::DiskId(2)),
+            bad_slots: 0,
+            failing: false,
+            undecided: Vec::new(),
+        };
         bench.say_in(epoch, device(2), late);
         assert!(steady(&bench));
     }
@@ -154,7 +161,14 @@ fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
     while bench.now.time < until {
         bench.pass_with(SECOND / 4, &others);
     }
-    let late = MonitorCommand::Renew { sent, silent: Vec::new(), disk: Some(braid_base::DiskId(2)), bad_slots: 0, failing: false };
+    let late = MonitorCommand::Renew {
+        sent,
+        silent: Vec::new(),
+        disk: Some(braid_base::DiskId(2)),
+        bad_slots: 0,
+        failing: false,
+        undecided: Vec::new(),
+    };
     bench.say_in(Epoch(3), device(2), late);
     bench.pass(NOTICE * 2);
     assert_eq!(bench.standing(4), Standing::Out);

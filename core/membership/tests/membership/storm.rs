@@ -359,6 +359,7 @@ impl Storm {
                     disk: Some(DiskId(1)),
                     bad_slots: 0,
                     failing: false,
+                    undecided: Vec::new(),
                 };
                 let request = MonitorRequest { epoch: known.durable.epoch, command };
                 self.deliver(|| Event::ToMonitor { from: NodeId::Device(device), request: request.clone() });
@@ -389,6 +390,7 @@ impl Storm {
             disk: None,
             bad_slots: 0,
             failing: false,
+            undecided: Vec::new(),
         }];
         let host = self.hosts.get_mut(&name).expect("it was made");
         if self.rng.chance(self.weather.trouble, 200) && host.fences.len() < 8 {

@@ -10,7 +10,14 @@ fn devices_only_renew_and_nobody_else_is_one() {
     let mut bench = Bench::new();
     let fence = MonitorCommand::Fence { ticket: 1, below: Generation(9), except: vec![], also: vec![] };
     let caught_up = MonitorCommand::CaughtUp { device: DeviceId(1), since: Epoch(1) };
-    let renew = || MonitorCommand::Renew { sent: Time(7), silent: vec![], disk: None, bad_slots: 0, failing: false };
+    let renew = || MonitorCommand::Renew {
+        sent: Time(7),
+        silent: vec![],
+        disk: None,
+        bad_slots: 0,
+        failing: false,
+        undecided: vec![],
+    };
     let before = bench.monitor.counters().ignored;
     for (node, command) in [
         (device(1), fence),

@@ -67,15 +67,18 @@ fn lock_answer() -> impl Strategy<Value = Message> {
 
 fn monitor_request() -> impl Strategy<Value = Message> {
     let command = prop_oneof![
-        (time(), vec(device(), 0..5), prop::option::of(disk())).prop_map(|(sent, silent, disk)| {
-            MonitorCommand::Renew {
-                sent,
-                silent,
-                disk,
-                bad_slots: disk.map_or(0, |disk| disk.0 as u32),
-                failing: disk.is_some_and(|disk| disk.0 % 2 == 1),
+        (time(), vec(device(), 0..5), prop::option::of(disk()), vec(generation(), 0..5)).prop_map(
+            |(sent, silent, disk, undecided)| {
+                MonitorCommand::Renew {
+                    sent,
+                    silent,
+                    disk,
+                    bad_slots: disk.map_or(0, |disk| disk.0 as u32),
+                    failing: disk.is_some_and(|disk| disk.0 % 2 == 1),
+                    undecided,
+                }
             }
-        }),
+        ),
         (device(), number(), number(), number()).prop_map(|(device, done, left, lost)| MonitorCommand::Healing {
             device,
             progress: HealingProgress { done, left, lost }

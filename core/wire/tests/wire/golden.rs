@@ -341,12 +341,20 @@ fn monitoring() -> Vec<Golden> {
                 disk: None,
                 bad_slots: 0,
                 failing: false,
+                undecided: vec![],
             },
-            &format!("01 {sent_hex} 02000000 0200 0301 00 00000000 00"),
+            &format!("01 {sent_hex} 02000000 0200 0301 00 00000000 00 00000000"),
         ),
         monitor_request(
-            MonitorCommand::Renew { sent, silent: vec![], disk: Some(DiskId(9)), bad_slots: 3, failing: true },
-            &format!("01 {sent_hex} 00000000 01 0900000000000000 03000000 01"),
+            MonitorCommand::Renew {
+                sent,
+                silent: vec![],
+                disk: Some(DiskId(9)),
+                bad_slots: 3,
+                failing: true,
+                undecided: vec![Generation(3)],
+            },
+            &format!("01 {sent_hex} 00000000 01 0900000000000000 03000000 01 01000000 03000000"),
         ),
         monitor_request(
             MonitorCommand::Healing { device: DeviceId(2), progress: HealingProgress { done: 4, left: 5, lost: 6 } },

@@ -18,7 +18,7 @@ pub const OBJECT: ObjectId = ObjectId(1);
 /// A message whose list is as long as one likes, by what the list is called, with its bound.
 pub type Stretch = (&'static str, usize, fn(usize) -> Message);
 
-const LISTS: [Stretch; 27] = [
+const LISTS: [Stretch; 28] = [
     ("over", COMMITS_PER_REQUEST_MAX, |n| {
         Message::Request(Request {
             host: Generation(7),
@@ -79,6 +79,18 @@ const LISTS: [Stretch; 27] = [
             disk: None,
             bad_slots: 0,
             failing: false,
+            undecided: vec![],
+        })
+    }),
+    ("fenced hosts of which something is undecided", FENCED_MAX, |n| {
+        let (sent, undecided) = (Time(1), vec![Generation(1); n]);
+        monitor_request(MonitorCommand::Renew {
+            sent,
+            silent: vec![],
+            disk: None,
+            bad_slots: 0,
+            failing: false,
+            undecided,
         })
     }),
     ("devices that are away", PARTICIPANTS_MAX, |n| {

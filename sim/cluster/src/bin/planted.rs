@@ -111,6 +111,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Calm,
         FaultKind::Reconnect,
         FaultKind::Leave,
+        FaultKind::Fence,
         FaultKind::DiskError,
         FaultKind::LargeSectors,
         FaultKind::PageCache,

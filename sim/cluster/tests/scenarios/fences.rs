@@ -1,9 +1,8 @@
 //! A fence is final: when it is answered, each write of the fenced host has taken effect, or never will. What is read then stays.
 
 use crate::story::*;
-use braid_base::{Generation, NodeId};
+use braid_base::NodeId;
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{HostRequest, OpId};
 use braid_wire::{Command, Message, Ordering};
 use braid_world::{LocalClock, Trace, Verdict};
 use std::time::Duration;
@@ -16,15 +15,6 @@ fn array_like(layout: &str, devices: usize, ordering: Ordering) -> (Cluster, Hos
     let (a, b) = (HostSlot(0), array.add_host());
     array.run_for(Duration::from_millis(100));
     (array, a, b)
-}
-
-/// Asks `by` to have `host` fenced, and nobody else.
-fn fence(array: &mut Cluster, by: HostSlot, host: NodeId) -> OpId {
-    let number = |node: NodeId| if let NodeId::Host(generation) = node { generation } else { unreachable!("a host") };
-    let out = number(host);
-    let others = array.slots().map(|slot| number(array.node(slot))).filter(|other| *other != out);
-    let request = HostRequest::Fence { below: Generation(out.0 + 1), except: others.collect() };
-    array.ask(by, request)
 }
 
 fn is_resolve(message: &Message) -> bool {
@@ -47,7 +37,8 @@ fn read_then_lose(layout: &str, devices: usize, ordering: Ordering, lacking: u16
     array.world.network.set_rule(|_, _, message| {
         if is_resolve(message) { Verdict::Delay(Duration::from_millis(200)) } else { Verdict::Pass }
     });
-    let fenced = fence(&mut array, b, writer);
+    let NodeId::Host(generation) = writer else { unreachable!("a host") };
+    let fenced = array.fence(b, generation);
     assert_eq!(array.finish(fenced), DONE);
     let seen = content(&mut array, b, 0, BLOCK);
     lose(&mut array, lacking);
