@@ -19,7 +19,9 @@ use crate::failure::Failure;
 use crate::supervisor::shut_out;
 use crate::volumes;
 use braid_base::{BlockRange, DeviceId, Generation, LockServerId};
-use braid_control::{ArrayDescription, ArrayFolder, Change, HostEntry, LeaseJudge, Moment, VolumeEntry, VolumeState};
+use braid_control::{
+    ArrayDescription, ArrayFolder, Change, Ending, HostEntry, LeaseJudge, Moment, VolumeEntry, VolumeState,
+};
 use braid_layout::VolumeDescription;
 use braid_session::{HEARTBEAT, Session};
 use braid_shell::HostClient;
@@ -30,6 +32,9 @@ use std::time::{Duration, Instant};
 /// The code of the failure of a device that has no room for more.
 const NO_ROOM: &str = "device-full";
 
+/// The code of the failure when another host changes the volume.
+const CHANGING: &str = "volume-reordering";
+
 /// How long hosts may take to end what they have begun.
 const DRAIN_WAIT: Duration = Duration::from_secs(30);
 /// How long lock servers may take to start.
@@ -39,7 +44,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Orders a volume as `to` from now on. `progress` is told what is being done. False if it was so already.
 pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl Fn(&str)) -> Result<bool, Failure> {
-    settle(session.folder(), session.client(), &mut LeaseJudge::new(HEARTBEAT)).await?;
+    settle(session.folder(), session.client(), session.generation(), &mut LeaseJudge::new(HEARTBEAT)).await?;
     let entry = volumes::find(&session.folder().describe()?, name)?.clone();
     if entry.state == VolumeState::Ready && entry.ordering == to.name() {
         return Ok(false);
@@ -54,7 +59,7 @@ pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl 
 /// Puts a volume on hold, changes it, and lets hosts go on.
 pub async fn apply(session: &Session, name: &str, to: Change, progress: impl Fn(&str)) -> Result<(), Failure> {
     let (folder, by) = (session.folder(), session.generation());
-    settle(folder, session.client(), &mut LeaseJudge::new(HEARTBEAT)).await?;
+    settle(folder, session.client(), by, &mut LeaseJudge::new(HEARTBEAT)).await?;
     all_in(folder, name, &to)?;
     let revision = begin(folder, name, &to, by)?;
     let ready = async {
@@ -115,30 +120,53 @@ pub async fn await_lock_servers(folder: &ArrayFolder) -> Result<(), Failure> {
     }
 }
 
-/// Runs until dropped: ends what somebody has begun who lives no more.
-pub async fn keep_settled(folder: ArrayFolder, client: HostClient) {
+/// Runs until dropped, through the host `own`: ends what somebody has begun who lives no more.
+pub async fn keep_settled(folder: ArrayFolder, client: HostClient, own: Generation) {
     let mut judge = LeaseJudge::new(HEARTBEAT);
     loop {
-        if let Err(failure) = settle(&folder, &client, &mut judge).await {
+        if let Err(failure) = settle(&folder, &client, own, &mut judge).await {
             tracing::warn!("can't end the change of a volume, and will try again: {failure}");
         }
         tokio::time::sleep(HEARTBEAT).await;
     }
 }
 
-async fn settle(folder: &ArrayFolder, client: &HostClient, judge: &mut LeaseJudge) -> Result<(), Failure> {
+/// Ends what hosts have begun that live no more; and what this one has taken over and could not end. A host that may have told devices
+/// something is fenced first: it may only stand still, and what it says when it goes on would be of a change that is long over.
+async fn settle(
+    folder: &ArrayFolder,
+    client: &HostClient,
+    own: Generation,
+    judge: &mut LeaseJudge,
+) -> Result<(), Failure> {
     let description = folder.describe()?;
     let now = Moment::now();
     let allowed = judge.allowed(&now, description.leases().lease());
     let on_hold = description.volumes.into_iter().filter(|entry| entry.state.is_on_hold());
     for entry in on_hold.collect::<Vec<_>>() {
         let Some(by) = changed_by(&entry) else { continue };
+        if by == own {
+            finish(folder, client, &entry).await?;
+            continue;
+        }
         if folder.hosts(&now, allowed)?.iter().any(|host| host.live && host.generation == by) {
             continue;
         }
-        match entry.state {
-            VolumeState::Draining { .. } => give_up(folder, &entry.name, by)?,
-            _ => finish(folder, client, &entry).await?,
+        if let VolumeState::Draining { .. } = entry.state {
+            // Nobody has been told anything.
+            give_up(folder, &entry.name, by)?;
+            continue;
+        }
+        match folder.expire_one(by, &Moment::now(), allowed)? {
+            Ending::Lives => continue,
+            Ending::Ended => {}
+            Ending::Expired(expired) => shut_out(folder, client, expired).await?,
+        }
+        match take_over(folder, &entry.name, by, own) {
+            Ok(entry) => finish(folder, client, &entry).await?,
+            // Another was faster.
+            Err(failure) if failure.code == CHANGING => {}
+            Err(failure) => return Err(failure),
         }
     }
     Ok(())
@@ -167,7 +195,7 @@ fn begin(folder: &ArrayFolder, name: &str, to: &Change, by: Generation) -> Resul
         let entry = description.volume_mut(name).expect("just found");
         if let Some(other) = changed_by(entry) {
             let message = format!("host {other} is changing volume '{name}' just now");
-            return Err(Failure::failed("volume-reordering", message).hint("try again when it is done"));
+            return Err(Failure::failed(CHANGING, message).hint("try again when it is done"));
         }
         if let Change::Move(target) = to
             && let Some(gone) =
@@ -238,6 +266,17 @@ fn go_on(folder: &ArrayFolder, name: &str, by: Generation) -> Result<VolumeEntry
     })
 }
 
+/// Another host changes the volume from now on: one, if several try, and it is fenced in its turn if it does not end it.
+fn take_over(folder: &ArrayFolder, name: &str, by: Generation, own: Generation) -> Result<VolumeEntry, Failure> {
+    folder.update(|description| {
+        let entry = mine(description, name, by)?;
+        if let VolumeState::Reordering { by, .. } = &mut entry.state {
+            *by = own.0;
+        }
+        Ok(entry.clone())
+    })
+}
+
 /// Nothing has changed: the volume goes on as it was.
 fn give_up(folder: &ArrayFolder, name: &str, by: Generation) -> Result<(), Failure> {
     folder.update(|description| {
@@ -297,7 +336,7 @@ async fn rearrange(client: &HostClient, before: &VolumeDescription, after: &Volu
 fn mine<'a>(description: &'a mut ArrayDescription, name: &str, by: Generation) -> Result<&'a mut VolumeEntry, Failure> {
     description.volume_mut(name).filter(|entry| changed_by(entry) == Some(by)).ok_or_else(|| {
         let message = format!("volume '{name}' was taken over or deleted while it was being changed");
-        Failure::failed("volume-reordering", message).hint("`braid volume info` shows how it is")
+        Failure::failed(CHANGING, message).hint("`braid volume info` shows how it is")
     })
 }
 

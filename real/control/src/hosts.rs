@@ -78,6 +78,17 @@ pub struct Expired {
     pub fence: Fence,
 }
 
+/// What has become of one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It renews its lease.
+    Lives,
+    /// It has no lease: it has ended by itself, or is fenced already.
+    Ended,
+    /// It has been silent, and can't renew its lease any more.
+    Expired(Expired),
+}
+
 /// Whom the devices are to refuse: every generation below a number, except those that live.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
@@ -190,17 +201,35 @@ impl ArrayFolder {
         let _lock = self.lock()?;
         let below = Generation(self.last_generation()?.saturating_add(1));
         let (live, gone): (Vec<_>, Vec<_>) = self.hosts(now, length)?.into_iter().partition(|host| host.live);
-        for HostEntry { generation, pid, what, report, .. } in gone.iter().cloned() {
-            let path = self.lease_path(generation);
-            if file::read::<Lease>(&path).is_ok_and(|lease| lease.is_some_and(|lease| lease.expired)) {
-                continue;
-            }
-            let (schema, boot, renewed_nanos) = (file::SCHEMA, now.boot.clone(), 0);
-            let ended = Lease { schema, pid, what, boot, renewed_nanos, report, expired: true };
-            self.replace(&path, &ended, Durability::ThisBoot)?;
-        }
+        gone.iter().try_for_each(|host| self.end_lease(host, now))?;
         let generations = |hosts: Vec<HostEntry>| hosts.into_iter().map(|host| host.generation).collect();
         Ok(Expired { gone: generations(gone), fence: Fence { below, except: generations(live) } })
+    }
+
+    /// Ends the lease of one host for good, if that has not been renewed for `length`, and says whom the devices are to refuse from now on.
+    pub fn expire_one(&self, host: Generation, now: &Moment, length: Duration) -> Result<Ending, ControlError> {
+        let _lock = self.lock()?;
+        let hosts = self.hosts(now, length)?;
+        let Some(entry) = hosts.iter().find(|entry| entry.generation == host) else { return Ok(Ending::Ended) };
+        if entry.live {
+            return Ok(Ending::Lives);
+        }
+        self.end_lease(entry, now)?;
+        let others = hosts.iter().map(|entry| entry.generation).filter(|other| *other < host);
+        let fence = Fence { below: Generation(host.0.saturating_add(1)), except: others.collect() };
+        Ok(Ending::Expired(Expired { gone: vec![host], fence }))
+    }
+
+    /// Marks a lease as one that can't be renewed. The folder is locked.
+    fn end_lease(&self, host: &HostEntry, now: &Moment) -> Result<(), ControlError> {
+        let path = self.lease_path(host.generation);
+        if file::read::<Lease>(&path).is_ok_and(|lease| lease.is_some_and(|lease| lease.expired)) {
+            return Ok(());
+        }
+        let HostEntry { pid, what, report, .. } = host.clone();
+        let (schema, boot, renewed_nanos) = (file::SCHEMA, now.boot.clone(), 0);
+        let ended = Lease { schema, pid, what, boot, renewed_nanos, report, expired: true };
+        self.replace(&path, &ended, Durability::ThisBoot)
     }
 
     /// Removes leases that have ended: their hosts are kept out.
@@ -328,6 +357,24 @@ mod tests {
         assert_eq!(folder.expire(&at(15), LEASE).unwrap().gone, []);
         assert!(folder.renew(dead, &at(15), None).is_err(), "nor can it after that");
         assert!(folder.take_generation("new", &at(15)).unwrap() >= fence.below, "a new host is never fenced");
+    }
+
+    #[test]
+    fn one_host_is_fenced_and_no_other() {
+        let scratch = Scratch::new("one");
+        let folder = scratch.array();
+        let take = |what| folder.take_generation(what, &at(10)).unwrap();
+        let (silent, changer, later) = (take("silent"), take("changer"), take("later"));
+        assert_eq!(folder.expire_one(changer, &at(14), LEASE).unwrap(), Ending::Lives);
+        let fence = Fence { below: later, except: vec![silent] };
+        let expired = Ending::Expired(Expired { gone: vec![changer], fence });
+        assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), expired);
+        assert!(matches!(folder.renew(changer, &at(15), None), Err(ControlError::LeaseLost { .. })));
+        folder.renew(silent, &at(15), None).unwrap();
+        // Until somebody has seen to it.
+        assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), expired);
+        folder.forget(&[changer]).unwrap();
+        assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), Ending::Ended);
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub use description::{
 pub use error::ControlError;
 pub use events::{Event, EventCursor, EventKind};
 pub use folder::{ArrayFolder, Supervision};
-pub use hosts::{Expired, Fence, Help, HostEntry, LeaseReport, LockService};
+pub use hosts::{Ending, Expired, Fence, Help, HostEntry, LeaseReport, LockService};
 pub use judge::LeaseJudge;
 pub use leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
 pub use moment::Moment;

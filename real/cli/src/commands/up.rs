@@ -333,7 +333,7 @@ impl Array {
         let client = session.client().clone();
         let view = session.view().clone();
         watching.spawn_local(keep_fenced(self.folder.clone(), leases, session.generation(), client.clone(), view));
-        watching.spawn(ordering::keep_settled(self.folder.clone(), client.clone()));
+        watching.spawn(ordering::keep_settled(self.folder.clone(), client.clone(), session.generation()));
         watching.spawn(slots::keep_settled(self.folder.clone(), client));
         watching
     }
