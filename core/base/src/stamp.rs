@@ -34,12 +34,16 @@ impl fmt::Display for Stamp {
 pub struct StampSource {
     host: Generation,
     last: Clock,
-    /// The highest that a device took.
+    /// The highest that a device is known to have accepted, of this host or of another.
     accepted: Clock,
     /// How far other clocks were seen to be ahead of this one, and when.
     ahead: u64,
     learned: Clock,
 }
+
+/// A stamp that is further ahead of this clock, in nanoseconds, is not another clock's present reading: somebody's clock was ahead once.
+/// Later stamps need only be above it.
+const CLOCK_AHEAD_MAX: u64 = 5_000_000_000;
 
 /// How long a host trusts what it has learned of other clocks, less and less, in nanoseconds of its own. Hosts learn from one
 /// another, so that without this what one restart put ahead would stay ahead for ever.
@@ -63,8 +67,9 @@ impl StampSource {
     /// again, so it remembers by how much.
     pub fn learn(&mut self, clock: Clock, seen: Stamp) {
         self.last = self.last.max(seen.clock);
+        self.accepted(seen);
         let ahead = seen.clock.0.saturating_sub(clock.0);
-        if ahead > self.ahead_at(clock) {
+        if ahead > self.ahead_at(clock) && ahead <= CLOCK_AHEAD_MAX {
             (self.ahead, self.learned) = (ahead, clock);
         }
     }
@@ -74,12 +79,17 @@ impl StampSource {
         (u128::from(self.ahead) * u128::from(left) / u128::from(LEARNED_FOR)) as u64
     }
 
-    /// A device took this stamp.
+    /// A device accepted this stamp.
     pub fn accepted(&mut self, stamp: Stamp) {
         self.accepted = self.accepted.max(stamp.clock);
     }
 
-    /// Comes back to the clock after it had jumped ahead, but not below what a device took. True if stamps are lower now.
+    /// The highest stamp clock that a device is known to have accepted: no stamp of this host is below it.
+    pub fn highest_accepted(&self) -> Clock {
+        self.accepted
+    }
+
+    /// Comes back to the clock after it had jumped ahead, but not below what a device accepted. True if stamps are lower now.
     pub fn retreat(&mut self, clock: Clock) -> bool {
         let before = (self.last, self.ahead);
         self.last = self.last.min(clock.max(self.accepted));
@@ -121,5 +131,16 @@ mod tests {
         assert!(source.retreat(Clock(900)));
         assert!(source.next(Clock(900)) > taken);
         assert!(!source.retreat(Clock(2_000)));
+    }
+
+    #[test]
+    fn what_a_device_holds_against_a_stamp_is_never_gone_below() {
+        let hour = Clock(3_600_000_000_000);
+        let mut source = StampSource::new(Generation(3));
+        source.learn(Clock(1_000), Stamp { clock: hour, host: Generation(9) });
+        assert!(!source.retreat(Clock(2_000)), "nothing to take back");
+        let next = source.next(Clock(3_000)).clock;
+        assert_eq!(next, Clock(hour.0 + 1), "just above it: the clock is no hour behind those of its neighbours");
+        assert_eq!(source.highest_accepted(), hour);
     }
 }

@@ -29,6 +29,11 @@ impl Clock {
     pub fn ahead(self, span: Duration) -> Clock {
         Clock(self.0.saturating_add(nanos(span)))
     }
+
+    /// By how much this reading is ahead of `earlier`; zero if it is behind.
+    pub fn since(self, earlier: Clock) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
 }
 
 /// Both readings at the moment of an input.

@@ -78,6 +78,9 @@ pub enum Service {
 pub(crate) struct Reservation {
     /// Durably reserved.
     pub durable: Clock,
+    /// The highest stamp clock that is known to be reserved, here or on another device, and since when: see `Device::stamp_limit`.
+    pub known: Clock,
+    pub known_since: Time,
     /// On its way to the disk.
     pub asked: Option<Clock>,
     /// Requests whose stamps need more than is durable.
@@ -124,6 +127,8 @@ pub(crate) struct Counters {
     pub leases_expired: u64,
 }
 
+/// A reading of a clock beyond this, in the year 2200, is a fault: it lets no stamp through.
+const CLOCK_MAX: Clock = Clock(7_258_118_400_000_000_000);
 /// The most requests that wait for a reservation.
 const DEFERRED_MAX: usize = 1024;
 /// A host that was silent for so many heartbeats may be forgotten for another, if nothing is held of it.
@@ -383,7 +388,7 @@ impl Device {
         if unordered || (promises && stamp.clock <= self.reservation.durable) {
             return Gate::Open;
         }
-        if stamp.clock > now.clock.ahead(self.config.settings.stamp_ahead_max) {
+        if stamp.clock > self.stamp_limit(now) {
             let refusal = Refusal::TooFarAhead { clock: now.clock };
             match command {
                 // To refuse these means a promise, which would have to be reserved: not for such a stamp.
@@ -406,14 +411,34 @@ impl Device {
         self.hosts.get(host).is_some_and(|session| sequence < session.settled)
     }
 
+    /// The highest stamp clock that is accepted now: `stamp_ahead_max` ahead of this device's clock; or, where stamps have been accepted
+    /// that are further ahead of it, here or on another device, as much as is reserved for these, and half the time since then.
+    ///
+    /// So a host can always go above any stamp that was accepted, though all clocks have stepped back since. Accepted stamps do not move the
+    /// limit: what is reserved is never above it. Hence nobody whose clock is wrong can carry it ahead; it moves at half the
+    /// pace of a right clock, which therefore catches up with it.
+    pub(crate) fn stamp_limit(&self, now: Now) -> Clock {
+        let by_clock = now.clock.min(CLOCK_MAX).ahead(self.config.settings.stamp_ahead_max);
+        let Reservation { known, known_since, .. } = self.reservation;
+        by_clock.max(known.ahead(now.time.since(known_since) / 2))
+    }
+
+    /// Stamps up to here may be accepted already, on this device or on another.
+    pub(crate) fn know_stamps(&mut self, now: Now, until: Clock) {
+        if until > self.reservation.known {
+            (self.reservation.known, self.reservation.known_since) = (until, now.time);
+        }
+    }
+
     /// Reserves more stamps in time, so that requests seldom wait for that.
     fn reserve_ahead(&mut self, now: Now, stamp: Stamp, out: &mut Effects) {
-        let ahead = self.config.settings.stamp_reservation;
+        let most = self.config.settings.stamp_reservation;
+        // Near the clock, so that restarts in a row don't carry the floor far ahead of it; and near the stamp, so that
+        // a device's clock that is wrong once does not. Never above the limit, so that no restart raises that.
+        let ahead = now.clock.ahead(most).since(stamp.clock).clamp(most / 10, most);
+        let until = stamp.clock.ahead(ahead).min(self.stamp_limit(now));
         let running_low = stamp.clock.ahead(ahead / 2) > self.reservation.durable;
-        if running_low && self.reservation.asked.is_none() {
-            // Near the clock, so that restarts in a row don't carry the floor far ahead of it; and near the stamp, so that
-            // a device's clock that is wrong once does not.
-            let until = stamp.clock.ahead(ahead).min(now.clock.ahead(ahead).max(stamp.clock.ahead(ahead / 10)));
+        if running_low && until > self.reservation.durable && self.reservation.asked.is_none() {
             let ticket = self.ticket(Ticket::Reserve);
             self.reservation.asked = Some(until);
             self.store.reserve_stamps(ticket, until, out);
@@ -434,6 +459,7 @@ impl Device {
             self.stamps.raise_floor(Stamp::last_of(now.clock.min(until)));
         }
         self.reservation.durable = self.reservation.durable.max(until);
+        self.know_stamps(now, until);
         for (host, command) in std::mem::take(&mut self.reservation.deferred) {
             if self.hosts.get(host).is_some() && !self.place.refuses(host) {
                 self.on_command(now, host, command, out);
@@ -498,6 +524,7 @@ impl Device {
     fn on_recovered(&mut self, now: Now, recovered: Recovered, out: &mut Effects) {
         self.recall_membership(recovered.disk, recovered.membership);
         self.reservation.durable = recovered.stamps_reserved;
+        self.know_stamps(now, recovered.stamps_reserved);
         let floor = Stamp::last_of(recovered.stamps_reserved);
         self.stamps = Stamps::new(floor, self.config.settings.stamps_kept, now.time);
         for intent in recovered.intents {
@@ -672,6 +699,7 @@ impl Machine for Device {
             self.stamps.highest_ever() <= Stamp::last_of(self.reservation.durable),
             "an accepted stamp is durably reserved"
         );
+        assert!(self.reservation.durable <= self.reservation.known, "what is reserved is below the limit of stamps");
         for id in &self.orphans {
             assert!(self.transactions.get(*id).is_some(), "an orphan is a transaction: {id}");
         }

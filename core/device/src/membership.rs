@@ -156,7 +156,8 @@ impl Device {
         let is_unable = place.said_deaf || place.unable_until.is_some_and(|until| now.time < until);
         let silent = if is_unable { vec![self.config.store.device] } else { Vec::new() };
         let (bad_slots, failing) = self.store.bad_slots();
-        let command = MonitorCommand::Renew { sent: now.time, silent, disk: place.disk, bad_slots, failing, undecided };
+        let (sent, disk, stamps) = (now.time, place.disk, self.reservation.known);
+        let command = MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided, stamps };
         let request = MonitorRequest { epoch: self.place.epoch(), command };
         out.send(NodeId::Monitor, Message::MonitorRequest(request));
     }
@@ -253,11 +254,16 @@ impl Device {
         }
         let in_this_life = |sent: Time| self.place.renewals.contains(&sent);
         let leased = match answer.reply {
-            MonitorReply::Lease { sent, length, .. } => Some((sent, length)).filter(|_| in_this_life(sent)),
+            MonitorReply::Lease { sent, length, stamps, .. } => {
+                Some((sent, length, stamps)).filter(|_| in_this_life(sent))
+            }
             _ => None,
         };
-        let Some((sent, length)) = leased else { return self.seek(now, news.map(|membership| membership.epoch), out) };
+        let Some((sent, length, stamps)) = leased else {
+            return self.seek(now, news.map(|membership| membership.epoch), out);
+        };
         self.place.unwelcome = None;
+        self.know_stamps(now, stamps);
         // Counted from when it was asked for, so that no delay on the way makes it longer.
         let until = sent.after(length.min(self.config.settings.device_lease));
         self.place.lease_length = Some(length);

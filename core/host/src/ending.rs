@@ -2,9 +2,10 @@
 
 use crate::host::{Host, Timer};
 use crate::link::Link;
+use crate::resolve::LEASES_ASKED;
 use crate::transaction::{Phase, Transaction};
-use braid_base::{DeviceId, Now, TransactionId};
-use braid_machine::{Effects, HostError, HostRequest, Ignored, OpId};
+use braid_base::{Clock, DeviceId, Now, TransactionId};
+use braid_machine::{ClockCause, Effects, HostError, HostRequest, Ignored, OpId};
 use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Rejection, Step, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -173,15 +174,40 @@ impl Host {
         // and must be told that this is over.
         let promised = step != Step::Write || !matches!(refusal, Refusal::Busy | Refusal::TooFarAhead { .. });
         let knows = promised.then_some(device);
-        if let Refusal::TooFarAhead { .. } = refusal {
-            // Our clock may have jumped ahead and back: stamps need not stay ahead with what was never accepted.
-            if self.stamps.retreat(now.clock) {
-                return self.lose(now, id.sequence, knows, out);
+        if let Refusal::TooFarAhead { clock } = refusal {
+            // This host's clock may have jumped ahead and back: stamps need not stay ahead with what was never accepted.
+            self.stamps.retreat(now.clock);
+            if let Some(error) = self.too_far_ahead(now, device, id.sequence, step, clock) {
+                return self.fail(now, id.sequence, knows, error, out);
             }
-            let limit = self.config.settings.stamp_ahead_max;
-            return self.fail(now, id.sequence, knows, HostError::ClockApart { device, limit }, out);
         }
         self.lose(now, id.sequence, knows, out);
+    }
+
+    /// Why an operation fails whose stamp a device finds too far ahead of its clock; none if it is to be tried again. If this host's clock
+    /// is ahead of the device's, and was when the operation was tried before, then one of the two is wrong. Otherwise the stamp is ahead
+    /// since another device has accepted such stamps, and the monitor tells that to this one with its next lease.
+    fn too_far_ahead(
+        &mut self,
+        now: Now,
+        device: DeviceId,
+        sequence: u64,
+        step: Step,
+        theirs: Clock,
+    ) -> Option<HostError> {
+        let limit = self.config.settings.stamp_ahead_max;
+        let patience = self.config.settings.device_lease * LEASES_ASKED;
+        let transaction = &self.transactions[&sequence];
+        let stamp = transaction.stamp.clock;
+        let operation = transaction.op.and_then(|op| self.operations.get_mut(&op))?;
+        let before = operation.too_far_ahead;
+        let first = *operation.too_far_ahead.get_or_insert(now.time);
+        let (cause, ours, fails) = if now.clock > theirs.ahead(limit) {
+            (ClockCause::Host, now.clock, before.is_some() || step == Step::Write)
+        } else {
+            (ClockCause::Stamps, stamp, now.time.since(first) >= patience)
+        };
+        fails.then_some(HostError::ClockApart { device, ahead: ours.since(theirs), limit, cause })
     }
 
     /// A write that was not announced is refused while its siblings may have taken effect. Its locks keep everybody away, so that it

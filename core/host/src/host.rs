@@ -298,10 +298,22 @@ impl Host {
             _ => self.config.settings.request_timeout,
         };
         let view = self.place.view().unwrap_or(0);
-        let (since, refusals) = (now.time, 0);
+        let (since, refusals, too_far_ahead) = (now.time, 0, None);
         let (damaged, attempt, delayed, failure) = (BTreeSet::new(), None, false, None);
-        let operation =
-            Operation { op, volume, request, work, view, damaged, since, refusals, attempt, delayed, failure };
+        let operation = Operation {
+            op,
+            volume,
+            request,
+            work,
+            view,
+            damaged,
+            since,
+            refusals,
+            too_far_ahead,
+            attempt,
+            delayed,
+            failure,
+        };
         self.counters.operations += 1;
         let before = self.operations.insert(op, Box::new(operation));
         assert!(before.is_none(), "a front end numbers its requests");

@@ -211,6 +211,7 @@ impl Host {
                 bad_slots: 0,
                 failing: false,
                 undecided: Vec::new(),
+                stamps: self.stamps.highest_accepted(),
             },
             out,
         );

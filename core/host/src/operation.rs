@@ -31,6 +31,8 @@ pub struct Operation {
     pub since: Time,
     /// How often in a row it was refused.
     pub refusals: u32,
+    /// When a device first refused it since its stamp was too far ahead.
+    pub too_far_ahead: Option<Time>,
     /// Its transaction under way, by sequence; none while it backs off.
     pub attempt: Option<u64>,
     /// Whether somebody was in the way of any of its attempts.

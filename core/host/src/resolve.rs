@@ -10,14 +10,16 @@
 //!      └───── one that never prepared ─────────► Telling (abort) ──┴─► Forgetting ─► gone
 //! ```
 //!
-//! A stamp of a clock that was hours ahead is beyond promises. None is needed: where all participants say so, none has taken it.
+//! A stamp of a clock that was hours ahead of all others is beyond promises, and none is needed: where all participants say so, none
+//! has accepted it. They are asked for two leases of devices before that counts: by then each that serves has heard from the monitor what
+//! stamps others have accepted, and promises for these.
 //!
 //! Of an own one nobody need be asked to forget: its host says what is over. Its user is answered only now, when the outcome is
 //! durable wherever it counts.
 
 use crate::host::{Host, Timer};
 use crate::transaction;
-use braid_base::{DeviceId, Now, Stamp, TransactionId};
+use braid_base::{DeviceId, Now, Stamp, Time, TransactionId};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{Command, Orphan, Outcome, Vote};
 use std::collections::BTreeSet;
@@ -26,11 +28,16 @@ use std::time::Duration;
 /// The most that one host resolves at once.
 const RESOLUTIONS_MAX: usize = 256;
 
+/// For so many leases of devices it asks those that can't promise for a stamp. A device that serves has told the monitor what it has accepted,
+/// and has heard from it what others have, within one lease each.
+pub(crate) const LEASES_ASKED: u32 = 2;
+
 /// The resolution of one transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolution {
     stamp: Stamp,
     participants: BTreeSet<DeviceId>,
+    since: Time,
     resend_after: Duration,
     phase: Phase,
 }
@@ -82,7 +89,8 @@ impl Host {
         out: &mut Effects,
     ) {
         let phase = Phase::Asking { silent: participants.clone(), too_far_ahead: BTreeSet::new() };
-        self.resolutions.insert(id, Resolution { stamp, participants, resend_after: Duration::ZERO, phase });
+        self.resolutions
+            .insert(id, Resolution { stamp, participants, since: now.time, resend_after: Duration::ZERO, phase });
         self.ask_silent(now, id, out);
     }
 
@@ -165,9 +173,10 @@ impl Host {
             if resolution.stamp.clock > clock.ahead(settings.stamp_ahead_max + settings.request_timeout) {
                 too_far_ahead.insert(device);
             }
-            // All of them: it is the stamp that is wrong, not a device's clock, and no copy that is still on its way will find the clocks
-            // of all changed. Otherwise they are asked again.
-            if *too_far_ahead == resolution.participants {
+            // All of them, for long: it is the stamp that is wrong, not a device's clock, and no copy that is still on its way will find
+            // the clocks of all changed. Otherwise they are asked again.
+            let for_long = now.time.since(resolution.since) >= settings.device_lease * LEASES_ASKED;
+            if for_long && *too_far_ahead == resolution.participants {
                 let silent = resolution.participants.clone();
                 self.enter(now, id, Phase::Telling { outcome: Outcome::Abort, silent }, out);
             }

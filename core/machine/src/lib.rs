@@ -19,7 +19,8 @@ mod request;
 pub use disk::{DiskCommand, DiskError, DiskResult, DiskTag};
 pub use effects::{Effect, Effects, Ignored};
 pub use request::{
-    Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId, ScrubReport,
+    ClockCause, Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId, ScrubReport,
+    rough,
 };
 
 use braid_base::{NodeId, Now, Time};

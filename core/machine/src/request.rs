@@ -374,15 +374,17 @@ pub enum HostError {
     /// A device, or a mirror, refuses a request for objects. Nothing of it has happened.
     #[error("{0}")]
     Objects(ObjectRefusal),
-    /// Clocks are too far apart.
-    #[error(
-        "the clocks of this host and of device {device} are more than {limit:?} apart: set them right (is the time service running?)"
-    )]
+    /// A device's clock is too far behind.
+    #[error("{}", apart(*device, *ahead, *limit, *cause))]
     ClockApart {
         /// Which.
         device: DeviceId,
+        /// How far its clock is behind.
+        ahead: Duration,
         /// The most that is tolerated.
         limit: Duration,
+        /// Behind what.
+        cause: ClockCause,
     },
     /// Too many devices are away for what was asked; the rest of the volume is served as usual. A write that was under way when they
     /// went may have happened or not.
@@ -411,6 +413,41 @@ pub enum HostError {
     /// It is no longer there to ask.
     #[error("the host has stopped: start it again")]
     Stopped,
+}
+
+/// Why a stamp is too far ahead of a device's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClockCause {
+    /// The clock of the host that took it is.
+    Host,
+    /// Other devices have accepted such stamps: somebody's clock was ahead once, and the device's is behind that.
+    Stamps,
+}
+
+/// Who is apart from whom.
+fn apart(device: DeviceId, ahead: Duration, limit: Duration, cause: ClockCause) -> String {
+    let (ahead, limit) = (rough(ahead), rough(limit));
+    match cause {
+        ClockCause::Host => format!(
+            "the clock of this host is {ahead} ahead of the clock of device {device} (at most {limit} is tolerated): set right the one that is wrong (is the time service running?)"
+        ),
+        ClockCause::Stamps => format!(
+            "the clock of device {device} is {ahead} behind the array's stamps (at most {limit} is tolerated), and the device has not heard of these from the monitor: set its clock right (is the time service running?)"
+        ),
+    }
+}
+
+/// A span as people say it, in the largest unit of which there are two.
+pub fn rough(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let of = |unit: u64, name: &str| format!("{} {name}", seconds / unit);
+    match seconds {
+        0..2 => format!("{} ms", span.as_millis()),
+        2..120 => of(1, "s"),
+        120..7_200 => of(60, "minutes"),
+        7_200..172_800 => of(3_600, "hours"),
+        _ => of(86_400, "days"),
+    }
 }
 
 /// A wait as people say it.

@@ -8,7 +8,9 @@ use crate::record::{MonitorError, Recorded};
 use crate::slots::{REQUESTS_MAX, Request};
 use crate::stripes::Stripes;
 use braid_base::limits::{self, Settings};
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, LockServerId, Membership, NodeId, Now, Standing, Time};
+use braid_base::{
+    ArrayId, Clock, DeviceId, DiskId, Epoch, FenceTable, LockServerId, Membership, NodeId, Now, Standing, Time,
+};
 use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
 use braid_record::{Kept, Progress};
@@ -62,6 +64,8 @@ pub struct Monitor {
     deferred: BTreeMap<DeviceId, Renewal>,
     /// The time of the last step.
     last_step: Time,
+    /// The highest stamp clock that a device or host has named. Not durable: devices keep their own, and name it again.
+    stamps: Clock,
     pub(crate) counters: MonitorCounters,
 }
 
@@ -108,6 +112,7 @@ impl Monitor {
             is_new: true,
             deferred: BTreeMap::new(),
             last_step: Time(0),
+            stamps: Clock(0),
             counters: MonitorCounters::default(),
         }
     }
@@ -120,6 +125,11 @@ impl Monitor {
     /// Who is in, as it is durable; of epoch zero until it has been read.
     pub fn membership(&self) -> &Membership {
         &self.record.durable().membership
+    }
+
+    /// The highest stamp clock that is known to be accepted, as far as this monitor has heard since its start.
+    pub fn stamps(&self) -> Clock {
+        self.stamps
     }
 
     /// Devices that are in and whose leases have run out, but that can't be taken out. As of the last step. One that is just going to be
@@ -237,13 +247,18 @@ impl Monitor {
             return self.ignore(Ignored::NotStarted, out);
         }
         match (from, command) {
-            (NodeId::Device(device), MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided }) => {
+            (
+                NodeId::Device(device),
+                MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided, stamps },
+            ) => {
+                self.stamps = self.stamps.max(stamps);
                 let (disk, unable) = (disk.unwrap_or_default(), silent.contains(&device));
                 let renewal = Renewal { epoch, sent, disk, unable, bad_slots, failing, undecided };
                 self.on_device(now, device, renewal, out);
             }
             (NodeId::Device(_), _) => self.ignore(Ignored::NotForUs, out),
-            (_, MonitorCommand::Renew { sent, silent, .. }) => {
+            (_, MonitorCommand::Renew { sent, silent, stamps, .. }) => {
+                self.stamps = self.stamps.max(stamps);
                 match from {
                     NodeId::Host(host) => self.hosts.hear(now.time, host, silent.into_iter().collect()),
                     NodeId::LockServer(server) if usize::from(server.0) < limits::LOCK_SERVERS_MAX => {
@@ -280,7 +295,8 @@ impl Monitor {
     }
 
     fn lease(&self, sent: Time) -> MonitorReply {
-        MonitorReply::Lease { sent, length: self.config.settings.device_lease, pace: self.record.durable().pace }
+        let (length, pace) = (self.config.settings.device_lease, self.record.durable().pace);
+        MonitorReply::Lease { sent, length, pace, stamps: self.stamps }
     }
 
     /// A device renews, and may say that it is of no use: then its lease is not prolonged, so that it is soon done without.

@@ -7,7 +7,7 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
-//! | 7 | the monitor says with each lease how long it is; a device that renews names the fenced hosts of which it holds something undecided: a fence is answered when there is nothing |
+//! | 7 | the monitor says with each lease how long it is; renewals and leases name the highest stamp clock that is known to be accepted; a device that renews names the fenced hosts of which it holds something undecided: a fence is answered when there is nothing |
 //! | 6 | requests for objects name what was given up before, in stretches |
 //! | 5 | objects that hold bytes and attributes, and what waits for these to change |
 //! | 4 | disks have names, by which the monitor knows which one fills a slot; operators have devices failed, replaced and readmitted; objects can be made absent, and devices say what of them still is |

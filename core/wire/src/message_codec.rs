@@ -274,14 +274,14 @@ wire_enum!(LockReply {
     6 => Rejected { rejection },
 });
 wire_enum!(MonitorCommand {
-    1 => Renew { sent, silent, disk, bad_slots, failing, undecided },
+    1 => Renew { sent, silent, disk, bad_slots, failing, undecided, stamps },
     2 => Fence { ticket, below, except, also },
     3 => CaughtUp { device, since },
     4 => Healing { device, progress },
     5 => Administer { ticket, request },
 });
 wire_enum!(MonitorReply {
-    1 => Lease { sent, length, pace },
+    1 => Lease { sent, length, pace, stamps },
     2 => Fenced { ticket },
     3 => Changed,
     4 => Unwelcome(why),

@@ -15,7 +15,7 @@
 //! answered, and longer; so a device that is taken out serves no more.
 
 use crate::administration::{Administration, Objection, Pace, Unwelcome};
-use braid_base::{DeviceId, DiskId, Epoch, Generation, Membership, Time};
+use braid_base::{Clock, DeviceId, DiskId, Epoch, Generation, Membership, Time};
 use std::time::Duration;
 
 /// To the monitor.
@@ -46,6 +46,8 @@ pub enum MonitorCommand {
         /// Of a device: hosts that are kept out of the epoch it lives by, and of which it still has something undecided in volumes with
         /// redundancy. If these are [`UNDECIDED_HOSTS_MAX`](braid_base::limits::UNDECIDED_HOSTS_MAX), there may be more.
         undecided: Vec<Generation>,
+        /// The highest stamp clock that is known to be accepted: a device's durable reservation, or what a host was answered. Zero if none is.
+        stamps: Clock,
     },
     /// Hosts are to be kept out: answered by [`MonitorReply::Fenced`], once no device serves them any more, and what they left undecided
     /// is decided.
@@ -115,6 +117,9 @@ pub enum MonitorReply {
         length: Duration,
         /// How fast hosts are to bring devices what these lack.
         pace: Pace,
+        /// The highest stamp clock that devices and hosts have named to the monitor. Each device accepts stamps up to it, though its own clock
+        /// may be behind: others have accepted such stamps.
+        stamps: Clock,
     },
     /// Hosts are kept out: no device serves them any more, and none ever will; each of their hostwrites has taken effect, or never will.
     Fenced {

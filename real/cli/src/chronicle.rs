@@ -234,6 +234,7 @@ mod tests {
             devices: vec![DeviceReport { id: 3, ..device }],
             spares: vec![SpareReport { disk: "s".into(), bytes: 1 }],
             pace: PaceReport::default(),
+            stamps_ahead_millis: None,
             counters: BTreeMap::new(),
         }
     }

@@ -218,6 +218,7 @@ mod tests {
             devices: standings.iter().map(device).collect(),
             spares: Vec::new(),
             pace: PaceReport::default(),
+            stamps_ahead_millis: None,
             counters: BTreeMap::new(),
         };
         MonitorEntry { pid: 1, age: Some(Duration::ZERO), report }

@@ -7,7 +7,7 @@ use crate::observed::{ObservedServer, ServerView};
 use crate::recovery;
 use crate::volumes;
 use braid_base::limits::Settings;
-use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, NodeId, Standing, VolumeId};
+use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, NodeId, Now, Standing, VolumeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, Event, HealingReport, Moment, MonitorReport,
     PaceReport, SpareReport, VolumeState, monitor_file,
@@ -21,6 +21,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+
+/// Stamps may be ahead of a clock by as much as two clocks differ that are nearly right, and by what devices reserve. Beyond this, somebody's
+/// clock is wrong, or was.
+const STAMPS_AHEAD_USUAL: Duration = Duration::from_secs(10);
+
+/// How far stamps are ahead, if that is worth telling.
+fn stamps_ahead(ahead: Duration) -> Option<u64> {
+    (ahead > STAMPS_AHEAD_USUAL).then_some(ahead.as_millis() as u64)
+}
 
 /// How often the monitor looks what has changed: whoever makes a volume waits until the monitor knows it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -178,7 +187,7 @@ impl Keeper {
     }
 
     fn report(&self, revision: u64) -> MonitorReport {
-        let now = braid_shell::now().time;
+        let Now { time: now, clock } = braid_shell::now();
         let counters = self.view.counters().into_map();
         let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_BYTES as u64);
         self.view.look(|monitor| {
@@ -234,6 +243,7 @@ impl Keeper {
                 devices: monitor.leases().filter_map(device).collect(),
                 spares: monitor.spares().map(spare).collect(),
                 pace: PaceReport { bytes_per_second: pace.bytes_per_second, share: pace.share, paused: pace.paused },
+                stamps_ahead_millis: stamps_ahead(monitor.stamps().since(clock)),
                 counters,
             }
         })

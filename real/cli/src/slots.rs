@@ -512,6 +512,7 @@ mod tests {
             devices: vec![DeviceReport { leaves_to: Some(DiskId(3).to_string()), ..DeviceReport::default() }],
             spares: vec![known(2), known(7)],
             pace: Default::default(),
+            stamps_ahead_millis: None,
             counters: Default::default(),
         };
         let blocks = room(1 << 30).unwrap();

@@ -34,6 +34,9 @@ pub struct MonitorReport {
     /// How fast devices are brought what they lack.
     #[serde(default)]
     pub pace: PaceReport,
+    /// How far the array's stamps are ahead of the monitor's wall clock, in milliseconds; absent where they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stamps_ahead_millis: Option<u64>,
     /// What it has counted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, u64>,
@@ -277,6 +280,7 @@ mod tests {
             devices: vec![device],
             spares: vec![SpareReport { disk: "aa".into(), bytes: 1 << 30 }],
             pace: PaceReport { bytes_per_second: 5, share: 30, paused: true },
+            stamps_ahead_millis: Some(60_000),
             counters: BTreeMap::new(),
         };
         assert_eq!(report.devices[0].refusal(), None);

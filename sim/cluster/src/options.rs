@@ -6,7 +6,7 @@ use braid_base::{DeviceId, Rng};
 use braid_check::Promise;
 use braid_host::Acquisition;
 use braid_layout::{Layout, Scheme};
-use braid_machine::HostError;
+use braid_machine::{ClockCause, HostError};
 use braid_objects::bucket::BUCKET_BLOCKS;
 use braid_store::Medium;
 use braid_wire::{Atomicity, Failure, ObjectFailure, Ordering, Rejection};
@@ -449,8 +449,9 @@ const NEVER_MISSED: Duration = Duration::from_secs(60);
 fn budget(settings: &Settings, kinds: BTreeSet<FaultKind>) -> Budget {
     Budget {
         kinds,
-        // Two clocks apart, and floors that were reserved ahead of the faster one, stay within what devices tolerate.
-        skew_max: settings.stamp_ahead_max.as_nanos() as u64 / 6,
+        // Two clocks are as far apart as devices tolerate. Floors that were reserved ahead of the faster one are further ahead of the
+        // slower, which hears of them.
+        skew_max: settings.stamp_ahead_max.as_nanos() as u64 / 2,
         // The rates of two clocks differ by less than a tenth, as leases have it.
         rate_ppm_max: 45_000,
         span_max: Duration::from_secs(9),
@@ -500,7 +501,7 @@ impl Options {
         if locks_last {
             return Promise::Strict;
         }
-        let turned = turned && has(&[FaultKind::ClockRate, FaultKind::ClockLeap]);
+        let turned = turned && has(&[FaultKind::ClockRate, FaultKind::ClockLeap, FaultKind::CommonLeap]);
         let agree = self.faults.skew_max == 0 && self.faults.drift_ppm_max == 0 && !turned && !restarts;
         if agree { Promise::Strict } else { Promise::Related }
     }
@@ -519,7 +520,12 @@ impl Options {
             // A journal that is full for a while, and everybody waits for its device.
             HostError::Objects(refusal) => refusal.failure == ObjectFailure::Busy,
             HostError::Abandoned => self.reconnects.is_some(),
-            HostError::ClockApart { .. } => has(FaultKind::ClockLeap),
+            HostError::ClockApart { cause, .. } => {
+                // Two that are as far apart as may be, and run at different rates, come to be further apart.
+                let drifts = self.faults.drift_ppm_max > 0 || has(FaultKind::ClockRate);
+                let apart = self.faults.skew_max > 0 && drifts && *cause == ClockCause::Host;
+                has(FaultKind::ClockLeap) || has(FaultKind::CommonLeap) || apart
+            }
             HostError::Device { failure: Failure::NoSpace, .. } => has(FaultKind::FullDisk),
             // Where redundancy can't stand in for it just then: hosts say that a block is lost, and never show another content.
             HostError::Device { failure: Failure::Lost { .. }, .. } => {

@@ -9,12 +9,12 @@ use crate::options::Options;
 use crate::report::{Failure, Report};
 use crate::role::Role;
 use crate::weather::Weather;
-use crate::workload::Workload;
-use braid_base::{DeviceId, DiskId, NodeId, Rng, Time};
+use crate::workload::{Wish, Workload};
+use braid_base::{BLOCK_BYTES, DeviceId, DiskId, NodeId, Rng, Time};
 use braid_check::{ObjectOperation, count_outcomes};
 use braid_machine::{HostError, HostOutcome, OpId};
 use braid_wire::Failure as WireFailure;
-use braid_world::{CrashPoint, DiskCounts, Fault, Happening, LocalClock, Storm, Trace};
+use braid_world::{CrashPoint, DiskCounts, Fault, FaultKind, Happening, LocalClock, Storm, Trace};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +27,8 @@ pub(crate) const AFTERMATH: Duration = Duration::from_secs(16);
 pub(crate) const FAULTS_OF_MESSAGES: &str = "faults of messages";
 /// Until it is said that a fault is over.
 pub(crate) const FOR_EVER: Duration = Duration::from_nanos(u64::MAX);
+/// When all is well and clocks are right, nothing that is asked takes longer: by then devices have heard of one another's stamps.
+const PROMPT: Duration = Duration::from_secs(5);
 
 /// What the stores count that says how they were tried; losses of power at a disk command take their counts along.
 const COUNTED: [&str; 5] = ["journal_batches", "chunks_written", "blocks_homed", "checkpoints", "write_errors"];
@@ -95,6 +97,8 @@ pub(crate) struct Run {
     pub(crate) leave_rng: Rng,
     /// Who takes over from hosts that are kept out, by the requests for that.
     pub(crate) takeovers: BTreeMap<OpId, Takeover>,
+    /// By how much all wall clocks have leapt, while they have.
+    pub(crate) leapt: i64,
     issued: u64,
     pub(crate) storming: bool,
     report: Report,
@@ -167,6 +171,7 @@ impl Run {
             chores: BTreeSet::new(),
             paced: None,
             takeovers: BTreeMap::new(),
+            leapt: 0,
             issued: 0,
             storming: true,
             report: Report { runs: 1, ..Report::default() },
@@ -192,6 +197,9 @@ impl Run {
             }
             self.heal();
             self.come_to_rest()?;
+            if self.cluster.options.faults.has(FaultKind::CommonLeap) {
+                self.go_on_at_once()?;
+            }
             match storm {
                 _ if storm == storms => {}
                 1 => self.begin_move()?,
@@ -280,6 +288,39 @@ impl Run {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Clocks are right, everything is well and at rest: each host has something read and written within seconds, whatever
+    /// stamps were accepted when all clocks were ahead.
+    fn go_on_at_once(&mut self) -> Result<(), Failed> {
+        let length = BLOCK_BYTES as u64;
+        let stripe = self.cluster.options.layout.stripe_blocks() * length;
+        let is_mirror = self.cluster.options.mirror.is_some();
+        for (slot, number) in self.cluster.slots().zip(0..) {
+            // Blocks of each stripe, so that all devices are asked; by each host others.
+            let offsets = (0..self.cluster.options.stripes).map(|row| row * stripe + number * length % stripe);
+            let wishes = offsets.flat_map(|offset| [Wish::Read { offset, length }, Wish::Write { offset, length }]);
+            for (client, wish) in wishes.enumerate() {
+                if is_mirror {
+                    let wish = self.mirror_wishes.as_mut().expect("the volume is a mirror").wish_of_mirror();
+                    self.cluster.wish_objects(slot, client, wish);
+                } else {
+                    self.cluster.wish(slot, client, wish);
+                }
+            }
+        }
+        let until = self.cluster.world.now().after(PROMPT);
+        while self.cluster.asked().next().is_some() {
+            let Some(happening) = self.cluster.world.next(until) else {
+                let late: Vec<&Asked> = self.cluster.asked().collect();
+                return Err(Failed { check: "slow-with-right-clocks", details: format!("{late:?}") });
+            };
+            if let Happening::Reply { outcome: Err(error @ HostError::ClockApart { .. }), .. } = &happening {
+                return Err(Failed { check: "refused-with-right-clocks", details: error.to_string() });
+            }
+            self.on_happening(happening)?;
+        }
+        Ok(())
     }
 
     fn on_happening(&mut self, happening: Happening) -> Result<(), Failed> {
@@ -419,7 +460,7 @@ impl Run {
         if self.cluster.world.machine(self.cluster.node(slot)).is_none() {
             let boot = Time(self.rng.below(1_000_000_000_000));
             self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.storm.drift_ppm()));
-            let (node, by) = (self.cluster.node(slot), self.storm.skew());
+            let (node, by) = (self.cluster.node(slot), self.storm.skew() + self.leapt);
             self.cluster.world.step_clock(node, by);
         }
     }

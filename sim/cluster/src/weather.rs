@@ -32,6 +32,8 @@ pub(crate) enum Weather {
     SetClock(NodeId),
     /// A host is kept out, after its messages to a device were lost.
     Fence { host: NodeId, device: NodeId, dies: bool, away: Duration },
+    /// All wall clocks that are far off are.
+    SetClocks,
     /// Disks that the array waits for are brought.
     Disks,
     /// Somebody copies, while the volume moves.
@@ -103,6 +105,7 @@ impl Run {
             Weather::Hurry(node) => self.cluster.world.slow_down(node, Duration::ZERO),
             Weather::Space(node) => self.cluster.world.disk_mut(node).expect("it has a disk").set_full(false),
             Weather::SetClock(node) => self.set_clock(node),
+            Weather::SetClocks => self.set_clocks(),
             Weather::Copy => {
                 self.keep_copying();
                 self.plan_weather(COPY_EVERY, Weather::Copy);
@@ -179,6 +182,11 @@ impl Run {
                 world.step_clock(node, by);
                 self.plan_weather(span, Weather::SetClock(node));
             }
+            Fault::CommonLeap { by, span } => {
+                world.nodes().into_iter().for_each(|node| world.step_clock(node, by));
+                self.leapt = by;
+                self.plan_weather(span, Weather::SetClocks);
+            }
             Fault::SlowDisk { node, times, span } => {
                 world.disk_mut(node).expect("it has a disk").slow_down(times);
                 self.plan_weather(span, Weather::Quicken(node));
@@ -242,6 +250,7 @@ impl Run {
         for slot in self.cluster.slots() {
             self.replace_if_down(slot);
         }
+        self.leapt = 0;
         let options = &self.cluster.options.faults;
         let (skew_max, drift_max) = (options.skew_max.cast_signed(), options.drift_ppm_max.cast_signed());
         for node in self.cluster.world.up() {
@@ -441,6 +450,17 @@ impl Run {
         self.cluster.world.step_clock(node, by);
     }
 
+    /// All clocks have leapt alike, and are set right: those that nobody has set yet.
+    fn set_clocks(&mut self) {
+        self.leapt = 0;
+        let far = 10 * self.cluster.options.settings.stamp_ahead_max.as_nanos() as i64;
+        for node in self.cluster.world.nodes() {
+            if self.cluster.world.skew(node).abs() > far {
+                self.set_clock(node);
+            }
+        }
+    }
+
     /// Whoever may have disks replaced looks after them.
     pub(crate) fn look_after_disks(&mut self) {
         if self.cluster.options.faults.has(FaultKind::DiskError) {
@@ -492,6 +512,7 @@ fn span_of(fault: &Fault) -> Option<Duration> {
         | Fault::Cut { span, .. }
         | Fault::ClockRate { span, .. }
         | Fault::ClockLeap { span, .. }
+        | Fault::CommonLeap { span, .. }
         | Fault::SlowDisk { span, .. }
         | Fault::FullDisk { span, .. }
         | Fault::Pace { span, .. } => Some(*span),

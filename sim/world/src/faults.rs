@@ -41,6 +41,8 @@ pub enum FaultKind {
     ClockRate,
     /// A wall clock is off by up to a year for a while, one at a time.
     ClockLeap,
+    /// All wall clocks are off by the same, up to a year, for a while.
+    CommonLeap,
     /// A disk is slow.
     SlowDisk,
     /// A disk has no space.
@@ -79,7 +81,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 28] = [
+    pub const ALL: [FaultKind; 29] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -91,6 +93,7 @@ impl FaultKind {
         FaultKind::ClockStep,
         FaultKind::ClockRate,
         FaultKind::ClockLeap,
+        FaultKind::CommonLeap,
         FaultKind::SlowDisk,
         FaultKind::FullDisk,
         FaultKind::DiskError,
@@ -124,6 +127,7 @@ impl FaultKind {
             FaultKind::ClockStep => "clock-step",
             FaultKind::ClockRate => "clock-rate",
             FaultKind::ClockLeap => "clock-leap",
+            FaultKind::CommonLeap => "common-leap",
             FaultKind::SlowDisk => "slow-disk",
             FaultKind::FullDisk => "full-disk",
             FaultKind::DiskError => "disk-error",
@@ -148,7 +152,7 @@ impl FaultKind {
     fn weight_max(self) -> u64 {
         match self {
             FaultKind::HostCrash | FaultKind::DeviceCrash | FaultKind::ServerCrash | FaultKind::Cut => 10,
-            FaultKind::Blackout | FaultKind::ClockLeap => 2,
+            FaultKind::Blackout | FaultKind::ClockLeap | FaultKind::CommonLeap => 2,
             // One at a time, and never while anything is damaged.
             FaultKind::Replace => 20,
             // Often there is nothing to damage.
@@ -262,6 +266,13 @@ pub enum Fault {
     ClockLeap {
         /// Whose.
         node: NodeId,
+        /// How far, in nanoseconds.
+        by: i64,
+        /// For how long.
+        span: Duration,
+    },
+    /// All wall clocks jump alike, and back after a while.
+    CommonLeap {
         /// How far, in nanoseconds.
         by: i64,
         /// For how long.
@@ -392,6 +403,7 @@ impl Fault {
             Fault::ClockStep { .. } => "clock step",
             Fault::ClockRate { .. } => "clock rate",
             Fault::ClockLeap { .. } => "clock leap",
+            Fault::CommonLeap { .. } => "common leap",
             Fault::SlowDisk { .. } => "slow disk",
             Fault::FullDisk { .. } => "full disk",
             Fault::FailedWrite { .. } => "failed write",
@@ -463,6 +475,7 @@ impl FaultOptions {
         // Every kind throws its dice, allowed or not: so the rest of a seed is the same under any budget.
         // But for those that are no faults: they throw theirs last, or elsewhere.
         let apart = [
+            FaultKind::CommonLeap,
             FaultKind::Migrate,
             FaultKind::Chore,
             FaultKind::Fence,
@@ -489,6 +502,9 @@ impl FaultOptions {
             held: 0,
             held_max: Duration::ZERO,
         };
+        let dice = &mut Rng::new(rng.clone().next_u64() ^ 0xc0_99_0e);
+        let leap = if dice.chance(1, 2) { 0 } else { dice.between(1, FaultKind::CommonLeap.weight_max()) };
+        weights.push((FaultKind::CommonLeap, leap));
         // Dice of their own: they change nothing else of a seed.
         let dice = &mut rng.clone();
         weights.push((

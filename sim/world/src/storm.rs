@@ -109,7 +109,7 @@ impl Storm {
                 Fault::ClockRate { node, ppm, span: self.span() }
             }
             FaultKind::ClockLeap => {
-                // Two that are wrong in the same way would take each other's stamps for good.
+                // While one is wrong, the others show what its stamps do to them. All at once is another kind.
                 let least = LEAPS[0] / 2;
                 if nodes.iter().any(|node| terrain.skew(*node).abs() > least) {
                     return None;
@@ -117,6 +117,16 @@ impl Storm {
                 let far = LEAPS[self.rng.below(3) as usize];
                 let by = if self.rng.chance(1, 2) { far } else { -far };
                 Fault::ClockLeap { node: self.pick(&nodes)?, by, span: self.span() }
+            }
+            FaultKind::CommonLeap => {
+                let least = LEAPS[0] / 2;
+                if nodes.iter().any(|node| terrain.skew(*node).abs() > least) {
+                    return None;
+                }
+                let far = LEAPS[self.rng.below(3) as usize];
+                // Mostly ahead: what is behind only waits for its clock.
+                let by = if self.rng.chance(3, 4) { far } else { -far };
+                Fault::CommonLeap { by, span: self.span() }
             }
             FaultKind::SlowDisk => {
                 let times = self.rng.between(2, 200) as u32;
@@ -350,10 +360,12 @@ mod tests {
     }
 
     #[test]
-    fn one_clock_leaps_at_a_time() {
-        let mut storm = storm([FaultKind::ClockLeap], 1);
-        assert!((0..50).all(|_| storm.next(&Plain(0)).is_some()));
-        assert!((0..50).all(|_| storm.next(&Plain(-LEAPS[0])).is_none()));
+    fn one_clock_leaps_at_a_time_or_all_do() {
+        for kind in [FaultKind::ClockLeap, FaultKind::CommonLeap] {
+            let mut storm = storm([kind], 1);
+            assert!((0..50).all(|_| storm.next(&Plain(0)).is_some()));
+            assert!((0..50).all(|_| storm.next(&Plain(-LEAPS[0])).is_none()));
+        }
     }
 
     #[test]

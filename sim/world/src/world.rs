@@ -272,6 +272,11 @@ impl<M: Machine> World<M> {
         self.nodes.get(&node)?.machine.as_ref()
     }
 
+    /// All nodes that were ever added, up or down.
+    pub fn nodes(&self) -> Vec<NodeId> {
+        self.nodes.keys().copied().collect()
+    }
+
     /// Every node that is up.
     pub fn up(&self) -> Vec<NodeId> {
         self.nodes.iter().filter(|(_, place)| place.machine.is_some()).map(|(node, _)| *node).collect()

@@ -50,6 +50,8 @@ pub struct Bench {
     pub renewals: VecDeque<MonitorRequest>,
     /// When it was last asked for a lease.
     pub asked: Time,
+    /// The highest stamp clock that the monitor names.
+    pub told_stamps: Clock,
 }
 
 impl Bench {
@@ -89,6 +91,7 @@ impl Bench {
             has_monitor,
             renewals: VecDeque::new(),
             asked: Time(0),
+            told_stamps: Clock(0),
         };
         bench.take(Input::Start);
         if has_monitor {
@@ -136,7 +139,7 @@ impl Bench {
 
     /// The same with a lease of another length.
     pub fn tell_lease(&mut self, membership: Option<Membership>, sent: Time, length: Duration) {
-        let reply = MonitorReply::Lease { sent, length, pace: Pace::default() };
+        let reply = MonitorReply::Lease { sent, length, pace: Pace::default(), stamps: self.told_stamps };
         let answer = MonitorAnswer { membership, away: Vec::new(), reply };
         self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     }

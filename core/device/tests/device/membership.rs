@@ -15,6 +15,32 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// Without redundancy: nobody does without it.
 const PLAIN: ObjectId = ObjectId(9);
 
+#[test]
+fn stamps_that_others_have_accepted_are_accepted() {
+    let mut bench = Bench::with_monitor();
+    let hour = Duration::from_secs(3_600);
+    let told = bench.now.clock.ahead(hour);
+    let reader = |sequence, clock| Actor::new(A, sequence, braid_base::Stamp { clock, host: A });
+    bench.say(A, reader(1, told).read(RANGE));
+    let refused = bench.hear(A);
+    assert!(matches!(refused, Some(Reply::Refused { refusal: Refusal::TooFarAhead { .. }, .. })), "{refused:?}");
+    bench.say(B, Actor::new(B, 1, braid_base::Stamp { clock: told, host: B }).resolve());
+    assert!(matches!(bench.hear(B), Some(Reply::Vote { vote: Vote::TooFarAhead { .. }, .. })), "no promise is made");
+    bench.told_stamps = told;
+    bench.pass_with_lease(Duration::from_millis(500));
+    bench.say(A, reader(2, told).read(RANGE));
+    assert!(matches!(bench.hear(A), Some(Reply::Data { .. })));
+    bench.say(B, Actor::new(B, 1, braid_base::Stamp { clock: told, host: B }).resolve());
+    assert!(matches!(bench.hear(B), Some(Reply::Vote { vote: Vote::NeverPrepared, .. })), "now it can promise");
+    bench.say(A, reader(3, told.ahead(hour)).read(RANGE));
+    let refused = bench.hear(A);
+    assert!(matches!(refused, Some(Reply::Refused { refusal: Refusal::TooFarAhead { .. }, .. })), "{refused:?}");
+    // And it goes on telling what it has accepted, after a restart, too.
+    bench.restart();
+    let last = bench.renewals.back().expect("it asks for a lease");
+    assert!(matches!(last.command, MonitorCommand::Renew { stamps, .. } if stamps >= told), "{last:?}");
+}
+
 /// The next epoch after the device's, with some changes.
 fn next(bench: &Bench, change: impl FnOnce(&mut Membership)) -> Membership {
     let mut membership = bench.device.membership().expect("it lives by one").clone();

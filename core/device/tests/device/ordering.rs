@@ -1,7 +1,7 @@
 //! Timestamp ordering on one device, rule by rule (shared array, figure 4, and what the paper leaves open).
 
 use crate::bench::{Actor, Bench, OBJECT, UNORDERED, fills};
-use braid_base::{BlockRange, Generation};
+use braid_base::{BlockRange, Clock, Generation, Stamp};
 use braid_wire::{Command, Content, Failure, Ordering, Outcome, Refusal, Reply, Step, Want, WriteMode};
 use std::time::Duration;
 
@@ -206,6 +206,96 @@ fn a_stamp_far_ahead_of_the_clock_is_refused() {
     let nearly = actor(&bench, A, 2, 4_900_000);
     bench.say(A, nearly.read(BLOCK));
     assert!(matches!(bench.hear(A), Some(Reply::Data { .. })));
+}
+
+/// Reads by a host whose stamps come from elsewhere than its clock.
+fn read_at(bench: &mut Bench, sequence: u64, clock: Clock) -> Option<Reply> {
+    let actor = Actor::new(A, sequence, Stamp { clock, host: A });
+    bench.say(A, actor.read(BLOCK));
+    bench.hear(A)
+}
+
+fn read_ahead(bench: &mut Bench, sequence: u64, ahead: Duration) -> Option<Reply> {
+    let clock = bench.now.clock.ahead(ahead);
+    read_at(bench, sequence, clock)
+}
+
+fn is_too_far_ahead(reply: Option<Reply>) -> bool {
+    matches!(reply, Some(Reply::Refused { refusal: Refusal::TooFarAhead { .. }, .. }))
+}
+
+#[test]
+fn whatever_was_accepted_before_the_clock_stepped_back_can_be_gone_above() {
+    let hour = Duration::from_secs(3_600);
+    for restarted in [false, true] {
+        let mut bench = Bench::new();
+        let right = bench.now.clock;
+        bench.now.clock = right.ahead(hour);
+        let writer = actor(&bench, B, 1, 0);
+        prepare(&mut bench, writer, 1);
+        bench.say(B, writer.decide(Outcome::Commit));
+        bench.pass(Duration::from_secs(1));
+        bench.now.clock = right;
+        if restarted {
+            bench.restart();
+        }
+        let (now, mut sequence) = (actor(&bench, A, 1, 0), 1);
+        bench.say(A, now.read(BLOCK));
+        let Some(Reply::Refused { refusal: Refusal::TooLate { mut seen }, .. }) = bench.hear(A) else {
+            panic!("the write has a later stamp")
+        };
+        for _ in 0..20 {
+            // Just above what it lost to, as hosts do it; a moment later.
+            bench.pass(Duration::from_micros(10));
+            sequence += 1;
+            let clock = Clock(seen.clock.0 + 1);
+            let reply = read_at(&mut bench, sequence, clock);
+            assert!(matches!(reply, Some(Reply::Data { .. })), "restarted: {restarted}, {reply:?}");
+            seen.clock = clock;
+        }
+        let beyond = right.ahead(hour * 2);
+        assert!(is_too_far_ahead(read_at(&mut bench, sequence + 1, beyond)), "a clock that is wrong is still refused");
+    }
+}
+
+#[test]
+fn stamps_at_the_limit_do_not_carry_the_limit_ahead_nor_do_restarts() {
+    let mut bench = Bench::new();
+    let limit = Duration::from_secs(5);
+    for sequence in 1..200 {
+        bench.pass(Duration::from_millis(1));
+        if sequence % 20 == 0 {
+            bench.restart();
+        }
+        let most = bench.now.clock.ahead(limit);
+        assert!(!is_too_far_ahead(read_at(&mut bench, 2 * sequence, most)));
+        let more = Clock(most.0 + 1);
+        assert!(is_too_far_ahead(read_at(&mut bench, 2 * sequence + 1, more)), "round {sequence}");
+    }
+}
+
+#[test]
+fn a_clock_that_goes_on_catches_up_with_the_limit() {
+    let mut bench = Bench::new();
+    let right = bench.now.clock;
+    bench.now.clock = right.ahead(Duration::from_secs(60));
+    assert!(!is_too_far_ahead(read_ahead(&mut bench, 1, Duration::ZERO)));
+    bench.now.clock = right;
+    let second = Duration::from_secs(1);
+    assert!(!is_too_far_ahead(read_ahead(&mut bench, 2, second * 60)));
+    bench.pass(second * 120);
+    assert!(is_too_far_ahead(read_ahead(&mut bench, 3, second * 6)), "half as fast as the clock");
+    assert!(!is_too_far_ahead(read_ahead(&mut bench, 4, second * 5)));
+}
+
+#[test]
+fn a_clock_of_the_year_2500_lets_nobody_through() {
+    let mut bench = Bench::new();
+    let right = bench.now.clock;
+    bench.now.clock = Clock(16_725_225_600_000_000_000);
+    assert!(is_too_far_ahead(read_ahead(&mut bench, 1, Duration::ZERO)));
+    bench.now.clock = right;
+    assert!(matches!(read_at(&mut bench, 2, right), Some(Reply::Data { .. })));
 }
 
 #[test]

@@ -277,8 +277,20 @@ fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_th
     let too_far_ahead = Reply::Vote { transaction, vote: Vote::TooFarAhead { clock: right } };
     stage.answer(*first, too_far_ahead.clone());
     assert!(stage.commands().is_empty(), "it may be this device's clock that is wrong, and the other one prepared");
-    stage.answer(*second, too_far_ahead);
-    let aborts = stage.commands();
+    stage.answer(*second, too_far_ahead.clone());
+    assert!(stage.commands().is_empty(), "they may yet hear from the monitor that others have accepted such stamps");
+    let begun = stage.now.time;
+    let aborts = loop {
+        stage.pass(Duration::from_millis(100));
+        let asked = stage.commands();
+        if asked.iter().any(|(_, command)| matches!(command, Command::Decide { .. })) {
+            break asked;
+        }
+        for (device, _) in asked {
+            stage.answer(device, too_far_ahead.clone());
+        }
+        assert!(stage.now.time.since(begun) < Duration::from_secs(10), "two leases of devices");
+    };
     assert_eq!(aborts.len(), 2, "{aborts:?}");
     stage.accept_all(&aborts, 0);
     assert!(stage.lock_commands().contains(&(SERVER, LockCommand::Unlock { claim: held })));

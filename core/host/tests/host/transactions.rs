@@ -200,7 +200,41 @@ fn a_clock_far_ahead_is_named() {
     stage.now.clock = stage.now.clock.ahead(Duration::from_secs(365 * 86_400));
     let op = stage.read_block(0);
     refuse_as_too_far_ahead(&mut stage);
-    assert!(matches!(stage.outcome(op), Some(Err(HostError::ClockApart { .. }))));
+    assert_eq!(stage.outcome(op), None, "it may have been stepping just then");
+    refuse_as_too_far_ahead(&mut stage);
+    let Some(Err(error @ HostError::ClockApart { .. })) = stage.outcome(op) else { panic!("it is known soon") };
+    assert!(error.to_string().contains("the clock of this host is"), "{error}");
+}
+
+#[test]
+fn a_device_that_has_yet_to_hear_of_stamps_that_another_has_accepted_is_waited_for() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let op = stage.read_block(0);
+    let (device, command) = stage.commands().pop().expect("the read");
+    let (transaction, stamp) = subject(&command);
+    let hour = Duration::from_secs(3_600);
+    let seen = braid_base::Stamp { clock: stamp.clock.ahead(hour), host: braid_base::Generation(3) };
+    let refusal = Refusal::TooLate { seen };
+    stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal });
+    let begun = stage.now.time;
+    let outcome = loop {
+        let Some((device, command)) = stage.commands().pop() else {
+            stage.pass(Duration::from_millis(1));
+            continue;
+        };
+        let (transaction, stamp) = subject(&command);
+        assert!(stamp.clock > seen.clock && stamp.clock < seen.clock.ahead(Duration::from_secs(1)), "{stamp}");
+        let refusal = Refusal::TooFarAhead { clock: stage.now.clock };
+        stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal });
+        stage.pass(Duration::from_millis(64));
+        if let Some(outcome) = stage.outcome(op) {
+            break outcome;
+        }
+    };
+    let Err(error @ HostError::ClockApart { .. }) = outcome else { panic!("{outcome:?}") };
+    assert!(error.to_string().contains("behind the array's stamps"), "{error}");
+    let waited = stage.now.time.since(begun);
+    assert!(waited >= Duration::from_secs(8) && waited < Duration::from_secs(10), "two leases, no more: {waited:?}");
 }
 
 #[test]

@@ -237,7 +237,15 @@ impl Bench {
         self.say_in(
             epoch,
             node,
-            MonitorCommand::Renew { sent: self.now.time, silent, disk, bad_slots: 0, failing: false, undecided },
+            MonitorCommand::Renew {
+                sent: self.now.time,
+                silent,
+                disk,
+                bad_slots: 0,
+                failing: false,
+                undecided,
+                stamps: Clock(0),
+            },
         );
     }
 

@@ -151,6 +151,7 @@ fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
             bad_slots: 0,
             failing: false,
             undecided: Vec::new(),
+            stamps: braid_base::Clock(0),
         };
         bench.say_in(epoch, device(2), late);
         assert!(steady(&bench));
@@ -168,6 +169,7 @@ fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
         bad_slots: 0,
         failing: false,
         undecided: Vec::new(),
+        stamps: braid_base::Clock(0),
     };
     bench.say_in(Epoch(3), device(2), late);
     bench.pass(NOTICE * 2);

@@ -1,7 +1,7 @@
 //! Which disk fills a slot: it alone gets leases, another one takes its place as an operator says, and all of that outlives the monitor.
 
 use crate::bench::*;
-use braid_base::{DeviceId, DiskId, Epoch, Standing};
+use braid_base::{Clock, DeviceId, DiskId, Epoch, Standing};
 use braid_layout::Scheme;
 use braid_membership::SlotShown;
 use braid_wire::{Administration, MonitorCommand, MonitorReply, Objection, Pace, Unwelcome};
@@ -157,7 +157,8 @@ fn it_is_all_there_after_a_restart() {
     assert_eq!(slot(&bench, 2).awaits, Some(NEW));
     bench.pass_with(SECOND * 3, &nodes(&[0, 1, 3, 4], &[HOST]));
     let answer = bench.answer_to(host(HOST)).reply;
-    assert_eq!(answer, MonitorReply::Lease { sent: bench.now.time, length: config(5).settings.device_lease, pace });
+    let length = config(5).settings.device_lease;
+    assert_eq!(answer, MonitorReply::Lease { sent: bench.now.time, length, pace, stamps: Clock(0) });
     put(&mut bench, 1, DiskId(55));
     assert!(matches!(bench.answer_to(device(1)).reply, MonitorReply::Unwelcome(Unwelcome::OtherDisk { .. })));
     let add = |disk| Administration::AddSpare { disk, blocks: 5 };

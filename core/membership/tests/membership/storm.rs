@@ -360,6 +360,7 @@ impl Storm {
                     bad_slots: 0,
                     failing: false,
                     undecided: Vec::new(),
+                    stamps: Clock(0),
                 };
                 let request = MonitorRequest { epoch: known.durable.epoch, command };
                 self.deliver(|| Event::ToMonitor { from: NodeId::Device(device), request: request.clone() });
@@ -391,6 +392,7 @@ impl Storm {
             bad_slots: 0,
             failing: false,
             undecided: Vec::new(),
+            stamps: Clock(0),
         }];
         let host = self.hosts.get_mut(&name).expect("it was made");
         if self.rng.chance(self.weather.trouble, 200) && host.fences.len() < 8 {

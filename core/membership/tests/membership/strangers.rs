@@ -1,7 +1,7 @@
 //! What networks and strangers bring: ignored, never believed.
 
 use crate::bench::*;
-use braid_base::{DeviceId, Epoch, Generation, LockServerId, NodeId, Time};
+use braid_base::{Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, Time};
 use braid_machine::Input;
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply};
 
@@ -17,6 +17,7 @@ fn devices_only_renew_and_nobody_else_is_one() {
         bad_slots: 0,
         failing: false,
         undecided: vec![],
+        stamps: Clock(7),
     };
     let before = bench.monitor.counters().ignored;
     for (node, command) in [

@@ -67,8 +67,8 @@ fn lock_answer() -> impl Strategy<Value = Message> {
 
 fn monitor_request() -> impl Strategy<Value = Message> {
     let command = prop_oneof![
-        (time(), vec(device(), 0..5), prop::option::of(disk()), vec(generation(), 0..5)).prop_map(
-            |(sent, silent, disk, undecided)| {
+        (time(), vec(device(), 0..5), prop::option::of(disk()), vec(generation(), 0..5), number()).prop_map(
+            |(sent, silent, disk, undecided, stamps)| {
                 MonitorCommand::Renew {
                     sent,
                     silent,
@@ -76,6 +76,7 @@ fn monitor_request() -> impl Strategy<Value = Message> {
                     bad_slots: disk.map_or(0, |disk| disk.0 as u32),
                     failing: disk.is_some_and(|disk| disk.0 % 2 == 1),
                     undecided,
+                    stamps: Clock(stamps),
                 }
             }
         ),
@@ -93,8 +94,11 @@ fn monitor_request() -> impl Strategy<Value = Message> {
 
 fn monitor_answer() -> impl Strategy<Value = Message> {
     let reply = prop_oneof![
-        (time(), any::<u64>(), pace()).prop_map(|(sent, length, pace)| {
-            MonitorReply::Lease { sent, length: Duration::from_nanos(length), pace }
+        (time(), any::<u64>(), pace(), number()).prop_map(|(sent, length, pace, stamps)| MonitorReply::Lease {
+            sent,
+            length: Duration::from_nanos(length),
+            pace,
+            stamps: Clock(stamps)
         }),
         disk().prop_map(|expected| MonitorReply::Unwelcome(Unwelcome::OtherDisk { expected })),
         epoch().prop_map(|epoch| MonitorReply::Unwelcome(Unwelcome::Used { epoch })),

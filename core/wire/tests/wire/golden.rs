@@ -342,8 +342,9 @@ fn monitoring() -> Vec<Golden> {
                 bad_slots: 0,
                 failing: false,
                 undecided: vec![],
+                stamps: Clock(0),
             },
-            &format!("01 {sent_hex} 02000000 0200 0301 00 00000000 00 00000000"),
+            &format!("01 {sent_hex} 02000000 0200 0301 00 00000000 00 00000000 0000000000000000"),
         ),
         monitor_request(
             MonitorCommand::Renew {
@@ -353,8 +354,9 @@ fn monitoring() -> Vec<Golden> {
                 bad_slots: 3,
                 failing: true,
                 undecided: vec![Generation(3)],
+                stamps: Clock(7),
             },
-            &format!("01 {sent_hex} 00000000 01 0900000000000000 03000000 01 01000000 03000000"),
+            &format!("01 {sent_hex} 00000000 01 0900000000000000 03000000 01 01000000 03000000 0700000000000000"),
         ),
         monitor_request(
             MonitorCommand::Healing { device: DeviceId(2), progress: HealingProgress { done: 4, left: 5, lost: 6 } },
@@ -375,8 +377,9 @@ fn monitoring() -> Vec<Golden> {
                 sent,
                 length: Duration::from_nanos(7),
                 pace: Pace { bytes_per_second: 5, share: 9, paused: true },
+                stamps: Clock(8),
             },
-            &format!("01 {sent_hex} 0700000000000000 0500000000000000 09 01"),
+            &format!("01 {sent_hex} 0700000000000000 0500000000000000 09 01 0800000000000000"),
         ),
         monitor_answer(MonitorReply::Unwelcome(Unwelcome::OtherDisk { expected: DiskId(9) }), "04 01 0900000000000000"),
         monitor_answer(MonitorReply::Unwelcome(Unwelcome::Used { epoch: Epoch(4) }), "04 02 04000000"),

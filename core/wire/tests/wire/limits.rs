@@ -4,8 +4,8 @@ use crate::golden::hex;
 use crate::limits_objects;
 use braid_base::limits::*;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, FenceTable, Generation, Member, Membership, NodeId, ObjectId,
-    Stamp, Standing, Time, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, Membership, NodeId,
+    ObjectId, Stamp, Standing, Time, TransactionId,
 };
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
@@ -80,6 +80,7 @@ const LISTS: [Stretch; 28] = [
             bad_slots: 0,
             failing: false,
             undecided: vec![],
+            stamps: Clock(1),
         })
     }),
     ("fenced hosts of which something is undecided", FENCED_MAX, |n| {
@@ -91,6 +92,7 @@ const LISTS: [Stretch; 28] = [
             bad_slots: 0,
             failing: false,
             undecided,
+            stamps: Clock(1),
         })
     }),
     ("devices that are away", PARTICIPANTS_MAX, |n| {

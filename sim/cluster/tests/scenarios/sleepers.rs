@@ -183,3 +183,95 @@ fn clocks_that_run_at_different_rates_make_no_lease_end_too_late() {
     }
     all_is_well(array);
 }
+
+/// All wall clocks step alike.
+fn step_all(array: &mut Cluster, by: i64) {
+    for node in array.world.nodes() {
+        array.world.step_clock(node, by);
+    }
+}
+
+/// Writes and reads what was touched while the clocks were ahead, and what was not, by both hosts; in seconds.
+fn goes_on_at_once(array: &mut Cluster, hosts: [HostSlot; 2], what: &str) {
+    let begun = array.world.now();
+    for (round, host) in hosts.into_iter().cycle().take(4).enumerate() {
+        write(array, host, round as u64 * BLOCK, BLOCK);
+        write(array, host, (6 + round as u64) * BLOCK, 2 * BLOCK);
+        content(array, host, 0, 12 * BLOCK);
+    }
+    let took = array.world.now().since(begun);
+    assert!(took < Duration::from_secs(5), "{what}: {took:?}");
+}
+
+#[test]
+fn an_array_goes_on_at_once_when_all_its_clocks_were_ahead_and_are_set_right() {
+    for ordering in KEPT_APART {
+        for ahead in [60_000_000_000, 3_600_000_000_000, YEAR] {
+            for restarted in [false, true] {
+                let (mut array, a, b) = array_by(ordering);
+                fill(&mut array, a);
+                step_all(&mut array, ahead);
+                // Two of the five devices see a stamp of then.
+                write(&mut array, a, 0, BLOCK);
+                array.run_for(Duration::from_millis(2));
+                step_all(&mut array, -ahead);
+                if restarted {
+                    (0..5).for_each(|number| array.crash(device(number)));
+                    array.crash(NodeId::Monitor);
+                    array.restart_monitor();
+                    (0..5).for_each(|number| array.restart_device(DeviceId(number)));
+                }
+                goes_on_at_once(&mut array, [b, a], &format!("{ordering}, {ahead} ns, restarted: {restarted}"));
+                // When all that is remembered of stamps is their highest, it is still so.
+                array.run_for(Duration::from_secs(25));
+                goes_on_at_once(&mut array, [a, b], &format!("{ordering}, {ahead} ns, later"));
+                all_is_well(array);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_host_left_when_all_clocks_were_ahead_is_resolved_when_they_are_right() {
+    for ordering in [Ordering::Timestamp, Ordering::ServerLock] {
+        let (mut array, a, b) = array_by(ordering);
+        fill(&mut array, a);
+        step_all(&mut array, 3_600_000_000_000);
+        // Data is on device 0 and parity on device 4, which is never asked to write.
+        array.world.network.set_rule(
+            |_, to, message| {
+                if is_write(message) && to == device(4) { Verdict::Drop } else { Verdict::Pass }
+            },
+        );
+        array.write(a, 0, BLOCK);
+        array.run_for(Duration::from_millis(50));
+        array.crash(array.node(a));
+        array.world.network.heal();
+        step_all(&mut array, -3_600_000_000_000);
+        let begun = array.world.now();
+        content(&mut array, b, 0, BLOCK);
+        let took = array.world.now().since(begun);
+        assert!(took < Duration::from_secs(10), "a lease, or ten of a host with locks: {took:?}");
+        write(&mut array, b, 0, BLOCK);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_host_whose_clock_stays_wrong_is_refused_at_once_also_after_all_clocks_were() {
+    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    fill(&mut array, a);
+    step_all(&mut array, 60_000_000_000);
+    write(&mut array, a, 0, BLOCK);
+    step_all(&mut array, -60_000_000_000);
+    write(&mut array, a, 0, 4 * BLOCK);
+    let jumper = array.node(b);
+    array.world.step_clock(jumper, YEAR);
+    let begun = array.world.now();
+    refused_for_its_clock(&mut array, b);
+    assert!(array.world.now().since(begun) < Duration::from_secs(1));
+    write(&mut array, a, 0, 4 * BLOCK);
+    array.world.step_clock(jumper, -YEAR);
+    write(&mut array, b, 0, BLOCK);
+    all_is_well(array);
+}

@@ -200,7 +200,7 @@ fn a_host_whose_clock_is_an_hour_ahead_hears_that_clocks_are_apart() {
     let asked = array.ask(fast, request);
     let outcome = array.finish(asked);
     assert!(matches!(outcome, Err(HostError::ClockApart { .. })), "{outcome:?}");
-    assert!(outcome.unwrap_err().to_string().contains("clocks"), "the error says what to look at");
+    assert!(outcome.unwrap_err().to_string().contains("clock of this host"), "the error says what to look at");
     let after = array.write(a, 0, BLOCK);
     assert_eq!(array.finish(after), DONE, "nobody else is hurt");
     all_is_well(array);

@@ -11,6 +11,7 @@ use braid_control::{DeviceReport, HostEntry, PaceReport, SpareReport, VolumeEntr
 use braid_session::is_usable;
 use braid_wire::Atomicity;
 use serde_json::json;
+use std::time::Duration;
 
 /// What people and programs are shown of a look.
 pub struct View<'a> {
@@ -111,6 +112,7 @@ impl View<'_> {
             "pid": self.look.running.as_ref().map(|running| running.supervisor),
             "epoch": self.look.monitor.as_ref().map(|monitor| monitor.report.epoch),
             "monitor": monitor,
+            "stamps_ahead_millis": self.look.monitor.as_ref().and_then(|monitor| monitor.report.stamps_ahead_millis),
             "pace": self.look.pace(),
             "spares": self.spares(),
             "volumes": volumes.collect::<Vec<_>>(),
@@ -131,6 +133,12 @@ impl View<'_> {
         if self.look.running.as_ref().is_some() || self.look.monitor.is_some() {
             let epoch = self.look.monitor.as_ref().map(|monitor| format!(", epoch {}", monitor.report.epoch));
             text += &format!("monitor: {}{}\n", self.monitor_health().words(), epoch.unwrap_or_default());
+            if let Some(ahead) = self.look.monitor.as_ref().and_then(|monitor| monitor.report.stamps_ahead_millis) {
+                let ahead = braid_machine::rough(Duration::from_millis(ahead));
+                text += &format!(
+                    "clocks: the array's stamps are {ahead} ahead of the clock, which was set back or was wrong somewhere; nothing need be done\n"
+                );
+            }
         }
         text += "\n";
         let mut rows = vec![row(["volume", "size", "layout", "ordering", "state", "address"])];

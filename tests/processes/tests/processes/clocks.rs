@@ -1,0 +1,113 @@
+//! A wall clock that was ahead for a while and is set right, as a machine has it whose time service comes up late: for all processes of an array
+//! alike.
+
+use braid_processes::array::Array;
+use braid_processes::nbd::Client;
+use braid_processes::{Scratch, tool};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+/// Puts the wall clock of a process ahead by the seconds in the file `$CLOCK_AHEAD`: eight bytes, which may change at any time.
+const LIBRARY: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static volatile long long *ahead;
+__attribute__((constructor)) static void begin(void) {
+    const char *path = getenv("CLOCK_AHEAD");
+    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (file < 0) abort();
+    void *at = mmap(0, 8, PROT_READ, MAP_SHARED, file, 0);
+    if (at == MAP_FAILED) abort();
+    ahead = at;
+    close(file);
+}
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    int result = syscall(SYS_clock_gettime, clock, time);
+    if (result == 0 && clock == CLOCK_REALTIME && ahead) time->tv_sec += *ahead;
+    return result;
+}
+"#;
+const BLOCK: usize = 4096;
+/// What is asked of an array whose clocks are right is done within this.
+const PROMPT: Duration = Duration::from_secs(5);
+const AN_HOUR: i64 = 3_600;
+
+/// A wall clock that the test sets.
+struct WallClock {
+    ahead: File,
+    /// What gives a process this clock, and its children.
+    launcher: [String; 3],
+    _scratch: Scratch,
+}
+
+impl WallClock {
+    fn new() -> WallClock {
+        let scratch = Scratch::new();
+        let (source, ahead) = (scratch.path("clock.c"), scratch.path("ahead"));
+        std::fs::write(&source, LIBRARY).expect("there is room");
+        tool("cc", &["-shared", "-fPIC", "-O1", "-o", &scratch.text("clock.so"), &scratch.text("clock.c")]);
+        std::fs::write(&ahead, 0i64.to_le_bytes()).expect("there is room");
+        let file = File::options().write(true).open(&ahead).expect("it was just made");
+        let preload = format!("LD_PRELOAD={}", scratch.text("clock.so"));
+        let launcher = ["env".to_string(), preload, format!("CLOCK_AHEAD={}", scratch.text("ahead"))];
+        WallClock { ahead: file, launcher, _scratch: scratch }
+    }
+
+    /// Brings an array up that lives by it.
+    fn start(&self, array: &mut Array) {
+        let launcher: Vec<&str> = self.launcher.iter().map(String::as_str).collect();
+        array.try_start_by(&launcher, &[]).unwrap_or_else(|outcome| panic!("{outcome}"));
+    }
+
+    fn set_ahead(&self, seconds: i64) {
+        self.ahead.write_all_at(&seconds.to_le_bytes(), 0).expect("it can be written");
+    }
+}
+
+/// Reads and writes blocks that were touched while the clock was ahead, and others.
+fn goes_on_at_once(array: &Array, what: &str) {
+    let mut client = Client::open(&array.nbd());
+    for offset in [0, 8 << 20, 1 << 20, 16 << 20] {
+        let begun = Instant::now();
+        let block = client.read(offset, BLOCK).unwrap_or_else(|error| panic!("{what}: read at {offset}: {error:?}"));
+        client.write(offset, &block).unwrap_or_else(|error| panic!("{what}: write at {offset}: {error:?}"));
+        assert!(begun.elapsed() < PROMPT, "{what}: {:?} at {offset}", begun.elapsed());
+    }
+}
+
+#[test]
+fn an_array_goes_on_at_once_when_the_clock_was_an_hour_ahead_and_is_set_right() {
+    let clock = WallClock::new();
+    let mut array = Array::small();
+    array.down();
+    clock.start(&mut array);
+    goes_on_at_once(&array, "before");
+    assert!(array.status()["stamps_ahead_millis"].is_null());
+    clock.set_ahead(AN_HOUR);
+    let mut client = Client::open(&array.nbd());
+    for offset in [0, 1 << 20] {
+        client.write(offset, &[7; BLOCK]).expect("all clocks agree");
+    }
+    drop(client);
+    clock.set_ahead(0);
+    goes_on_at_once(&array, "when the clock was set right");
+    // The monitor hears of it within a heartbeat, and shows it within another.
+    let begun = Instant::now();
+    let ahead = loop {
+        match array.status()["stamps_ahead_millis"].as_u64() {
+            Some(ahead) => break ahead,
+            None => assert!(begun.elapsed() < PROMPT, "the status says so: the clock was really ahead"),
+        }
+    };
+    assert!(ahead > 3_500_000 && ahead < 3_610_000, "{ahead}");
+    array.down();
+    clock.start(&mut array);
+    goes_on_at_once(&array, "after `down` and `up`");
+    array.braid(&["volume", "check", "vol0"]).done();
+}
