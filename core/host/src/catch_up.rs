@@ -413,6 +413,30 @@ impl Host {
         }
     }
 
+    /// True if these devices are more than a stripe does without, and none of them is in. The monitor lets so many go only when an operator has
+    /// given up what lies on them: nobody will bring it back.
+    fn is_given_up(&self, side: Side, devices: &[DeviceId]) -> bool {
+        let redundancy = side_of(&self.volumes, side).map_or(usize::MAX, |volume| volume.layout.redundancy_units());
+        devices.len() > redundancy && !devices.iter().any(|device| self.place.is_in(*device))
+    }
+
+    /// Notes which of these blocks lie on a device, in stripes that are given up.
+    fn name_lost(&mut self, device: DeviceId, side: Side, blocks: BlockRange) {
+        let Some(volume) = side_of(&self.volumes, side) else { return };
+        let is_gone = |place: usize| volume.devices.get(place).is_none_or(|held| !self.place.is_in(*held));
+        let layout = volume.layout;
+        let is_lost = |block: &u64| {
+            let stripe = block / layout.stripe_blocks();
+            let data = (0..layout.data_units()).map(|unit| layout.data_unit(stripe, unit).position);
+            let redundancy = (0..layout.redundancy_units()).map(|unit| layout.redundancy_unit(stripe, unit).position);
+            let gone = data.chain(redundancy).filter(|place| is_gone(*place)).count();
+            gone > layout.redundancy_units() && volume.devices.get(layout.locate(*block).position) == Some(&device)
+        };
+        let room = limits::LOST_RUNS_MAX.saturating_sub(self.catch_ups[&device].lost.len());
+        let lost: Vec<_> = blocks.blocks().filter(is_lost).take(room).map(|block| (side.volume, block)).collect();
+        self.helped(device).lost.extend(lost);
+    }
+
     fn go_to(&mut self, device: DeviceId, stage: Stage, errands: VecDeque<Errand>) {
         let helped = self.helped(device);
         (helped.stage, helped.errands) = (stage, errands);
@@ -498,6 +522,16 @@ impl Host {
             let took = now.time.since(since);
             let effort = self.effort(now, side.volume, false);
             self.helped(device).throttle.ended(now.time, &effort, took);
+        }
+        if let (Errand::Restore { side, portion, salvage: false }, Err(HostError::Unavailable { devices })) =
+            (&errand, &outcome)
+            && self.is_given_up(*side, devices)
+        {
+            let (side, portion) = (*side, *portion);
+            self.name_lost(device, side, portion.blocks);
+            self.helped(device).errands.push_front(Errand::Restore { side, portion, salvage: true });
+            self.timers.set(Timer::Help(device), now.time);
+            return;
         }
         let helped = self.catch_ups.get_mut(&device).expect("just seen");
         match (errand, outcome) {

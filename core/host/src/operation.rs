@@ -140,9 +140,8 @@ impl Work {
             HostRequest::Restore { device, blocks, salvage, .. } => {
                 match volume.devices.iter().position(|held| held == device) {
                     Some(position) if blocks.end() <= volume.stripes() * layout.stripe_blocks() => {
-                        let plan = RestorePlan::new(layout, absence, position, *blocks).map_err(away);
-                        let salvaging = |plan: RestorePlan| if *salvage { plan.salvaging() } else { plan };
-                        plan.map(|plan| Work::Restore(plan.map(salvaging)))
+                        let plan = if *salvage { RestorePlan::salvage } else { RestorePlan::new };
+                        plan(layout, absence, position, *blocks).map_err(away).map(Work::Restore)
                     }
                     _ => Err(HostError::OutOfRange),
                 }

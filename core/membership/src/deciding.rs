@@ -119,7 +119,7 @@ impl Monitor {
         is_in && self.devices[&device].is_steady(now, &self.config.settings)
     }
 
-    fn take_out(&mut self, now: Now, device: DeviceId, next: &mut Membership) {
+    pub(crate) fn take_out(&mut self, now: Now, device: DeviceId, next: &mut Membership) {
         let since = next.epoch;
         let member = next.member_mut(device).expect("it is one of its devices");
         (member.standing, member.since) = (Standing::Out, since);

@@ -242,7 +242,7 @@ impl Monitor {
                 };
             }
             Administration::Replace { device, disk, blocks, lose } => {
-                let standing = standing(device, next)?;
+                let mut standing = standing(device, next)?;
                 let slot = next.slot(device);
                 if slot.disk == Some(disk) || slot.change == (Change::Leaving { to: disk }) {
                     return Ok(());
@@ -255,11 +255,20 @@ impl Monitor {
                 if let Some(volume) = self.stripes.unprotected_on(device).filter(|_| !lose) {
                     return Err(Objection::WouldLose { volume });
                 }
-                if standing == Standing::In {
-                    self.can_leave(now.time, device, &next.membership)?;
+                let harm =
+                    if standing == Standing::In { self.can_leave(now.time, device, &next.membership) } else { Ok(()) };
+                // Of one that still serves, nothing is lost yet.
+                let is_dead = !self.devices[&device].may_serve(now.time);
+                if !(lose && is_dead) {
+                    harm.clone()?;
                 }
                 if next.changes() >= CHANGES_MAX {
                     return Err(Objection::TooManyChanges);
+                }
+                if harm.is_err() {
+                    // Its operator gives up the stripes that can't do without it: so the others go on without it at once.
+                    self.take_out(now, device, &mut next.membership);
+                    standing = Standing::Out;
                 }
                 next.spares.remove(&disk);
                 match standing {

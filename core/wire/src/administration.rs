@@ -24,7 +24,8 @@ pub enum Administration {
         disk: DiskId,
         /// Blocks that objects on that disk may have together.
         blocks: u64,
-        /// Whether volumes without redundancy may lose what lies there.
+        /// Whether what lies there may be lost, where nothing makes up for it: of volumes without redundancy; and if the device is dead, of
+        /// stripes in which too many others are missing as well.
         lose: bool,
     },
     /// A disk stands by, for the slot of a device that stays out.

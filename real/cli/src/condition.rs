@@ -99,6 +99,8 @@ impl Condition {
                 Condition::DiskErrors { bad_slots: report.bad_slots, failing: report.failing }
             }
             DeviceStanding::In => Condition::Healthy,
+            // No redundant volume lies there: no device needs it.
+            DeviceStanding::Away if known.total == 0 => Condition::Silent,
             DeviceStanding::Away => Condition::Away,
             DeviceStanding::Out => {
                 let since = report.changed.map(|changed| Duration::from_millis(known.now.saturating_sub(changed)));
@@ -268,6 +270,8 @@ mod tests {
             Some("healthy")
         );
         assert_eq!(words(stands(Away)), "away: the others can't do without it");
+        let empty = Known { total: 0, ..known(&DeviceHealth::NoLease, 0) };
+        assert_eq!(Condition::of(Some(&stands(Away)), empty), Condition::Silent, "no redundant volume lies there");
         assert_eq!(words(stands(Out)), "out");
         assert_eq!(words(DeviceReport { changed: Some(60_000), ..stands(Out) }), "out for 4 min");
         let held = DeviceReport { held: true, changed: Some(290_000), ..stands(Out) };

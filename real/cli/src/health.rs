@@ -109,7 +109,7 @@ impl VolumeHealth {
         let incomplete = those(&|standing, _| matches!(standing, DeviceStanding::Out | DeviceStanding::Returning));
         // One that comes back to a volume without redundancy has missed nothing of it: nothing was written there meanwhile.
         let redundant = volume.layout.redundancy_units() > 0;
-        let too_many = if redundant { share_a_stripe(volume, &incomplete) } else { !out.is_empty() };
+        let too_many = if redundant { breaks_a_stripe(volume, &incomplete) } else { !out.is_empty() };
         if !away.is_empty() || too_many {
             return VolumeHealth::Unavailable(those(&|standing, _| match standing {
                 DeviceStanding::In => false,
@@ -152,8 +152,8 @@ impl VolumeHealth {
     /// The devices whose failure would stop some of it, besides those that it lacks.
     pub fn needs(&self, volume: &VolumeDescription) -> Vec<DeviceId> {
         let lacks = self.lacks();
-        let shares = |device: &&DeviceId| lacks.iter().any(|lacking| share_a_stripe(volume, &[**device, *lacking]));
-        volume.devices.iter().filter(|device| !lacks.contains(device)).filter(shares).copied().collect()
+        let is_needed = |device: &&DeviceId| breaks_a_stripe(volume, &[lacks, &[**device]].concat());
+        volume.devices.iter().filter(|device| !lacks.contains(device)).filter(is_needed).copied().collect()
     }
 
     /// In words.
@@ -170,13 +170,11 @@ impl VolumeHealth {
     }
 }
 
-/// True if some stripe has units on more than one of these: none of the layouts does without two.
-fn share_a_stripe(volume: &VolumeDescription, devices: &[DeviceId]) -> bool {
+/// True if some stripe has units on more of these than it has redundancy units.
+fn breaks_a_stripe(volume: &VolumeDescription, devices: &[DeviceId]) -> bool {
     volume.placements().any(|(layout, ring)| {
-        let position = |device: &DeviceId| ring.iter().position(|other| other == device);
-        let positions: Vec<usize> = devices.iter().filter_map(position).collect();
-        let later = |index: usize| positions[index + 1..].iter();
-        positions.iter().enumerate().any(|(index, a)| later(index).any(|b| layout.share_a_stripe(*a, *b)))
+        let missing = |place: &usize| devices.contains(&ring[*place]);
+        layout.stripes_of_the_ring().any(|stripe| stripe.filter(missing).count() > layout.redundancy_units())
     })
 }
 
@@ -246,6 +244,10 @@ mod tests {
         assert_eq!(VolumeHealth::Degraded(vec![DeviceId(2)]).needs(&mirrors), [DeviceId(3)]);
         assert_eq!(VolumeHealth::Degraded(vec![DeviceId(2)]).needs(&five), [0, 1, 3, 4].map(DeviceId));
         assert_eq!(health(&mirrors, &[(0, Out), (1, Out)], &[]), "unavailable: needs d0, d1");
+        let three = volume("raid1:3".parse().unwrap(), 3);
+        assert_eq!(health(&three, &[(1, Out), (2, Out)], &[1, 2]), "degraded: without d1, d2");
+        assert_eq!(VolumeHealth::Degraded(vec![DeviceId(2)]).needs(&three), []);
+        assert_eq!(VolumeHealth::Degraded(vec![DeviceId(1), DeviceId(2)]).needs(&three), [DeviceId(0)]);
         let stripes = volume("raid0:3".parse().unwrap(), 3);
         assert_eq!(health(&stripes, &[(0, Away)], &[]), "unavailable: needs d0");
         assert_eq!(health(&stripes, &[(0, Out)], &[]), "unavailable: needs d0");

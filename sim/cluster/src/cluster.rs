@@ -127,6 +127,10 @@ pub struct Cluster {
     pub(crate) restarted: bool,
     /// A clock ran fast or slow, or leapt.
     pub(crate) turned: bool,
+    /// Devices that have died for good.
+    pub(crate) dead: BTreeSet<DeviceId>,
+    /// An operator has given up stripes of which too much is lost: so they may lack more than their redundancy makes up for.
+    pub gives_up: bool,
 }
 
 impl Cluster {
@@ -170,6 +174,8 @@ impl Cluster {
             given_up: GivenUp::default(),
             restarted: false,
             turned: false,
+            dead: BTreeSet::new(),
+            gives_up: false,
         };
         cluster.world.watch(NodeId::Monitor);
         cluster.add_monitor();
@@ -651,7 +657,15 @@ impl Cluster {
     /// The same, while one device is away.
     pub(crate) fn check_rest(&self, without: Option<DeviceId>) -> Result<(), Failed> {
         let standing = self.membership().map(|membership| membership.members.clone()).unwrap_or_default();
-        let expected = |device| without == Some(device);
+        let expected = |device| without == Some(device) || self.dead.contains(&device);
+        // Whoever is dead is done without, if anything of the volume lies there.
+        let kept = self.dead.iter().filter(|device| self.volume.devices.contains(device));
+        if let Some(kept) = kept
+            .copied()
+            .find(|device| standing.iter().any(|member| member.device == *device && member.standing != Standing::Out))
+        {
+            return Err(Failed { check: "dead-not-out", details: format!("{kept}: {standing:?}") });
+        }
         if standing.is_empty()
             || standing.iter().any(|member| member.standing != Standing::In && !expected(member.device))
         {

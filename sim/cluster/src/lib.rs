@@ -16,6 +16,7 @@ mod calm;
 pub mod cluster;
 pub mod crash_table;
 mod damage;
+mod deaths;
 mod exclusion;
 mod hosts;
 mod leaving;

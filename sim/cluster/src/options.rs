@@ -28,6 +28,8 @@ pub struct Options {
     pub reconnects: Option<Duration>,
     /// The volume moves in the midst of the run.
     pub moves: bool,
+    /// Devices that die for good during the storm, one after the other: no stripe has more of them than redundancy units.
+    pub dying: Vec<DeviceId>,
     /// What keeps hosts apart.
     pub ordering: Ordering,
     /// What hostwrites promise.
@@ -85,6 +87,7 @@ impl Options {
             other_devices: 0,
             reconnects: None,
             moves: false,
+            dying: Vec::new(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
             lock_servers: 0,
@@ -142,6 +145,7 @@ impl Options {
             .calmed(choices)
             .with_reconnects(choices)
             .leaving(choices)
+            .with_dead(choices)
     }
 
     /// The same, but that the disks of some seeds write 4 KiB at once, and those of some are behind a cache.
@@ -288,6 +292,50 @@ impl Options {
         Options { hosts: self.hosts.max(2), ..self }
     }
 
+    /// The same, but that devices of some seeds die for good; of all, where that is asked for by its name.
+    fn with_dead(mut self, choices: &Choices) -> Options {
+        let may = choices.kinds().contains(&FaultKind::Dead) && self.atomicity == Atomicity::Implied && !self.moves;
+        let named = choices.only.contains(&FaultKind::Dead) || choices.also.contains(&FaultKind::Dead);
+        // Dice of its own, so that all other seeds are as they are.
+        let rng = &mut Rng::new(self.seed ^ 0xdead);
+        // What objects of one device are lost with it, and what else is damaged would be one loss too many.
+        let is_calm = self.faults.has(FaultKind::Calm);
+        if !may || is_calm || self.objects.is_some() || !(rng.below(10) == 0 || named) {
+            return self;
+        }
+        let damage =
+            [FaultKind::Rot, FaultKind::Unreadable, FaultKind::Replace, FaultKind::Misdirected, FaultKind::DiskError];
+        self.reconnects = None;
+        self.faults.weights.retain(|kind, _| !damage.contains(kind));
+        // Three copies are what can lose two, and groups, where each may lose some.
+        let layout = match rng.below(4) {
+            0 => Some(("raid1:3", [3, 4, 6][rng.below(3) as usize])),
+            1 => Some(("raid5:2+1", 6)),
+            _ => None,
+        };
+        if let Some((scheme, devices)) = layout.filter(|_| self.mirror.is_none()) {
+            let scheme: Scheme = scheme.parse().expect("a scheme that there is");
+            self.layout = Layout::new(scheme, devices, self.layout.unit_blocks()).expect("a ring that is wide enough");
+        }
+        self.other_devices = rng.below(2) as u16;
+        let ring = self.layout.devices() as u64;
+        for _ in 0..rng.between(1, 3) {
+            let dies = DeviceId(rng.below(ring) as u16);
+            let with_it =
+                |place: &usize| *place == usize::from(dies.0) || self.dying.contains(&DeviceId(*place as u16));
+            let too_many = |dead: usize| dead > self.layout.redundancy_units();
+            if !self.layout.stripes_of_the_ring().any(|stripe| too_many(stripe.filter(with_it).count())) {
+                self.dying.push(dies);
+            }
+        }
+        // Nothing lies on this one.
+        if self.other_devices > 0 && rng.below(2) == 0 {
+            self.dying.insert(0, DeviceId(ring as u16));
+        }
+        self.dying.dedup();
+        self
+    }
+
     /// The same, but that the volume of some seeds moves; of all, where that is asked for by its name.
     fn moving(self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Migrate)
@@ -362,6 +410,7 @@ impl Options {
             other_devices: 0,
             reconnects: None,
             moves: false,
+            dying: Vec::new(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
             lock_servers: 0,
@@ -491,7 +540,8 @@ impl Options {
                 FaultKind::Flap,
                 FaultKind::Replace,
                 FaultKind::Fence,
-            ]);
+            ])
+            || !self.dying.is_empty();
         let silence = has(&[FaultKind::Stall, FaultKind::SlowNode, FaultKind::Cut]) || self.faults.network.delay > 0;
         let locks_last = match self.ordering {
             Ordering::ServerLock | Ordering::CallbackLock => true,
@@ -572,7 +622,11 @@ impl fmt::Display for Options {
             layout.scheme(),
             layout.devices(),
             layout.devices() + usize::from(self.other_devices),
-            if self.moves { ", and moves" } else { "" },
+            match (self.moves, &self.dying[..]) {
+                (true, _) => ", and moves".to_string(),
+                (_, []) => String::new(),
+                (_, dying) => format!(", of which {dying:?} die"),
+            },
             self.stripes,
             layout.unit_blocks(),
             self.hosts,

@@ -200,6 +200,7 @@ impl Run {
             if self.cluster.options.faults.has(FaultKind::CommonLeap) {
                 self.go_on_at_once()?;
             }
+            self.go_on_without_the_dead()?;
             match storm {
                 _ if storm == storms => {}
                 1 => self.begin_move()?,
@@ -429,6 +430,7 @@ impl Run {
     pub(crate) fn restart(&mut self, node: NodeId) {
         match node {
             _ if self.cluster.world.machine(node).is_some() => {}
+            NodeId::Device(device) if self.cluster.dead.contains(&device) => {}
             NodeId::Device(device) => self.cluster.restart_device(device),
             NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
             NodeId::Monitor => self.cluster.restart_monitor(),

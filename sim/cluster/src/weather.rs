@@ -46,6 +46,8 @@ pub(crate) enum Weather {
     Reconnect,
     /// A host ends in good order.
     Leave,
+    /// A device dies for good, if everybody else is there.
+    Death,
 }
 
 /// How often it is looked whether somebody copies.
@@ -56,6 +58,9 @@ const START_AGAIN_EVERY: Duration = Duration::from_millis(100);
 const BAD_SECTORS_MAX: usize = 4;
 /// How often an operator looks whether a disk can be changed.
 const DISKS_EVERY: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether a device can die.
+const DEATHS_EVERY: Duration = Duration::from_millis(70);
 
 /// Who flaps: a host comes back as another node.
 #[derive(Clone, Copy)]
@@ -121,6 +126,10 @@ impl Run {
             }
             Weather::Leave => self.leave_and_plan_next(),
             Weather::Fence { host, device, dies, away } => self.fence(host, device, dies, away),
+            Weather::Death => {
+                self.let_die();
+                self.plan_weather(DEATHS_EVERY, Weather::Death);
+            }
             Weather::Disks => {
                 self.change_disks();
                 self.plan_weather(DISKS_EVERY, Weather::Disks);
@@ -471,6 +480,10 @@ impl Run {
         }
         if self.cluster.options.moves {
             self.plan_weather(COPY_EVERY, Weather::Copy);
+        }
+        if !self.cluster.options.dying.is_empty() {
+            let wait = self.cluster.options.storm / 4;
+            self.plan_weather(wait, Weather::Death);
         }
     }
 

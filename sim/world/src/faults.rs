@@ -77,11 +77,13 @@ pub enum FaultKind {
     Reconnect,
     /// No fault: hosts end in good order, and others take their places. Not of a moment.
     Leave,
+    /// Devices die for good, as many as redundancy covers. Not drawn like others: once in a run.
+    Dead,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 29] = [
+    pub const ALL: [FaultKind; 30] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -111,6 +113,7 @@ impl FaultKind {
         FaultKind::Calm,
         FaultKind::Reconnect,
         FaultKind::Leave,
+        FaultKind::Dead,
     ];
 
     /// As it is called on the command line.
@@ -145,6 +148,7 @@ impl FaultKind {
             FaultKind::Calm => "calm",
             FaultKind::Reconnect => "reconnect",
             FaultKind::Leave => "leave",
+            FaultKind::Dead => "dead",
         }
     }
 
@@ -482,6 +486,7 @@ impl FaultOptions {
             FaultKind::Objects,
             FaultKind::Mirrors,
             FaultKind::Calm,
+            FaultKind::Dead,
             FaultKind::DiskError,
             FaultKind::LargeSectors,
             FaultKind::PageCache,

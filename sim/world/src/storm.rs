@@ -146,6 +146,7 @@ impl Storm {
             | FaultKind::Objects
             | FaultKind::Mirrors
             | FaultKind::Calm
+            | FaultKind::Dead
             | FaultKind::LargeSectors
             | FaultKind::PageCache
             | FaultKind::Reconnect
@@ -310,6 +311,7 @@ mod tests {
             FaultKind::Objects,
             FaultKind::Mirrors,
             FaultKind::Calm,
+            FaultKind::Dead,
             FaultKind::LargeSectors,
             FaultKind::PageCache,
             FaultKind::Reconnect,

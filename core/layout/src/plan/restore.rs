@@ -6,7 +6,7 @@ use super::stripe::{Pieces, Stripe, at_row};
 use super::{Share, Shares};
 use crate::{Absence, Layout, Unavailable};
 use braid_base::BlockRange;
-use braid_wire::{Piece, Want};
+use braid_wire::{Content, Piece, Want};
 
 /// Reads the rest of the rows that a hostwrite touched, and writes the blocks of one device that follow from them.
 ///
@@ -32,28 +32,40 @@ impl RestorePlan {
         position: usize,
         blocks: BlockRange,
     ) -> Result<Option<RestorePlan>, Unavailable> {
+        RestorePlan::wanting(Want::Data, layout, absence, position, blocks)
+    }
+
+    /// The same, but that rows of which too much is lost, or is on devices that can't be read, are restored as lost: once it is known that
+    /// it takes that.
+    pub fn salvage(
+        layout: &Layout,
+        absence: &Absence,
+        position: usize,
+        blocks: BlockRange,
+    ) -> Result<Option<RestorePlan>, Unavailable> {
+        RestorePlan::wanting(Want::Salvage, layout, absence, position, blocks)
+    }
+
+    fn wanting(
+        want: Want,
+        layout: &Layout,
+        absence: &Absence,
+        position: usize,
+        blocks: BlockRange,
+    ) -> Result<Option<RestorePlan>, Unavailable> {
         let mut shares = Shares::default();
         for (stripe, unit, rows) in missed(layout, absence, position, blocks) {
             if absence.is_lost(position) {
                 return Err(Unavailable { positions: vec![position] });
             }
-            stripe.read_sources(unit, rows, &mut shares)?;
-            shares.prewrite(at_row(stripe.place(unit), rows.start), rows.count);
+            match stripe.read_sources(unit, rows, &mut shares) {
+                Err(unavailable) if want == Want::Data => return Err(unavailable),
+                _ => shares.prewrite(at_row(stripe.place(unit), rows.start), rows.count),
+            }
         }
         let (shares, absence) = (shares.0, absence.clone());
-        Ok((!shares.is_empty()).then_some(RestorePlan {
-            layout: *layout,
-            absence,
-            position,
-            blocks,
-            want: Want::Data,
-            shares,
-        }))
-    }
-
-    /// The same, but that rows of which too much is lost are restored as lost: once it is known that it takes that.
-    pub fn salvaging(self) -> RestorePlan {
-        RestorePlan { want: Want::Salvage, ..self }
+        let plan = RestorePlan { layout: *layout, absence, position, blocks, want, shares };
+        Ok((!plan.shares.is_empty()).then_some(plan))
     }
 
     /// What its reads are to bring.
@@ -75,6 +87,10 @@ impl RestorePlan {
     pub fn compute(&self, old: &Old) -> Vec<(usize, Vec<Piece>)> {
         let mut pieces = Pieces::of(&self.shares);
         for (stripe, unit, rows) in missed(&self.layout, &self.absence, self.position, self.blocks) {
+            if self.want == Want::Salvage && stripe.sources(unit).is_err() {
+                pieces.push(stripe.place(unit), Piece { range: rows, content: Content::Lost });
+                continue;
+            }
             for piece in stripe.worked_out(unit, rows, old, self.want) {
                 pieces.push(stripe.place(unit), piece);
             }

@@ -112,6 +112,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Reconnect,
         FaultKind::Leave,
         FaultKind::Fence,
+        FaultKind::Dead,
         FaultKind::DiskError,
         FaultKind::LargeSectors,
         FaultKind::PageCache,

@@ -3,8 +3,8 @@
 use crate::story::*;
 use braid_base::{DeviceId, Standing};
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::HostRequest;
-use braid_wire::{Administration, Ordering};
+use braid_machine::{HostError, HostOutcome, HostRequest};
+use braid_wire::{Administration, Failure, Objection, Ordering};
 use std::time::Duration;
 
 /// Three copies of each block, on three devices.
@@ -19,14 +19,21 @@ fn is(array: &Cluster, number: u16, wanted: Standing) -> bool {
     standing(array, number) == Some(wanted)
 }
 
-/// An operator has a dead device's disk replaced by an empty one, which is there at once.
-fn replace(array: &mut Cluster, host: HostSlot, number: u16) {
+/// An operator has a dead device's disk replaced by an empty one, which is there at once if nobody objects.
+fn ask_to_replace(array: &mut Cluster, host: HostSlot, number: u16, lose: bool) -> HostOutcome {
     let (disk, blocks) = (array.new_disk(), array.disk_blocks());
-    let request = Administration::Replace { device: DeviceId(number), disk, blocks, lose: false };
+    let request = Administration::Replace { device: DeviceId(number), disk, blocks, lose };
     let asked = array.ask(host, HostRequest::Administer { request });
-    assert_eq!(array.finish(asked), DONE);
-    array.swap_disk(DeviceId(number), disk);
-    array.restart_device(DeviceId(number));
+    let outcome = array.finish(asked);
+    if outcome.is_ok() {
+        array.swap_disk(DeviceId(number), disk);
+        array.restart_device(DeviceId(number));
+    }
+    outcome
+}
+
+fn replace(array: &mut Cluster, host: HostSlot, number: u16) {
+    assert_eq!(ask_to_replace(array, host, number, false), DONE);
 }
 
 #[test]
@@ -168,6 +175,60 @@ fn a_dead_device_on_which_nothing_lies_keeps_no_other_one_out() {
         array.crash(device(3));
         wait_in(&mut array, 1);
         array.restart_device(DeviceId(3));
+        all_is_well(array);
+    }
+}
+
+/// Two disks of a longer ring are gone, and some stripes lie on both: their operator gives these up.
+#[test]
+fn what_two_disks_of_a_longer_ring_had_alone_is_given_up_and_the_rest_heals() {
+    let layouts = [("raid5:2+1", 5), ("raid1:2", 4)];
+    for ((layout, devices), at_once) in layouts.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
+        let (mut array, a, b) = array_of(Options::calm(layout, devices, 1, 20));
+        fill(&mut array, a);
+        array.crash(device(0));
+        if !at_once {
+            wait_until(&mut array, "the first is out", |array| is(array, 0, Standing::Out));
+        }
+        array.crash(device(1));
+        array.run_for(A_WHILE);
+        // If one has gone first, it is out. The other can't be done without; nor any, if they went together.
+        assert!(is(&array, 0, if at_once { Standing::In } else { Standing::Out }) && is(&array, 1, Standing::In));
+        let refused = |other| Err(HostError::Objection(Objection::NeedsOthers { others: vec![DeviceId(other)] }));
+        if at_once {
+            assert_eq!(ask_to_replace(&mut array, a, 0, false), refused(1), "{layout}");
+        }
+        assert_eq!(ask_to_replace(&mut array, a, 0, at_once), DONE, "{layout}");
+        assert_eq!(ask_to_replace(&mut array, b, 1, false), refused(0), "{layout}");
+        let serves = Err(HostError::Objection(Objection::NeedsOthers { others: vec![DeviceId(0), DeviceId(1)] }));
+        if layout == "raid5:2+1" {
+            assert_eq!(ask_to_replace(&mut array, b, 2, true), serves, "{layout}: this one is alive");
+        }
+        array.gives_up = true;
+        assert_eq!(ask_to_replace(&mut array, b, 1, true), DONE, "{layout}");
+        wait_in(&mut array, 0);
+        wait_in(&mut array, 1);
+        // Just the stripes with units on both have lost what lay there.
+        let volume = array.volume().clone();
+        let blocks = volume.layout.data_units() as u64;
+        for stripe in 0..volume.stripes() {
+            let data = (0..blocks).map(|unit| volume.layout.data_unit(stripe, unit as usize).position);
+            let parity = volume.layout.redundancy_unit(stripe, 0).position;
+            let is_broken = data.clone().chain([parity]).filter(|place| [0, 1].contains(place)).count() == 2;
+            for (number, place) in (stripe * blocks..).zip(data) {
+                let (offset, length) = (number * BLOCK, BLOCK as usize);
+                let read = array.ask(a, HostRequest::Read { volume: volume.id, offset, length });
+                let outcome = array.finish(read);
+                if is_broken && [0, 1].contains(&place) {
+                    let lost = matches!(outcome, Err(HostError::Device { failure: Failure::Lost { .. }, .. }));
+                    assert!(lost, "{layout}: block {number} is lost, and its error says so: {outcome:?}");
+                } else {
+                    assert!(outcome.is_ok(), "{layout}: block {number} is there: {outcome:?}");
+                }
+            }
+        }
+        // What is written is there again, with its redundancy.
+        fill(&mut array, b);
         all_is_well(array);
     }
 }

@@ -7,7 +7,8 @@ use crate::slots::{self, ACT_WAIT, NewDisk};
 use crate::{creation, output, volumes};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
-use braid_control::{ArrayDescription, DeviceReport, DeviceStanding, DiskEntry};
+use braid_control::{ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, DiskEntry};
+use braid_layout::VolumeDescription;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,7 +40,7 @@ pub struct Arguments {
     /// Use a file or disk that is there already, whatever it holds
     #[arg(long, conflicts_with = "with_spare")]
     overwrite: bool,
-    /// Volumes without redundancy may lose what lies there
+    /// What lies there may be lost, where nothing makes up for it: of volumes without redundancy, and, if the device is dead, of stripes that lie on other dead devices, too
     #[arg(long)]
     lose: bool,
     /// Wait until it has everything
@@ -83,7 +84,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         if slots::room(disk.size)? < needed {
             return Err(too_small(id, disk.size));
         }
-        slots::replace(session, id, &disk, lose).await?;
+        if let Err(failure) = slots::replace(session, id, &disk, lose).await {
+            return Err(if lose { failure } else { with_losses(folder, id, failure)? });
+        }
         let name = disk.disk.to_string();
         let has_it = |device: Option<&DeviceReport>| {
             device.is_some_and(|device| {
@@ -143,7 +146,90 @@ fn refuse_to_lose(description: &ArrayDescription, id: u16) -> Result<(), Failure
     Ok(())
 }
 
+/// The device can't be done without. If it is dead, that is for what it has in common with other dead devices: says what would be lost.
+fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failure, Failure> {
+    let is_dead = slots::report_of(folder, id)?.is_some_and(|report| report.standing == DeviceStanding::Away);
+    if failure.code != "needs-others" || !is_dead {
+        return Ok(failure);
+    }
+    let description = folder.describe()?;
+    let mut losses = Vec::new();
+    for entry in slots::volumes_on(&description, id) {
+        let volume = volumes::describe(entry)?;
+        let mut gone = vec![DeviceId(id)];
+        for device in volume.holders() {
+            let is_whole = |report: DeviceReport| report.standing == DeviceStanding::In;
+            if !slots::report_of(folder, device.0)?.is_some_and(is_whole) && !gone.contains(&device) {
+                gone.push(device);
+            }
+        }
+        let (lost, all) = stripes_lost(&volume, DeviceId(id), &gone);
+        if lost > 0 {
+            losses.push(format!("{lost} of the {all} stripes of volume '{}'", entry.name));
+        }
+    }
+    if losses.is_empty() {
+        return Ok(failure);
+    }
+    let message =
+        format!("{}: nothing else can make up for what {} have on device {id}", failure.message, losses.join(", "));
+    Ok(Failure::failed("would-lose", message).hint(
+        "bring another one of these devices back; or, if they are gone for good, --lose gives these stripes up: what lies on dead \
+         devices only is lost, and its blocks are named; the rest heals",
+    ))
+}
+
+/// How many stripes with a unit on a device have units on more of these than they do without; and how many stripes there are.
+fn stripes_lost(volume: &VolumeDescription, device: DeviceId, gone: &[DeviceId]) -> (u64, u64) {
+    let (layout, all) = (volume.layout, volume.stripes());
+    let is_lost = |stripe: Vec<DeviceId>| {
+        let missing = stripe.iter().filter(|held| gone.contains(held)).count();
+        stripe.contains(&device) && layout.redundancy_units() > 0 && missing > layout.redundancy_units()
+    };
+    // They begin in turns at each place of the ring where one begins.
+    let turns = layout.stripes_of_the_ring().count() as u64;
+    let width = layout.scheme().width();
+    let lost = (0..turns).filter(|turn| {
+        let start = *turn as usize * width;
+        is_lost((start..start + width).map(|place| volume.devices[place % layout.devices()]).collect())
+    });
+    (lost.map(|turn| all / turns + u64::from(turn < all % turns)).sum(), all)
+}
+
 fn too_small(id: u16, size: u64) -> Failure {
     let message = format!("a disk of {} is too small for what lies on device {id}", format_size(size));
     Failure::failed("disk-too-small", message).hint("take one of the size of the device's disk, or larger")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::VolumeId;
+    use braid_layout::{Atomicity, Layout, Scheme};
+    use braid_wire::Ordering;
+
+    #[test]
+    fn stripes_are_lost_that_lie_on_more_dead_devices_than_they_do_without() {
+        let lost = |scheme: &str, devices: u16, stripes: u64, gone: &[u16]| {
+            let scheme: Scheme = scheme.parse().expect("a scheme that there is");
+            let layout = Layout::new(scheme, devices.into(), 16).expect("a ring that is wide enough");
+            let volume = VolumeDescription {
+                id: VolumeId(1),
+                bytes: stripes * layout.stripe_blocks() * 4096,
+                layout,
+                devices: (0..devices).map(DeviceId).collect(),
+                ordering: Ordering::Timestamp,
+                atomicity: Atomicity::Implied,
+                moving: None,
+            };
+            let gone: Vec<_> = gone.iter().copied().map(DeviceId).collect();
+            stripes_lost(&volume, gone[0], &gone)
+        };
+        // Stripes lie on 0 1 2, 3 4 0, 1 2 3, 4 0 1, 2 3 4, and so on.
+        assert_eq!(lost("raid5:2+1", 5, 7, &[1, 2]), (3, 7));
+        assert_eq!(lost("raid5:2+1", 5, 7, &[1, 2, 0]), (5, 7));
+        assert_eq!(lost("raid1:2", 4, 10, &[1, 2]), (0, 10));
+        assert_eq!(lost("raid1:2", 4, 10, &[1, 0]), (5, 10));
+        assert_eq!(lost("raid1:3", 3, 10, &[1, 2]), (0, 10));
+    }
 }

@@ -1,0 +1,99 @@
+//! Devices that die for good: the rest must go on without them, and heal; then their disks are replaced.
+
+use crate::cluster::{Cluster, Failed};
+use crate::role::Role;
+use crate::storm::Run;
+use braid_base::{BLOCK_BYTES, NodeId, Standing};
+use braid_machine::{HostRequest, HostSuccess};
+use braid_wire::Administration;
+use std::time::Duration;
+
+/// What an operation may take beside a lease when nothing is in its way any more.
+const MARGIN: Duration = Duration::from_secs(1);
+/// How long the disks of the dead may take to be whole.
+const REBUILD_MAX: Duration = Duration::from_secs(300);
+
+impl Run {
+    /// The next one dies, once all who live are in and well: they have then what it had.
+    pub(crate) fn let_die(&mut self) {
+        let dead = &self.cluster.dead;
+        let Some(device) = self.cluster.options.dying.iter().copied().find(|device| !dead.contains(device)) else {
+            return;
+        };
+        if self.cluster.are_all_in_who_live() {
+            self.count_fault("device dead");
+            self.cluster.dead.insert(device);
+            let node = NodeId::Device(device);
+            self.crash_plans.remove(&node);
+            self.cluster.world.disk_mut(node).expect("devices have disks").spare();
+            if self.cluster.world.machine(node).is_some() {
+                self.crash(node);
+            }
+        }
+    }
+
+    /// All others are in: so whatever is asked is done in time. Then the dead get new disks, and are brought everything.
+    pub(crate) fn go_on_without_the_dead(&mut self) -> Result<(), Failed> {
+        if self.cluster.dead.is_empty() {
+            return Ok(());
+        }
+        let host = self.cluster.add_host();
+        // It has yet to hear who is in, and what dead hosts hold has to run out.
+        self.cluster.run_for(2 * self.cluster.options.settings.host_lease);
+        let volume = self.cluster.volume().clone();
+        let stripe_bytes = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
+        let most = self.cluster.options.settings.device_lease + MARGIN;
+        for stripe in 0..volume.stripes() {
+            let offset = stripe * stripe_bytes;
+            let length = stripe_bytes.min(volume.bytes - offset);
+            let mut ops =
+                vec![self.cluster.ask(host, HostRequest::Read { volume: volume.id, offset, length: length as usize })];
+            if self.cluster.options.mirror.is_none() {
+                ops.push(self.cluster.write(host, offset, length));
+            }
+            for op in ops {
+                let begun = self.cluster.world.now();
+                self.cluster.answer(op, "an operation fails though redundancy covers the dead")?;
+                let took = self.cluster.world.now().since(begun);
+                if took > most {
+                    let details = format!("stripe {stripe} took {took:?} without {:?}", self.cluster.dead);
+                    return Err(Failed { check: "slow-without-the-dead", details });
+                }
+            }
+        }
+        for device in std::mem::take(&mut self.cluster.dead) {
+            if volume.devices.contains(&device) {
+                let (disk, blocks) = (self.cluster.new_disk(), self.cluster.disk_blocks());
+                let request = Administration::Replace { device, disk, blocks, lose: false };
+                let op = self.cluster.ask(host, HostRequest::Administer { request });
+                match self.cluster.answer(op, "a dead disk can't be replaced")? {
+                    HostSuccess::Done => self.cluster.swap_disk(device, disk),
+                    other => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
+                }
+            }
+            self.cluster.world.disk_mut(NodeId::Device(device)).expect("devices have disks").heal();
+            self.cluster.restart_device(device);
+        }
+        let until = self.cluster.world.now().after(REBUILD_MAX);
+        while self.cluster.check_nothing_is_left().is_err() && self.cluster.world.now() < until {
+            self.cluster.run_for(Duration::from_millis(200));
+        }
+        self.cluster.check_nothing_is_left()
+    }
+}
+
+impl Cluster {
+    /// True if all devices are in that have not died for good, and none of them is about to be missed: its lease runs for longer than
+    /// anybody relies on one that has just died.
+    fn are_all_in_who_live(&self) -> bool {
+        let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return false };
+        let now = self.world.local(NodeId::Monitor).expect("it is a node").time;
+        let long_enough = now.after(self.options.settings.device_lease * 9 / 10);
+        let mut living = monitor.leases().filter(|held| !self.dead.contains(&held.device));
+        living.all(|held| {
+            let member = monitor.membership().member(held.device);
+            let is_in = member.is_some_and(|member| member.standing == Standing::In);
+            is_in && held.runs_until.is_some_and(|until| until > long_enough)
+        })
+    }
+}
