@@ -1,12 +1,16 @@
-//! Disks that can't be written at some place: their users don't hear of it, and those who look do.
+//! A disk that can't be written at some place: its users don't hear of it, and those who look do.
 
 use braid_processes::array::{Array, number};
 use braid_processes::data::{noise, seed};
 use braid_processes::program::braid;
 use braid_processes::scratch::path_text;
-use braid_processes::{Client, soak};
+use braid_processes::{Client, soak, tool};
 
+/// Has the writes of one process fail in a range of bytes.
+const LIBRARY: &str = include_str!("bad_places.c");
 const UNIT: usize = 65_536;
+/// The device whose disk it is.
+const DEVICE: usize = 1;
 /// The bytes of a slot, and which one is bad: early in what is used first.
 const SLOT: u64 = 73_728;
 const BAD: u64 = 40;
@@ -17,13 +21,16 @@ const BYTES: usize = 32 << 20;
 fn a_slot_that_can_t_be_written_is_retired_and_no_write_fails() {
     let mut array = Array::small();
     array.down();
-    let device = braid(&["device", "inspect", path_text(&array.device_file(1)), "--json"]).done().json();
+    let file = array.device_file(DEVICE);
+    let device = braid(&["device", "inspect", path_text(&file), "--json"]).done().json();
     let start = number(&device["data"]["offset"]) + BAD * SLOT;
-    let script = array.scratch().path("bad_places.py");
-    std::fs::write(&script, include_str!("bad_places.py")).expect("it can be written");
-    let (from, to) = (start.to_string(), (start + SLOT).to_string());
-    let launcher = ["/usr/bin/python3", path_text(&script), &from, &to];
-    array.try_start_by(&launcher, &[]).unwrap_or_else(|outcome| panic!("{outcome}"));
+    let (source, library) = (array.scratch().path("bad_places.c"), array.scratch().path("bad_places.so"));
+    std::fs::write(&source, LIBRARY).expect("there is room");
+    tool("cc", &["-shared", "-fPIC", "-O1", "-o", path_text(&library), path_text(&source)]);
+    let (preload, file) =
+        (format!("LD_PRELOAD={}", path_text(&library)), format!("BAD_FILE={}", path_text(&file)));
+    let (from, to) = (format!("BAD_START={start}"), format!("BAD_END={}", start + SLOT));
+    array.try_start_by(&["env", &preload, &file, &from, &to], &[]).unwrap_or_else(|outcome| panic!("{outcome}"));
 
     let writes = if soak() { 100_000 } else { 2_000 };
     let pieces: Vec<Vec<u8>> = (0..7).map(|number| noise(seed() + number, 2 * UNIT)).collect();
@@ -40,21 +47,22 @@ fn a_slot_that_can_t_be_written_is_retired_and_no_write_fails() {
     }
     array.assert_sound("vol0");
 
-    let bad = |status: &serde_json::Value, device: usize| number(&status["devices"][device]["counters"]["slots_bad"]);
-    let status = array.await_status("each device has said so", |status| {
-        (0..5).all(|device| status["devices"][device]["condition"] == "disk-errors")
-    });
-    for device in 0..5 {
-        assert_eq!(bad(&status, device), 1, "{status:#}");
-        assert!(number(&status["devices"][device]["counters"]["write_errors"]) > 0);
-        assert_eq!(status["devices"][device]["standing"], "in");
-    }
+    let device = &array.await_status("the device has said so", |status| {
+        status["devices"][DEVICE]["condition"] == "disk-errors"
+    })["devices"][DEVICE];
+    assert!(number(&device["counters"]["write_errors"]) > 0, "{device:#}");
+    let bad = |status: &serde_json::Value| -> Vec<u64> {
+        (0..5).map(|device| number(&status["devices"][device]["counters"]["slots_bad"])).collect()
+    };
+    let expected: Vec<u64> = (0..5).map(|device| u64::from(device == DEVICE)).collect();
+    let status = array.status();
+    assert_eq!(bad(&status), expected, "one slot of one device: {status:#}");
+    assert!((0..5).all(|device| status["devices"][device]["standing"] == "in"), "{status:#}");
     let events = array.braid(&["events"]).done().stdout;
     assert!(events.contains("disk-errors"), "{events}");
     drop(client);
     array.down();
     // It is on record.
     array.start(&[]);
-    let status = array.status();
-    assert!((0..5).all(|device| bad(&status, device) == 1), "{status:#}");
+    assert_eq!(bad(&array.status()), expected);
 }
