@@ -194,8 +194,11 @@ impl Monitor {
             Standing::Returning { .. } => true,
             Standing::In => {
                 let leaves = matches!(self.slot(device).change, Change::Leaving { .. });
-                let is_there =
-                    |other: DeviceId| self.is_reliable(now.time, other, durable) && !self.devices[&other].suspected;
+                // Of two whose leases are not to be renewed, one stays until the other is out.
+                let is_there = |other: DeviceId| {
+                    let known = &self.devices[&other];
+                    self.is_reliable(now.time, other, durable) && !known.suspected && !known.refused
+                };
                 (leaves || self.stripes.is_protected(device)) && self.stripes.needed_beside(device, is_there).is_empty()
             }
         }

@@ -38,6 +38,8 @@ pub struct Bench {
     pub undecided: BTreeMap<NodeId, Vec<Generation>>,
     /// Devices that say that they are of no use.
     pub unable: Vec<DeviceId>,
+    /// Devices that say that their disks are failing.
+    pub failing: Vec<DeviceId>,
     /// The disks of devices that have not their first ones, which are named like them.
     pub disks: BTreeMap<DeviceId, DiskId>,
     outcome: Option<HostOutcome>,
@@ -108,6 +110,7 @@ impl Bench {
             silent: Vec::new(),
             undecided: BTreeMap::new(),
             unable: Vec::new(),
+            failing: Vec::new(),
             disks: BTreeMap::new(),
             outcome: None,
         }
@@ -234,6 +237,7 @@ impl Bench {
             _ => None,
         };
         let undecided = self.undecided.get(&node).cloned().unwrap_or_default();
+        let failing = self.failing.iter().any(|failing| node == NodeId::Device(*failing));
         self.say_in(
             epoch,
             node,
@@ -241,8 +245,8 @@ impl Bench {
                 sent: self.now.time,
                 silent,
                 disk,
-                bad_slots: 0,
-                failing: false,
+                bad_slots: if failing { 3 } else { 0 },
+                failing,
                 undecided,
                 stamps: Clock(0),
             },

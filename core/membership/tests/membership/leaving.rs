@@ -182,6 +182,54 @@ fn a_device_that_says_it_is_of_no_use_is_taken_out_a_lease_later_and_returns_whe
 }
 
 #[test]
+fn a_device_whose_disk_is_failing_is_taken_out_where_the_others_can_do_without_it_and_stays_out() {
+    let mut bench = Bench::new();
+    let all = nodes(&[0, 1, 2, 3, 4], &[7, 8]);
+    bench.failing = vec![DeviceId(3)];
+    assert!(bench.gets_lease(device(3)), "it has just said so");
+    bench.pass_with(NOTICE, &nodes(&[0, 1, 2, 4], &[7, 8]));
+    assert!(!bench.gets_lease(device(3)));
+    bench.pass_with(LEASE - NOTICE - MOMENT, &all);
+    assert_eq!((bench.standing(3), bench.away()), (Standing::In, vec![]), "it may still be serving");
+    bench.pass(MOMENT);
+    assert_eq!(bench.standing(3), Standing::Out);
+    bench.pass_with(SECOND * 20, &all);
+    assert_eq!((bench.epoch(), bench.standing(3)), (2, Standing::Out), "however often it is heard");
+    // Another disk is in its slot, or this one is well again.
+    bench.failing.clear();
+    bench.pass_with(SECOND, &all);
+    assert!(bench.standing(3) != Standing::Out && bench.gets_lease(device(3)));
+}
+
+#[test]
+fn a_device_whose_disk_is_failing_serves_on_while_the_others_need_it() {
+    // Another one is out.
+    let mut bench = Bench::new();
+    let four = nodes(&[0, 2, 3, 4], &[7]);
+    bench.pass_with(SECOND * 20, &four);
+    assert_eq!(bench.standing(1), Standing::Out);
+    bench.failing = vec![DeviceId(3)];
+    bench.pass_with(SECOND * 20, &four);
+    assert!(bench.gets_lease(device(3)));
+    assert_eq!((bench.standing(3), bench.away()), (Standing::In, vec![]));
+    // Of two that fail, the others can do without one.
+    let mut bench = Bench::new();
+    bench.failing = vec![DeviceId(1), DeviceId(3)];
+    for second in 0..20 {
+        bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[7]));
+        assert!(bench.gets_lease(device(3)) && bench.away().is_empty(), "after {second} s");
+    }
+    assert_eq!((bench.standing(1), bench.standing(3)), (Standing::Out, Standing::In));
+    // Nothing that lies there has redundancy.
+    let mut bench = Bench::of(2);
+    bench.adopt(volume(1, Scheme::Raid0 { data: 2 }, &[0, 1]));
+    bench.failing = vec![DeviceId(1)];
+    bench.pass_with(SECOND * 20, &nodes(&[0, 1], &[7]));
+    assert!(bench.gets_lease(device(1)));
+    assert_eq!(bench.standing(1), Standing::In);
+}
+
+#[test]
 fn what_few_hosts_say_for_a_while_is_not_believed() {
     let mut bench = Bench::new();
     let devices = nodes(&[0, 1, 2, 3, 4], &[]);
