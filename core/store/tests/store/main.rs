@@ -10,6 +10,7 @@ mod disk;
 mod full;
 mod membership;
 mod missing;
+mod older_journals;
 mod pressure;
 mod protocol;
 mod requests;

@@ -6,7 +6,7 @@ use braid_base::{
     ObjectId, Rng, Stamp, TransactionId,
 };
 use braid_machine::{Effect, Effects};
-use braid_store::{Intent, Recovered, RecoveredCommit, Storage, Store, StoreConfig, StoreError, StoreEvent};
+use braid_store::{Intent, Medium, Recovered, RecoveredCommit, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{Atomicity, Content, Failure, Linkage, ObjectDescription, Ordering, Piece};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -78,7 +78,12 @@ impl Bench {
 
     /// A store on a disk that is there.
     pub fn start(disk: TestDisk, seed: u64) -> Result<(Bench, Recovered), StoreError> {
-        let mut bench = Bench::power_on(disk, seed);
+        Bench::start_on(Medium::default(), disk, seed)
+    }
+
+    /// The same, on a disk of this kind.
+    pub fn start_on(medium: Medium, disk: TestDisk, seed: u64) -> Result<(Bench, Recovered), StoreError> {
+        let mut bench = Bench::power_on_with(Store::new(config()).on(medium), disk, seed);
         bench.run();
         match bench.events.pop_front() {
             Some(StoreEvent::Ready(recovered)) => Ok((bench, recovered)),
@@ -88,7 +93,10 @@ impl Bench {
     }
 
     pub fn power_on(disk: TestDisk, seed: u64) -> Bench {
-        let store = Store::new(config());
+        Bench::power_on_with(Store::new(config()), disk, seed)
+    }
+
+    fn power_on_with(store: Store, disk: TestDisk, seed: u64) -> Bench {
         let rng = Rng::new(seed);
         let mut bench = Bench { store, disk, now: Now::default(), rng, events: VecDeque::new(), out: Effects::new() };
         bench.store.start(&mut bench.out);
