@@ -8,7 +8,8 @@
 //! A device keeps commits and answers of a host until the host says that they are over; that mark rides on requests, and a host that ends
 //! has no further ones. A lock server keeps cached locks until they are given back, or their host is fenced. So a host says both before it
 //! ends. It waits for no device or lock server for long: what stays behind is removed when the control plane fences all generations that
-//! have ended.
+//! have ended. The same holds for commits that a device finds in its journal when it restarts: a mark reaches the disk with the next batch
+//! only.
 
 use crate::host::{Host, Timer};
 use crate::objects::Asks;
@@ -68,7 +69,8 @@ impl Host {
     pub(crate) fn tell_leave(&mut self, now: Now, out: &mut Effects) {
         let before = self.leaving.as_ref().and_then(|leaving| leaving.ticket);
         self.go_on_leaving(now, out);
-        let untold = |leaving: &&mut Leaving| leaving.op.is_some() && leaving.ticket == before;
+        let untold =
+            |leaving: &&mut Leaving| leaving.op.is_some() && (leaving.ticket.is_none() || leaving.ticket == before);
         let Some(leaving) = self.leaving.as_mut().filter(untold) else { return };
         let (wait, until, ticket) = (leaving.again_after, leaving.until, leaving.ticket);
         leaving.again_after = (wait * 2).min(AGAIN_MAX);
@@ -102,7 +104,10 @@ impl Host {
         if is_quiet && !std::mem::replace(&mut leaving.is_quiet, true) {
             leaving.until = leaving.until.min(now.time.after(CONFIRM_WITHIN));
         }
-        if over && leaving.ticket.is_none() {
+        if !over {
+            // What has begun since must end too, and be told of.
+            leaving.ticket = None;
+        } else if leaving.ticket.is_none() {
             leaving.ticket = Some(self.next_sequence);
             leaving.again_after = self.config.settings.commit_linger;
             self.next_sequence += 1;

@@ -101,8 +101,10 @@ pub struct Cluster {
     pub(crate) next_generation: u32,
     /// All hosts that there were.
     pub(crate) hosts_ever: BTreeSet<Generation>,
-    /// Those that have ended in good order, and waited for all confirmations.
-    pub(crate) left: BTreeSet<Generation>,
+    /// Those that have ended in good order, and waited for all confirmations; and when.
+    pub(crate) left: BTreeMap<Generation, Time>,
+    /// When devices were started anew.
+    pub(crate) started: BTreeMap<DeviceId, Time>,
     next_op: u64,
     next_disk: u64,
     /// The disk that each device has.
@@ -159,7 +161,8 @@ impl Cluster {
             answered: BTreeMap::new(),
             next_generation: 1,
             hosts_ever: BTreeSet::new(),
-            left: BTreeSet::new(),
+            left: BTreeMap::new(),
+            started: BTreeMap::new(),
             next_op: 1,
             next_disk: 0,
             disks: BTreeMap::new(),
@@ -272,6 +275,7 @@ impl Cluster {
     /// Starts a device that is down, with what its disk holds.
     pub fn restart_device(&mut self, device: DeviceId) {
         self.restarted = true;
+        self.started.insert(device, self.world.now());
         let machine = self.new_device(device);
         self.world.start(NodeId::Device(device), machine);
     }

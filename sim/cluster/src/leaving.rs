@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::role::Role;
 use crate::storm::Run;
 use crate::weather::Weather;
-use braid_base::{Generation, NodeId, Rng};
+use braid_base::{Generation, NodeId, Rng, Time};
 use braid_machine::{HostRequest, OpId};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -48,7 +48,8 @@ impl Run {
         let (Some(slot), NodeId::Host(generation)) = (self.cluster.slot(node), node) else { return };
         let took = self.cluster.world.now().since(since);
         if took < CONFIRMED_WITHIN && !self.cluster.fenced().contains(&slot) {
-            self.cluster.left.insert(generation);
+            let now = self.cluster.world.now();
+            self.cluster.left.insert(generation, now);
         }
         self.crash(node);
         self.replace_if_down(slot);
@@ -124,11 +125,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Of hosts that have ended in good order no device keeps a transaction, whoever is kept out.
+    /// Of hosts that have ended in good order no device keeps a transaction, whoever is kept out; unless it has restarted since, with a
+    /// journal that does not say yet that all of that host is over.
     pub(crate) fn check_left(&self) -> Result<(), Failed> {
         for device in self.devices() {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else { continue };
-            let of_left = machine.transactions().iter().find(|(id, _)| self.left.contains(&id.host));
+            let since = self.started.get(&device).copied().unwrap_or(Time(0));
+            let has_left = |host| self.left.get(host).is_some_and(|left| *left > since);
+            let of_left = machine.transactions().iter().find(|(id, _)| has_left(&id.host));
             if let Some((id, transaction)) = of_left {
                 let details = format!("{device} keeps {id}, whose host has left: {transaction:?}");
                 return Err(Failed { check: "left-behind", details });
