@@ -199,6 +199,7 @@ impl Run {
             self.come_to_rest()?;
             if self.cluster.options.faults.has(FaultKind::CommonLeap) {
                 self.go_on_at_once()?;
+                self.come_to_rest()?;
             }
             self.go_on_without_the_dead()?;
             match storm {

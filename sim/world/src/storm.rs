@@ -338,7 +338,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(names.len(), 32, "{names:?}");
+        assert_eq!(names.len(), 33, "{names:?}");
     }
 
     #[test]
