@@ -46,13 +46,16 @@ impl Run {
         for stripe in 0..volume.stripes() {
             let offset = stripe * stripe_bytes;
             let length = stripe_bytes.min(volume.bytes - offset);
-            let mut ops =
-                vec![self.cluster.ask(host, HostRequest::Read { volume: volume.id, offset, length: length as usize })];
-            if self.cluster.options.mirror.is_none() {
-                ops.push(self.cluster.write(host, offset, length));
-            }
-            for op in ops {
+            let writes = self.cluster.options.mirror.is_none();
+            for is_write in [false, true].into_iter().filter(|is_write| writes || !is_write) {
                 let begun = self.cluster.world.now();
+                let op = match is_write {
+                    false => {
+                        let length = length as usize;
+                        self.cluster.ask(host, HostRequest::Read { volume: volume.id, offset, length })
+                    }
+                    true => self.cluster.write(host, offset, length),
+                };
                 self.cluster.answer(op, "an operation fails though redundancy covers the dead")?;
                 let took = self.cluster.world.now().since(begun);
                 if took > most {

@@ -27,8 +27,7 @@ fn a_slot_that_can_t_be_written_is_retired_and_no_write_fails() {
     let (source, library) = (array.scratch().path("bad_places.c"), array.scratch().path("bad_places.so"));
     std::fs::write(&source, LIBRARY).expect("there is room");
     tool("cc", &["-shared", "-fPIC", "-O1", "-o", path_text(&library), path_text(&source)]);
-    let (preload, file) =
-        (format!("LD_PRELOAD={}", path_text(&library)), format!("BAD_FILE={}", path_text(&file)));
+    let (preload, file) = (format!("LD_PRELOAD={}", path_text(&library)), format!("BAD_FILE={}", path_text(&file)));
     let (from, to) = (format!("BAD_START={start}"), format!("BAD_END={}", start + SLOT));
     array.try_start_by(&["env", &preload, &file, &from, &to], &[]).unwrap_or_else(|outcome| panic!("{outcome}"));
 
@@ -47,9 +46,9 @@ fn a_slot_that_can_t_be_written_is_retired_and_no_write_fails() {
     }
     array.assert_sound("vol0");
 
-    let device = &array.await_status("the device has said so", |status| {
-        status["devices"][DEVICE]["condition"] == "disk-errors"
-    })["devices"][DEVICE];
+    let device = &array
+        .await_status("the device has said so", |status| status["devices"][DEVICE]["condition"] == "disk-errors")["devices"]
+        [DEVICE];
     assert!(number(&device["counters"]["write_errors"]) > 0, "{device:#}");
     let bad = |status: &serde_json::Value| -> Vec<u64> {
         (0..5).map(|device| number(&status["devices"][device]["counters"]["slots_bad"])).collect()
