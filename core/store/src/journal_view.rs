@@ -4,8 +4,10 @@ use crate::StoreError;
 use crate::batch::{follow, seal_of};
 use crate::record::Record;
 use crate::superblock::Superblock;
-use braid_base::{Epoch, Generation, Membership};
+use braid_base::{Epoch, Generation, Membership, ObjectId};
+use braid_wire::ObjectDescription;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 
 /// What a journal says of the array.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub struct JournalView {
     pub membership: Option<Membership>,
     /// The highest generation that the journal names: of hosts that wrote, and of hosts that are fenced.
     pub generation: Generation,
+    /// The objects of blocks that the device has, as a start would find them.
+    pub objects: BTreeMap<ObjectId, ObjectDescription>,
 }
 
 impl JournalView {
@@ -22,9 +26,10 @@ impl JournalView {
     pub fn read(superblock: &Superblock, journal: &Bytes) -> Result<JournalView, StoreError> {
         let (tail, sequence) = (superblock.tail_offset, superblock.tail_sequence);
         let found = follow(journal, seal_of(superblock), tail, sequence, superblock.geometry.journal_offset)?;
-        let mut view = JournalView { membership: None, generation: Generation(0) };
+        let mut view = JournalView { membership: None, generation: Generation(0), objects: BTreeMap::new() };
         for (index, record) in found.records.iter().enumerate() {
             view.generation = view.generation.max(highest_host(record));
+            view.follow_object(record);
             let adopted = match record {
                 Record::Adopted(membership) => membership,
                 // A later snapshot's says nothing that was not adopted before it.
@@ -36,6 +41,21 @@ impl JournalView {
             }
         }
         Ok(view)
+    }
+
+    fn follow_object(&mut self, record: &Record) {
+        match record {
+            Record::Created { object, .. } | Record::Object(object) | Record::Resized { object, .. } => {
+                self.objects.insert(object.description.object, object.description);
+            }
+            Record::Reordered { object, ordering } => {
+                self.objects.entry(*object).and_modify(|known| known.ordering = *ordering);
+            }
+            Record::Removed(object) => {
+                self.objects.remove(object);
+            }
+            _ => {}
+        }
     }
 }
 

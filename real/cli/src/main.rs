@@ -25,6 +25,7 @@
 mod chronicle;
 mod commands;
 mod condition;
+mod copies;
 mod counts;
 mod creation;
 mod daemon;

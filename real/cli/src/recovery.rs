@@ -3,10 +3,12 @@
 //!
 //! The devices are read and not served: so the array is down, and no lease of the lost monitor's runs on any disk that was read.
 
+use crate::copies::{self, FolderCopy};
 use crate::device::{DeviceFile, UNASSIGNED};
 use crate::failure::Failure;
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation};
-use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment};
+use crate::volumes;
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, Standing};
+use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment, VolumeEntry, VolumeState};
 use braid_membership::MonitorError;
 use braid_membership::recovery::{DeviceTestimony, Evidence, RecordSummary, RecoveredRecord, RecoveryRefused, recover};
 use braid_store::{JournalView, Superblock};
@@ -16,6 +18,9 @@ use std::path::{Path, PathBuf};
 /// Where the file that counts generations is lost, the next one is so far above the highest that any device knows of. Hosts that only
 /// read leave no trace there.
 const GENERATION_MARGIN: u32 = 1 << 20;
+
+/// Revisions, and numbers of volumes, that are not used again after a description was made anew from a copy.
+const NUMBERS_LEFT_OUT: u64 = 1 << 20;
 
 /// What one disk says.
 pub struct DiskFacts {
@@ -157,12 +162,14 @@ pub fn advice(folder: &ArrayFolder) -> String {
     )
 }
 
-/// Finds out what the monitor's state is to be.
+/// Finds out what the monitor's state is to be. With `anyway`, even if it is the right one.
 pub fn plan(
     folder: &ArrayFolder,
     description: &ArrayDescription,
     devices: Vec<DeviceFacts>,
+    copies: &[FolderCopy],
     without: BTreeSet<DeviceId>,
+    anyway: bool,
 ) -> Result<Plan, Failure> {
     if let Some(stranger) = without.iter().find(|device| description.device(device.0).is_none()) {
         return Err(Failure::usage("no-such-device", format!("the array has no device {stranger}")));
@@ -176,7 +183,7 @@ pub fn plan(
             )
             .hint("`braid up` starts the array"));
         }
-        StateFile::Good(summary) if folder.known_generation()?.is_some() => {
+        StateFile::Good(summary) if folder.known_generation()?.is_some() && !anyway => {
             let message =
                 format!("the monitor's state is there and right: it ends with epoch {}", summary.membership.epoch);
             return Err(Failure::failed("nothing-to-recover", message).hint("`braid up` starts the array"));
@@ -189,7 +196,8 @@ pub fn plan(
         None => {
             let seen =
                 devices.iter().filter_map(|device| device.facts.as_ref().ok()).map(|facts| facts.view.generation);
-            let highest = seen.max().unwrap_or_default();
+            let copied = copies.iter().map(|copy| Generation(copy.generation));
+            let highest = seen.chain(copied).max().unwrap_or_default();
             highest
                 .0
                 .checked_add(GENERATION_MARGIN)
@@ -200,7 +208,7 @@ pub fn plan(
         array: description.array,
         devices: description.devices.iter().map(|entry| (DeviceId(entry.id), entry.disk)).collect(),
         heard: devices.iter().filter_map(DeviceFacts::testimony).collect(),
-        lived_by: lived_by(folder, description)?,
+        lived_by: lived_by(folder, description, copies)?,
         without,
         hosts_below: Generation(last_generation.saturating_add(1)),
     };
@@ -208,19 +216,122 @@ pub fn plan(
     Ok(Plan { record, last_generation, restores_generations: known_generation.is_none(), devices })
 }
 
-/// What devices were once heard to live by, as far as that is still known: an older copy of the monitor's state, and what the monitor
-/// showed last, say nothing that was not so.
-fn lived_by(folder: &ArrayFolder, description: &ArrayDescription) -> Result<BTreeMap<DeviceId, Epoch>, Failure> {
+/// The copies that the files of devices have of what the folder says; those that can't be read have none.
+pub fn read_copies(devices: &[DeviceFacts]) -> Vec<FolderCopy> {
+    devices.iter().filter_map(|facts| copies::read(&facts.path).ok()?.copy).collect()
+}
+
+/// The description of an array whose folder has none, by the newest copy that these files of devices have; and with the files where
+/// they are now.
+pub fn description_from(folder: &ArrayFolder, files: &[PathBuf]) -> Result<ArrayDescription, Failure> {
+    let mut sources = Vec::new();
+    for file in files {
+        sources.push((std::path::absolute(file)?, copies::read(file)?));
+    }
+    if let Some((file, _)) = sources.iter().find(|(_, source)| source.array != sources[0].1.array) {
+        let message = format!("{} is of another array than {}", file.display(), sources[0].0.display());
+        return Err(Failure::usage("wrong-array", message).hint("name the files of one array"));
+    }
+    let copies = sources.iter().filter_map(|(_, source)| source.copy.as_ref());
+    let newest = copies.max_by_key(|copy| copy.description.revision).ok_or_else(|| {
+        Failure::data_lost("no-copy", "none of these files has a copy of what the array's folder said")
+            .hint("`braid up` puts copies there while it runs: name all files of the array's devices")
+    })?;
+    let mut description = newest.description.clone();
+    for (path, source) in &sources {
+        let file = path.strip_prefix(folder.absolute()).map_or(path.clone(), Path::to_path_buf);
+        let devices = description.devices.iter_mut();
+        let own = devices
+            .map(|entry| (entry.disk.is_none_or(|disk| disk == source.disk) && entry.id == source.device.0, entry));
+        let mut known = false;
+        for (is_own, entry) in own {
+            if is_own {
+                (entry.file, known) = (file.clone(), true);
+            }
+            for other in entry.others.iter_mut().filter(|other| other.disk == source.disk) {
+                (other.file, known) = (file.clone(), true);
+            }
+        }
+        for spare in description.spares.iter_mut().filter(|spare| spare.disk == source.disk) {
+            (spare.file, known) = (file.clone(), true);
+        }
+        if !known {
+            let message = format!(
+                "{} is disk {} of device {}, which the newest copy of array.json (revision {}) does not know",
+                path.display(),
+                source.disk,
+                source.device,
+                description.revision
+            );
+            return Err(Failure::failed("unknown-disk", message).hint("leave it out if it was removed from the array"));
+        }
+    }
+    // What came after that copy must not be taken for this: neither numbers of volumes, nor copies of the time.
+    description.next_volume += NUMBERS_LEFT_OUT;
+    description.revision += NUMBERS_LEFT_OUT;
+    Ok(description)
+}
+
+/// Refuses a description by a copy if the devices that are in have other volumes than it says: then it is from before a change.
+pub fn require_current(description: &ArrayDescription, plan: &Plan) -> Result<(), Failure> {
+    let membership = plan.record.membership();
+    let is_in = |device: DeviceId| membership.member(device).is_some_and(|member| member.standing == Standing::In);
+    for facts in plan.devices.iter().filter(|facts| is_in(facts.id)) {
+        let Ok(there) = &facts.facts else { continue };
+        if let Some(what) = difference(description, facts.id, &there.view)? {
+            let revision = description.revision - NUMBERS_LEFT_OUT;
+            let message = format!("the newest copy of array.json (revision {revision}) is not the last one: {what}");
+            return Err(Failure::data_lost("copy-outdated", message)
+                .hint("bring array.json itself back, or name a device's file that has a newer copy"));
+        }
+    }
+    Ok(())
+}
+
+/// How what a device has differs from what it should have, if it does.
+fn difference(description: &ArrayDescription, device: DeviceId, view: &JournalView) -> Result<Option<String>, Failure> {
+    let mut strangers = view.objects.clone();
+    for entry in &description.volumes {
+        let as_described = |entry: &VolumeEntry| {
+            let volume = volumes::describe(entry)?;
+            Ok::<_, Failure>((volume.id.object(), volume.object_on(device).map(|range| (range, volume.ordering))))
+        };
+        let (object, is) = as_described(entry)?;
+        // What was under way is ended, or taken back, at the next start.
+        let also = match &entry.state {
+            VolumeState::Ready | VolumeState::Draining { .. } => is,
+            VolumeState::Reordering { to, .. } => as_described(&entry.changed(to))?.1,
+            VolumeState::Creating | VolumeState::Deleting => None,
+        };
+        let there = strangers.remove(&object).map(|object| (object.range(), object.ordering));
+        if there != is && there != also {
+            return Ok(Some(format!("device {device} has volume '{}' otherwise", entry.name)));
+        }
+    }
+    let stranger = strangers.keys().next();
+    Ok(stranger.map(|object| format!("device {device} has object {object}, which is of no volume")))
+}
+
+/// What devices were once heard to live by, as far as that is still known: an older copy of the monitor's state, what the monitor
+/// showed last, and the copies on devices say nothing that was not so.
+fn lived_by(
+    folder: &ArrayFolder,
+    description: &ArrayDescription,
+    copies: &[FolderCopy],
+) -> Result<BTreeMap<DeviceId, Epoch>, Failure> {
     let mut lived_by: BTreeMap<DeviceId, Epoch> = BTreeMap::new();
     let older = folder.monitor_state()?.and_then(|bytes| RecordSummary::read(&bytes).ok());
     let older = older.filter(|summary| summary.array == description.array).into_iter().flat_map(|older| older.lived_by);
     let shown = folder.monitor(&Moment::now())?.into_iter().flat_map(|entry| entry.report.devices);
-    // Of another disk than the one that is there it says nothing.
-    let shown = shown.filter(|report| {
-        let entry = description.device(report.id);
-        entry.is_some_and(|entry| entry.disk.map(|disk: DiskId| disk.to_string()) == report.disk)
+    let shown = shown.filter_map(|report| Some((report.id, report.lives_by?, report.disk)));
+    let copied = copies.iter().flat_map(|copy| &copy.lived_by);
+    let copied = copied.map(|(device, (epoch, disk))| (*device, *epoch, disk.clone()));
+    // Of another disk than the one that is there they say nothing.
+    let shown = shown.chain(copied).filter(|(device, _, disk)| {
+        let entry = description.device(*device);
+        entry.is_some_and(|entry| entry.disk.map(|disk: DiskId| disk.to_string()) == *disk)
     });
-    let shown = shown.filter_map(|report| Some((DeviceId(report.id), Epoch(report.lives_by?))));
+    let shown = shown.map(|(device, epoch, _)| (DeviceId(device), Epoch(epoch)));
     for (device, epoch) in older.chain(shown) {
         let known = lived_by.entry(device).or_default();
         *known = epoch.max(*known);

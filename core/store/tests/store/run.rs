@@ -492,6 +492,7 @@ impl Run {
             }
         }
         let found = self.bench.store.objects();
+        assert!(view.objects.into_values().eq(found.clone()), "and the objects that a start finds");
         let objects = found.iter().map(|found| (found.object, (found.blocks, found.redundant))).collect();
         assert_eq!(self.objects, objects);
         self.compare(&recovered);

@@ -1,6 +1,7 @@
 //! `braid up`: brings up a whole array on this machine, and keeps it up.
 
 use crate::commands::{Common, size};
+use crate::copies;
 use crate::creation::{self, Asked, LockAcquisition};
 use crate::device;
 use crate::failure::Failure;
@@ -335,6 +336,7 @@ impl Array {
         watching.spawn_local(keep_fenced(self.folder.clone(), leases, session.generation(), client.clone(), view));
         watching.spawn(ordering::keep_settled(self.folder.clone(), client.clone(), session.generation()));
         watching.spawn(slots::keep_settled(self.folder.clone(), client));
+        watching.spawn(copies::keep_copied(self.folder.clone()));
         watching
     }
 }
@@ -414,7 +416,7 @@ fn refuse_left_overs(folder: &ArrayFolder, description: &ArrayDescription) -> Re
         Some(path) => {
             let message = format!("{} is there, but no array.json that says what it belongs to", path.display());
             Err(Failure::failed("left-overs", message)
-                .hint("bring array.json back; or, if the files may go, remove them; or take another --dir"))
+                .hint("`braid monitor recover --from FILE...` makes array.json anew from the copies that device files have; or bring it back; or, if the files may go, remove them; or take another --dir"))
         }
     }
 }

@@ -3,7 +3,13 @@
 use braid_processes::Client;
 use braid_processes::array::{Array, SMALL_BYTES, number};
 use braid_processes::data::{noise, seed};
-use std::path::PathBuf;
+use braid_processes::scratch::path_text;
+use braid_processes::wait_until;
+use serde_json::Value;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const HALF: usize = SMALL_BYTES as usize / 2;
 
@@ -98,6 +104,91 @@ fn a_device_that_is_returning_when_the_state_is_lost_is_brought_the_rest() {
     assert_eq!(made["devices"][1]["standing"], "returning", "{made}");
     array.start(&[]);
     assert_all_there(&array, &content);
+}
+
+#[test]
+fn a_folder_that_is_lost_is_made_anew_from_the_files_of_devices() {
+    let (mut array, content) = written();
+    let early = array.scratch().path("early");
+    await_copies(&array, "\"vol0\"");
+    std::fs::copy(array.device_file(0), &early).expect("it can be copied");
+    array.braid(&["volume", "create", "late", "--size", "1MiB", "--ordering", "device-lock"]).done();
+    let before = description(&array);
+    await_copies(&array, "\"late\"");
+    let generation = generation(&array);
+    array.down();
+    lose_folder(&array);
+    let said = array.try_start(&[]).expect_err("nobody knows what lies where").refused(1, "left-overs");
+    assert!(said.contains("braid monitor recover --from"), "{said}");
+    let files: Vec<String> = (0..5).map(|device| path_text(&array.device_file(device)).to_string()).collect();
+    let files = files.iter().map(String::as_str);
+    let recover: Vec<&str> = ["monitor", "recover", "--from"].into_iter().chain(files).collect();
+    let shown = array.braid(&[&recover[..], &["--dry-run"]].concat()).done().json();
+    assert!(shown["recovered"] == false && !array.dir().join("array.json").exists(), "{shown}");
+    // Copies of before the volume was made: the devices have more than they say.
+    let kept: Vec<Vec<u8>> = (0..5).map(|device| set_copies(&array.device_file(device), &copies_of(&early))).collect();
+    let said = array.braid(&recover).refused(4, "copy-outdated");
+    assert!(!array.dir().join("array.json").exists(), "{said}");
+    for (device, kept) in kept.iter().enumerate().skip(3) {
+        set_copies(&array.device_file(device), kept);
+    }
+    // The newest one counts.
+    let made = array.braid(&recover).done().json();
+    assert!(made["restored_description"] == true && made["restored_generations"] == true, "{made}");
+    assert!(number(&made["generations"]) > generation, "no generation is used again: {made}");
+    let after = description(&array);
+    assert_eq!((&before["devices"], &before["volumes"]), (&after["devices"], &after["volumes"]));
+    array.start(&[]);
+    assert_all_there(&array, &content);
+    // It goes on like any array.
+    array.braid(&["volume", "delete", "late", "--yes"]).done();
+    array.braid(&["volume", "create", "later", "--size", "1MiB"]).done();
+    array.assert_sound("later");
+}
+
+/// Where a small array's devices end, and copies begin.
+const STORE_BYTES: u64 = 64 << 20;
+
+fn copies_of(file: &Path) -> Vec<u8> {
+    std::fs::read(file).expect("it can be read").split_off(STORE_BYTES as usize)
+}
+
+/// Puts other copies into a device's file. Returns those that were there.
+fn set_copies(file: &Path, copies: &[u8]) -> Vec<u8> {
+    let before = copies_of(file);
+    let file = File::options().write(true).open(file).expect("it can be opened");
+    file.set_len(STORE_BYTES).and_then(|()| file.write_all_at(copies, STORE_BYTES)).expect("it can be written");
+    before
+}
+
+#[track_caller]
+fn await_copies(array: &Array, word: &str) {
+    wait_until("the copies are written", Duration::from_secs(20), || {
+        let has =
+            |device| copies_of(&array.device_file(device)).windows(word.len()).any(|part| part == word.as_bytes());
+        (0..5).all(has)
+    });
+}
+
+/// All but the files of devices.
+fn lose_folder(array: &Array) {
+    for entry in std::fs::read_dir(array.dir()).expect("it is there") {
+        let path = entry.expect("it can be listed").path();
+        if path.extension().is_none_or(|extension| extension != "braid") {
+            let gone = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            gone.expect("it can be removed");
+        }
+    }
+}
+
+fn description(array: &Array) -> Value {
+    let text = std::fs::read(array.dir().join("array.json")).expect("it is there");
+    serde_json::from_slice(&text).expect("it is replaced as a whole")
+}
+
+fn generation(array: &Array) -> u64 {
+    let text = std::fs::read(array.dir().join("generations")).expect("it is there");
+    number(&serde_json::from_slice::<Value>(&text).expect("it is replaced as a whole")["last"])
 }
 
 #[test]

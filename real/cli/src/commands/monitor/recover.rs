@@ -5,9 +5,10 @@ use crate::failure::Failure;
 use crate::output::{self, table};
 use crate::recovery::{self, DeviceFacts, Plan};
 use braid_base::{DeviceId, Standing};
-use braid_control::{ArrayDescription, ArrayFolder, Moment};
+use braid_control::{ArrayDescription, ArrayFolder, ControlError, Moment};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -21,10 +22,15 @@ use std::time::Duration;
 /// --without does without a device whose disk is lost. What that device alone held is lost then, and its disk is not let in again, not
 /// even if it turns up: `braid device replace` gives the device another one, which is rebuilt.
 ///
+/// If the whole folder is lost: device files have a copy of array.json, which `braid up` keeps up to date. --from takes the newest copy of the
+/// files that are named, and makes array.json and generations anew, too. A copy is refused if the devices have other volumes than it says. Raw
+/// disks have no copy.
+///
 /// Examples:
 ///   braid monitor recover --dry-run        what the devices say, and what would be done
 ///   braid monitor recover                  do it; then `braid up`
 ///   braid monitor recover --without d3     the disk of device 3 is gone for good
+///   braid monitor recover --array /srv/new --from /disks/*.braid    the array's folder is gone
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
@@ -34,6 +40,9 @@ pub struct Arguments {
     /// Do without this device; may be given more than once
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     without: Vec<u16>,
+    /// Make array.json anew, too, from the copies that these device files have: name the files of all devices
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    from: Vec<PathBuf>,
 }
 
 /// How long ago a monitor has said something that may still run.
@@ -41,22 +50,43 @@ const MONITOR_ALIVE: Duration = Duration::from_secs(10);
 
 /// Makes it anew.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let Arguments { dry_run, without } = arguments;
+    let Arguments { dry_run, without, from } = arguments;
     let folder = common.folder();
-    let description = folder.describe()?;
+    let described = match folder.describe() {
+        Err(ControlError::NoArray { .. }) if !from.is_empty() => None,
+        Ok(_) if !from.is_empty() => {
+            let message = format!("{} has an array.json", folder.dir().display());
+            return Err(
+                Failure::usage("array-exists", message).hint("leave --from out: the array is as that file says")
+            );
+        }
+        described => Some(described?),
+    };
     let supervision = folder.supervise()?;
+    let restores_description = described.is_none();
+    let description = match described {
+        Some(description) => description,
+        None => recovery::description_from(&folder, &from)?,
+    };
     refuse_running_monitor(&folder)?;
     let without: BTreeSet<DeviceId> = without.into_iter().map(DeviceId).collect();
     let devices = recovery::read_devices(&folder, &description);
-    let plan = recovery::plan(&folder, &description, devices, without)?;
+    let copies = recovery::read_copies(&devices);
+    let plan = recovery::plan(&folder, &description, devices, &copies, without, restores_description)?;
+    if restores_description {
+        recovery::require_current(&description, &plan)?;
+    }
     if !dry_run {
+        if restores_description {
+            supervision.restore_description(&description)?;
+        }
         if plan.restores_generations {
             supervision.restore_generations(plan.last_generation)?;
         }
         // Last: with it the array can be started again.
         supervision.restore_monitor_state(&plan.record.disk_image())?;
     }
-    let view = View { folder: &folder, description: &description, plan: &plan, dry_run };
+    let view = View { folder: &folder, description: &description, plan: &plan, dry_run, restores_description };
     output::print(common.json, || view.json(), || view.text());
     Ok(ExitCode::SUCCESS)
 }
@@ -88,6 +118,7 @@ struct View<'a> {
     description: &'a ArrayDescription,
     plan: &'a Plan,
     dry_run: bool,
+    restores_description: bool,
 }
 
 impl View<'_> {
@@ -120,6 +151,7 @@ impl View<'_> {
             "newest": self.plan.record.newest.0,
             "epoch": self.plan.record.membership().epoch.0,
             "generations": self.plan.last_generation,
+            "restored_description": self.restores_description && !self.dry_run,
             "restored_generations": self.plan.restores_generations && !self.dry_run,
             "devices": self.plan.devices.iter().map(device).collect::<Vec<_>>(),
         })
@@ -129,7 +161,7 @@ impl View<'_> {
         let row = |facts: &DeviceFacts| {
             let said = match (&facts.facts, facts.lives_by()) {
                 (Err(failure), _) => failure.message.clone(),
-                (Ok(_), Some(epoch)) if epoch.0 > 0 => format!("lives by epoch {epoch}"),
+                (Ok(_), Some(epoch)) if epoch.0 > 0 => format!("lives by epoch {}", epoch.0),
                 _ => "has never been in use".to_string(),
             };
             vec![format!("device {}", facts.id), self.standing(facts.id).to_string(), said]
@@ -138,9 +170,15 @@ impl View<'_> {
         let (newest, epoch) = (self.plan.record.newest, self.plan.record.membership().epoch);
         let dir = self.folder.dir().display();
         text += &format!(
-            "\nThe newest membership is that of epoch {newest}. The monitor goes on from it with epoch {epoch}.\n"
+            "\nThe newest membership is that of epoch {}. The monitor goes on from it with epoch {}.\n",
+            newest.0, epoch.0
         );
         text += &format!("All hosts up to {} are fenced.\n", self.plan.last_generation);
+        if self.restores_description {
+            let volumes: Vec<&str> = self.description.volumes.iter().map(|volume| volume.name.as_str()).collect();
+            text +=
+                &format!("array.json is lost: by its newest copy the array has the volumes {}.\n", volumes.join(", "));
+        }
         for device in &self.plan.record.left_out {
             text += &format!(
                 "Device {device} is done without: `braid device replace {}` once the array is up.\n",
