@@ -179,12 +179,15 @@ fn write(path: &Path, copy: &FolderCopy) -> Result<(), Failure> {
     }
 }
 
+/// Comes when a copy was written, or could not be.
+type Outcome = Receiver<Result<(), Failure>>;
+
 /// What of the folder was copied to one device.
 #[derive(Default)]
 struct Kept {
     copied: Option<Arc<FolderCopy>>,
     /// A thread that writes, and what: a disk that does not answer holds up nobody else.
-    writing: Option<(Arc<FolderCopy>, Receiver<Result<(), Failure>>)>,
+    writing: Option<(Arc<FolderCopy>, Outcome)>,
     said: Option<String>,
 }
 
