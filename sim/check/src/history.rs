@@ -234,6 +234,12 @@ impl History {
         history
     }
 
+    /// The same of the operations on these cells alone: one volume's among those of several.
+    pub fn within(&self, cells: Cells) -> History {
+        let is_there = |op: &&Operation| op.runs.iter().any(|run| run.cells.overlap(cells));
+        History { operations: self.operations.iter().filter(is_there).cloned().collect(), ..self.clone() }
+    }
+
     /// All of them, in the order in which they were asked for.
     pub fn operations(&self) -> &[Operation] {
         &self.operations

@@ -141,8 +141,9 @@ impl Availability {
     pub fn new(options: &Options) -> Availability {
         Availability {
             terms: Terms::new(options),
-            redundant: options.layout.redundancy_units() > 0,
-            needs_lock_server: options.ordering.needs_lock_server(),
+            // All are held to what the volume promises that can do without the least.
+            redundant: options.layouts().all(|layout| layout.redundancy_units() > 0),
+            needs_lock_server: options.lock_servers > 0,
             intervals: Vec::new(),
             open: Vec::new(),
             epochs: Vec::new(),

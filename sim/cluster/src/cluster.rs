@@ -93,7 +93,12 @@ pub struct Cluster {
     pub objects: ObjectHistory,
     /// What it was built from.
     pub options: Options,
+    /// The one that is spoken of; see [`Cluster::on_volume`].
     pub(crate) volume: VolumeDescription,
+    /// Others on the same devices.
+    pub(crate) others: Vec<VolumeDescription>,
+    /// Those that were removed.
+    pub(crate) removed: Vec<VolumeDescription>,
     hosts: Vec<NodeId>,
     asked: BTreeMap<OpId, Asked>,
     /// Answers that came while a scenario waited for another.
@@ -135,6 +140,11 @@ pub struct Cluster {
     pub gives_up: bool,
 }
 
+/// Where a volume's cells begin in the history: no two have the same, so that what strays from one to another is noticed.
+fn first_byte(volume: VolumeId) -> u64 {
+    (volume.0 - VOLUME.0) << 44
+}
+
 impl Cluster {
     /// An array of empty devices, all up, its volume created, and as many hosts as `options` say.
     pub fn new(options: Options, trace: Trace) -> Cluster {
@@ -156,6 +166,8 @@ impl Cluster {
             objects: ObjectHistory::default(),
             options,
             volume,
+            others: Vec::new(),
+            removed: Vec::new(),
             hosts: Vec::new(),
             asked: BTreeMap::new(),
             answered: BTreeMap::new(),
@@ -204,6 +216,9 @@ impl Cluster {
         }
         if let Some(mirror) = &cluster.options.mirror {
             cluster.objects.begin_with(MIRROR, mirrors::empty(mirror.in_mirror()));
+        }
+        for volume in cluster.options.more_volumes.clone() {
+            cluster.make_volume(first, &volume).expect("empty devices take objects");
         }
         while cluster.hosts.len() < cluster.options.hosts {
             cluster.add_host();
@@ -414,27 +429,27 @@ impl Cluster {
         let (now, node) = (self.world.now(), self.hosts[slot.0]);
         let NodeId::Host(generation) = node else { unreachable!("host slots hold hosts") };
         let name = Client { host: generation.0, number: client };
+        let (volume, first) = (self.volume.id, first_byte(self.volume.id));
+        let cells_of = |offset, length| Cells::of_bytes(first + offset, length);
         let (request, record) = match wish {
             Wish::Read { offset, length } => (
-                HostRequest::Read { volume: VOLUME, offset, length: length as usize },
-                Record::Read(self.history.read(name, now), Cells::of_bytes(offset, length)),
+                HostRequest::Read { volume, offset, length: length as usize },
+                Record::Read(self.history.read(name, now), cells_of(offset, length)),
             ),
             Wish::Write { offset, length } => {
-                let (tag, cells) = (Tag(self.next_tag), Cells::of_bytes(offset, length));
+                let (tag, cells) = (Tag(self.next_tag), cells_of(offset, length));
                 self.next_tag += 1;
-                let request = HostRequest::Write { volume: VOLUME, offset, data: tag.fill(cells) };
+                let request = HostRequest::Write { volume, offset, data: tag.fill(cells) };
                 (request, Record::Write(self.history.write(name, now, cells, tag)))
             }
             Wish::Zero { offset, length } => (
-                HostRequest::Zero { volume: VOLUME, offset, length },
-                Record::Write(self.history.write(name, now, Cells::of_bytes(offset, length), Tag::ZEROS)),
+                HostRequest::Zero { volume, offset, length },
+                Record::Write(self.history.write(name, now, cells_of(offset, length), Tag::ZEROS)),
             ),
             Wish::Allocation { range } => {
                 let range = self.told_at_once(range);
-                (
-                    HostRequest::Allocation { volume: VOLUME, range },
-                    Record::Allocation(self.history.read(name, now), range),
-                )
+                let recorded = BlockRange::new(first / BLOCK_BYTES as u64 + range.start, range.count);
+                (HostRequest::Allocation { volume, range }, Record::Allocation(self.history.read(name, now), recorded))
             }
         };
         self.begin(slot, client, request, record)
@@ -444,7 +459,7 @@ impl Cluster {
     /// is told at one moment.
     fn told_at_once(&self, range: BlockRange) -> BlockRange {
         let unit = self.volume.layout.unit_blocks();
-        if self.options.ordering == Ordering::Timestamp {
+        if self.volume.ordering == Ordering::Timestamp {
             range
         } else {
             BlockRange::between(range.start, range.end().min((range.start / unit + 1) * unit))
@@ -587,6 +602,16 @@ impl Cluster {
         self.check_nothing_is_left()?;
         let old_hosts: Vec<HostSlot> = self.slots().collect();
         let reader = self.add_host();
+        self.check_volume(reader, &old_hosts)?;
+        for number in 0..self.others.len() {
+            self.on_volume(number, |cluster| cluster.check_volume(reader, &old_hosts))?;
+        }
+        let of_objects = self.check_objects(reader)?;
+        Ok(of_objects.and(self.check_history()?))
+    }
+
+    /// Reads all of the volume, also by hosts that were there before, and compares that with what lies on the devices.
+    pub(crate) fn check_volume(&mut self, reader: HostSlot, old_hosts: &[HostSlot]) -> Result<(), Failed> {
         let stripe_bytes = self.volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
         let mut content = Vec::new();
         for stripe in 0..self.volume.stripes() {
@@ -594,16 +619,14 @@ impl Cluster {
             let offset = stripe * stripe_bytes;
             content.extend(self.read_at_rest(reader, offset, stripe_bytes.min(self.volume.bytes - offset))?);
         }
-        self.check_old_hosts(&old_hosts, &content)?;
+        self.check_old_hosts(old_hosts, &content)?;
         let volume = self.volume.clone();
         if let Some(target) = volume.target() {
             // What was copied is not said, but its redundancy matches always.
             self.check_components(&target, None)?;
         }
         self.check_components(&volume, Some(&content))?;
-        self.check_parity(reader, &content)?;
-        let of_objects = self.check_objects(reader)?;
-        Ok(of_objects.and(self.check_history()?))
+        self.check_parity(reader, &content)
     }
 
     /// Hosts that were there during the storm find the same as one that is new, each in one of the stripes.
@@ -646,7 +669,7 @@ impl Cluster {
             };
             match self.answer(op, "a stripe can't be read after healing") {
                 Ok(HostSuccess::Data(parts)) => return Ok(parts.concat()),
-                Err(_) if self.options.ordering.needs_lock_server() && self.world.now() < patience => {}
+                Err(_) if self.volume.ordering.needs_lock_server() && self.world.now() < patience => {}
                 Ok(other) => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
                 Err(failed) => return Err(failed),
             }
@@ -760,7 +783,7 @@ impl Cluster {
     fn check_parity(&mut self, reader: HostSlot, content: &[u8]) -> Result<(), Failed> {
         let layout = self.volume.layout;
         for stripe in 0..self.volume.stripes() {
-            let op = self.ask(reader, HostRequest::Check { volume: VOLUME, stripe });
+            let op = self.ask(reader, HostRequest::Check { volume: self.volume.id, stripe });
             let outcome = self.answer(op, "a stripe can't be checked")?;
             if outcome != (HostSuccess::Checked { matches: true }) {
                 return Err(Failed { check: "parity-by-host", details: format!("stripe {stripe}: {outcome:?}") });
@@ -769,7 +792,7 @@ impl Cluster {
         for (number, expected) in (0..).zip(content.chunks(BLOCK_BYTES)) {
             if layout.redundancy_units() > 0 {
                 let offset = number * BLOCK_BYTES as u64;
-                let request = HostRequest::Reconstruct { volume: VOLUME, offset, length: BLOCK_BYTES };
+                let request = HostRequest::Reconstruct { volume: self.volume.id, offset, length: BLOCK_BYTES };
                 let op = self.ask(reader, request);
                 match self.answer(op, "a block can't be reconstructed")? {
                     HostSuccess::Data(parts) if parts.concat() == expected => {}
@@ -803,11 +826,20 @@ impl Cluster {
                 &in_parts
             }
         };
-        match braid_check::check(history, self.options.promise(self.restarted, self.turned)) {
-            Verdict::Serializable { steps } => Ok(Some(steps)),
-            Verdict::Not(violation) => Err(Failed { check: "serializable", details: violation.to_string() }),
-            Verdict::Undecided => Ok(None),
+        let mut steps = Some(0);
+        for volume in self.volumes().iter().chain(&self.removed).filter(|volume| volume.ordering != Ordering::None) {
+            let promise = self.options.promise(volume.ordering, self.restarted, self.turned);
+            let (first, end) = (first_byte(volume.id), first_byte(VolumeId(volume.id.0 + 1)));
+            match braid_check::check(&history.within(Cells::of_bytes(first, end - first)), promise) {
+                Verdict::Serializable { steps: taken } => steps = steps.map(|steps| steps + taken),
+                Verdict::Not(violation) => {
+                    let details = format!("{:?}: {violation}", volume.id);
+                    return Err(Failed { check: "serializable", details });
+                }
+                Verdict::Undecided => steps = None,
+            }
         }
+        Ok(steps)
     }
 
     /// Every block of every component, read device by device.
@@ -817,7 +849,7 @@ impl Cluster {
             let generation = self.fresh_generation();
             let node = NodeId::Host(generation);
             let blocks = volume.component();
-            let object = (VOLUME.object(), self.options.ordering);
+            let object = (volume.id.object(), volume.ordering);
             let epoch = self.membership().expect("the monitor is up").epoch;
             let surveyor = Surveyor::new(generation, epoch, object, blocks, &volume.devices);
             self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
@@ -887,9 +919,15 @@ impl Cluster {
     }
 
     pub(crate) fn tell_monitor_of_volume(&mut self) {
+        for volume in self.volumes() {
+            self.tell_monitor(HostRequest::AdoptVolume { volume });
+        }
+    }
+
+    pub(crate) fn tell_monitor(&mut self, request: HostRequest) {
         let op = OpId(self.next_op);
         self.next_op += 1;
-        self.world.request(NodeId::Monitor, op, HostRequest::AdoptVolume { volume: self.volume.clone() });
+        self.world.request(NodeId::Monitor, op, request);
     }
 
     fn add_lock_server(&mut self, server: LockServerId) {

@@ -15,7 +15,7 @@ impl Cluster {
             devices: self.devices(),
             lock_servers: self.lock_servers(),
             acquisition: self.options.acquisition,
-            volumes: vec![self.volume.clone()],
+            volumes: self.volumes(),
             settings: self.options.settings.clone(),
             seed: self.rng.next_u64(),
         };

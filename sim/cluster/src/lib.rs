@@ -31,6 +31,7 @@ mod role;
 mod standing;
 pub mod storm;
 mod surveyor;
+pub mod volumes;
 mod weather;
 pub mod workload;
 

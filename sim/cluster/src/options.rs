@@ -1,6 +1,7 @@
 //! What a run is made of. A seed decides all of it, but for what is chosen ([`Choices`]).
 
 use crate::object_wishes::ObjectOptions;
+use crate::volumes::MoreVolume;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Rng};
 use braid_check::Promise;
@@ -26,6 +27,8 @@ pub struct Options {
     pub other_devices: u16,
     /// The mean time between two losses of the connections to a host, if there are any.
     pub reconnects: Option<Duration>,
+    /// Other volumes on the same devices; the last of them is removed in the midst of the run, and another one made.
+    pub more_volumes: Vec<MoreVolume>,
     /// The volume moves in the midst of the run.
     pub moves: bool,
     /// Devices that die for good during the storm, one after the other: no stripe has more of them than redundancy units.
@@ -86,6 +89,7 @@ impl Options {
             layout: Layout::new(scheme, devices, unit_blocks).expect("scenarios choose layouts that fit"),
             other_devices: 0,
             reconnects: None,
+            more_volumes: Vec::new(),
             moves: false,
             dying: Vec::new(),
             ordering: Ordering::Timestamp,
@@ -146,6 +150,7 @@ impl Options {
             .with_reconnects(choices)
             .leaving(choices)
             .with_dead(choices)
+            .with_volumes(choices)
     }
 
     /// The same, but that the disks of some seeds write 4 KiB at once, and those of some are behind a cache.
@@ -409,6 +414,7 @@ impl Options {
             layout,
             other_devices: 0,
             reconnects: None,
+            more_volumes: Vec::new(),
             moves: false,
             dying: Vec::new(),
             ordering: Ordering::Timestamp,
@@ -531,7 +537,7 @@ impl Options {
     /// clock), stamps of different hosts are not in the order of time.
     ///
     /// Faults that a run may have count only if they came: devices that `restarted`, and clocks that `turned` from their course.
-    pub fn promise(&self, restarted: bool, turned: bool) -> Promise {
+    pub fn promise(&self, ordering: Ordering, restarted: bool, turned: bool) -> Promise {
         let has = |kinds: &[FaultKind]| kinds.iter().any(|kind| self.faults.has(*kind));
         let restarts = restarted
             && has(&[
@@ -543,7 +549,7 @@ impl Options {
             ])
             || !self.dying.is_empty();
         let silence = has(&[FaultKind::Stall, FaultKind::SlowNode, FaultKind::Cut]) || self.faults.network.delay > 0;
-        let locks_last = match self.ordering {
+        let locks_last = match ordering {
             Ordering::ServerLock | Ordering::CallbackLock => true,
             Ordering::DeviceLock => !silence && !restarts,
             Ordering::None | Ordering::Timestamp => false,
@@ -562,8 +568,8 @@ impl Options {
         match error {
             HostError::TimedOut { .. } | HostError::Contended { .. } | HostError::Unavailable { .. } => true,
             // A host that was silent for too long is fenced by lock servers.
-            HostError::LockServerSilent { .. } => self.ordering.needs_lock_server(),
-            HostError::Fenced => self.ordering.needs_lock_server() || has(FaultKind::Fence),
+            HostError::LockServerSilent { .. } => self.lock_servers > 0,
+            HostError::Fenced => self.lock_servers > 0 || has(FaultKind::Fence),
             // Tables that are full until devices have forgotten hosts that have ended.
             HostError::Rejected { rejection: Rejection::TooManyHosts, .. }
             | HostError::LockServerRejected { rejection: Rejection::TooManyHosts, .. } => self.leaves.is_some(),
@@ -638,6 +644,9 @@ impl fmt::Display for Options {
             self.chunks,
             self.medium
         )?;
+        for volume in &self.more_volumes {
+            writeln!(f, "  besides {volume:?}")?;
+        }
         if let Some(objects) = &self.objects {
             writeln!(f, "  {objects:?}")?;
         }

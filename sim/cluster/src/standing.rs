@@ -4,6 +4,7 @@ use crate::cluster::{Cluster, Failed};
 use crate::role::Role;
 use braid_base::{DeviceId, Epoch, Member, Membership, NodeId, Standing, Time};
 use braid_device::Service;
+use braid_layout::VolumeDescription;
 use std::collections::BTreeMap;
 
 /// What was seen so far.
@@ -122,9 +123,12 @@ impl Cluster {
         if self.gives_up {
             return Ok(());
         }
-        let volume = self.volume();
+        let volumes = self.volumes();
         let is_in = |device| decided.member(device).is_some_and(|member| member.standing == Standing::In);
-        for (layout, devices) in volume.placements() {
+        // A device is done without as soon as one volume can, also where another has none of its content elsewhere.
+        let alone = volumes.len() == 1;
+        let placements = volumes.iter().flat_map(VolumeDescription::placements);
+        for (layout, devices) in placements.filter(|(layout, _)| alone || layout.redundancy_units() > 0) {
             for stripe in layout.stripes_of_the_ring() {
                 let missing: Vec<usize> = stripe.filter(|position| !is_in(devices[*position])).collect();
                 if missing.len() > layout.redundancy_units() {

@@ -12,6 +12,7 @@ use crate::weather::Weather;
 use crate::workload::{Wish, Workload};
 use braid_base::{BLOCK_BYTES, DeviceId, DiskId, NodeId, Rng, Time};
 use braid_check::{ObjectOperation, count_outcomes};
+use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostOutcome, OpId};
 use braid_wire::Failure as WireFailure;
 use braid_world::{CrashPoint, DiskCounts, Fault, FaultKind, Happening, LocalClock, Storm, Trace};
@@ -71,6 +72,9 @@ pub(crate) struct Run {
     /// Which faults there were, and what they excuse.
     pub(crate) availability: Availability,
     workload: Workload,
+    /// What clients ask of the other volumes, in their order, and which one is next.
+    other_workloads: Vec<Workload>,
+    which_volume: Rng,
     /// What clients ask of objects, if they do.
     object_wishes: Option<ObjectWishes>,
     /// What they ask of the volume, if that is a mirror.
@@ -151,6 +155,7 @@ impl Run {
         let dice = Rng::new(options.seed ^ 0x311205);
         let reconnect_dice = Rng::new(options.seed ^ 0x4ec1);
         let mirror_wishes = options.mirror.clone().map(|mirror| ObjectWishes::new(mirror, dice));
+        let which_volume = Rng::new(options.seed ^ 0x701_0e6);
         let leave_rng = Rng::new(options.seed ^ 0x1ea4f);
         Run {
             availability: Availability::new(&options),
@@ -159,6 +164,8 @@ impl Run {
             cluster: Cluster::new(options, trace),
             storm,
             workload,
+            other_workloads: Vec::new(),
+            which_volume,
             object_wishes,
             mirror_wishes,
             rng,
@@ -183,8 +190,12 @@ impl Run {
             let by = self.storm.skew();
             self.cluster.world.step_clock(node, by);
         }
-        // A volume that moves does so during the second of three storms.
-        let storms = if self.cluster.options.moves { 3 } else { 1 };
+        // A volume that moves does so during the second of three storms. Others are made and removed between two.
+        let changes = !self.cluster.options.more_volumes.is_empty();
+        let storms = match self.cluster.options.moves {
+            true => 3,
+            false => 1 + u32::from(changes),
+        };
         for storm in 1..=storms {
             self.rise();
             let options = &self.cluster.options;
@@ -204,6 +215,7 @@ impl Run {
             self.go_on_without_the_dead()?;
             match storm {
                 _ if storm == storms => {}
+                _ if changes => self.change_volumes()?,
                 1 => self.begin_move()?,
                 _ => self.end_move()?,
             }
@@ -222,6 +234,9 @@ impl Run {
     /// Sets the network to its faults, and the clients to work.
     fn rise(&mut self) {
         self.storming = true;
+        let (others, dice) = (&self.cluster.others, &mut self.which_volume);
+        let workload = |volume: &VolumeDescription| Workload::new(&volume.layout, volume.stripes(), dice.fork());
+        self.other_workloads = others.iter().map(workload).collect();
         let network = self.cluster.options.faults.network.clone();
         if network.loses_or_delays() {
             let now = self.cluster.world.now();
@@ -417,13 +432,30 @@ impl Run {
                             self.cluster.wish_objects(slot, client, wish);
                         }
                         (None, None) => {
-                            let wish = self.workload.wish();
-                            self.cluster.wish(slot, client, wish);
+                            self.wish_of_a_volume(slot, client);
                         }
                     }
                 }
             }
             Agenda::Weather(weather) => self.on_weather(weather),
+        }
+    }
+
+    /// A client wishes for something of any volume.
+    fn wish_of_a_volume(&mut self, slot: HostSlot, client: usize) {
+        let number = match self.other_workloads.len() as u64 {
+            0 => 0,
+            others => self.which_volume.below(others + 1) as usize,
+        };
+        match self.other_workloads.get_mut(number.wrapping_sub(1)) {
+            Some(workload) => {
+                let wish = workload.wish();
+                self.cluster.on_volume(number - 1, |cluster| cluster.wish(slot, client, wish));
+            }
+            None => {
+                let wish = self.workload.wish();
+                self.cluster.wish(slot, client, wish);
+            }
         }
     }
 

@@ -97,6 +97,20 @@ fn volumes_move_through_storms() {
 }
 
 #[test]
+fn volumes_on_the_same_devices_keep_apart() {
+    let choices = Choices { also: vec![FaultKind::Volumes], atomicity: Some(Atomicity::Implied), ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{failure}");
+    }
+    let sum = &outcome.sum;
+    println!("{sum}");
+    assert!(sum.faults["volume removed, another made"] >= 30 && sum.faults["replaced disk"] >= 3, "{sum}");
+    assert!(sum.unjudged <= 2, "hardly any history is too entangled to judge: {sum}");
+}
+
+#[test]
 fn requests_to_mirrors_happen_once_or_not_at_all() {
     let choices = Choices { also: vec![FaultKind::Mirrors], atomicity: Some(Atomicity::Implied), ..Choices::default() };
     let attack = Attack { seed: 0, runs: Some(80), until: None, choices, threads: None, keep_going: false };

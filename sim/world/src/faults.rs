@@ -71,6 +71,8 @@ pub enum FaultKind {
     Objects,
     /// No fault: the volume is a mirror, on which clients have commands done. Not of a moment.
     Mirrors,
+    /// No fault: other volumes lie on the same devices, laid out and ordered each in its way. Not of a moment.
+    Volumes,
     /// No kind of its own: faults come one at a time, and the next one when nothing is left of the last. Not of a moment.
     Calm,
     /// Clients lose their connections to a host, and ask again on others. Not a fault of a node: it is thrown apart.
@@ -83,7 +85,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 30] = [
+    pub const ALL: [FaultKind; 31] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -110,6 +112,7 @@ impl FaultKind {
         FaultKind::Fence,
         FaultKind::Objects,
         FaultKind::Mirrors,
+        FaultKind::Volumes,
         FaultKind::Calm,
         FaultKind::Reconnect,
         FaultKind::Leave,
@@ -145,6 +148,7 @@ impl FaultKind {
             FaultKind::Fence => "fence",
             FaultKind::Objects => "objects",
             FaultKind::Mirrors => "mirrors",
+            FaultKind::Volumes => "volumes",
             FaultKind::Calm => "calm",
             FaultKind::Reconnect => "reconnect",
             FaultKind::Leave => "leave",
@@ -485,6 +489,7 @@ impl FaultOptions {
             FaultKind::Fence,
             FaultKind::Objects,
             FaultKind::Mirrors,
+            FaultKind::Volumes,
             FaultKind::Calm,
             FaultKind::Dead,
             FaultKind::DiskError,

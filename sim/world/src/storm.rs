@@ -145,6 +145,7 @@ impl Storm {
             FaultKind::Migrate
             | FaultKind::Objects
             | FaultKind::Mirrors
+            | FaultKind::Volumes
             | FaultKind::Calm
             | FaultKind::Dead
             | FaultKind::LargeSectors
@@ -310,6 +311,7 @@ mod tests {
             FaultKind::Migrate,
             FaultKind::Objects,
             FaultKind::Mirrors,
+            FaultKind::Volumes,
             FaultKind::Calm,
             FaultKind::Dead,
             FaultKind::LargeSectors,

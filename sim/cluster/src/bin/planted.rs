@@ -108,6 +108,7 @@ fn only_of(name: &str) -> Option<&'static str> {
     let kinds = [
         FaultKind::Objects,
         FaultKind::Mirrors,
+        FaultKind::Volumes,
         FaultKind::Calm,
         FaultKind::Reconnect,
         FaultKind::Leave,

@@ -1,0 +1,193 @@
+//! Several volumes on the same devices, each laid out and ordered in its way: drawn, made, and removed as the control plane of a real
+//! array does that.
+
+use crate::cluster::{Cluster, Failed, HostSlot};
+use crate::options::{Choices, Options};
+use crate::role::Role;
+use crate::storm::{AFTERMATH, Run};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Rng, VolumeId};
+use braid_layout::{Layout, Scheme, VolumeDescription};
+use braid_machine::{HostError, HostRequest};
+use braid_wire::{Atomicity, Failure, Ordering, Task};
+use braid_world::FaultKind;
+use std::time::Duration;
+
+/// A volume beside the first one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoreVolume {
+    /// How it lies on its ring.
+    pub layout: Layout,
+    /// The first device of its ring; the others follow, and behind the array's last device comes its first.
+    pub first: u16,
+    /// What keeps hosts apart.
+    pub ordering: Ordering,
+    /// Its length.
+    pub stripes: u64,
+}
+
+impl MoreVolume {
+    /// One on some of so many devices.
+    fn draw(rng: &mut Rng, devices: usize, redundant: bool) -> MoreVolume {
+        let schemes = match redundant && devices > 1 {
+            true => [Scheme::Raid1 { copies: 2 }, Scheme::Raid5 { data: 2 }, Scheme::Raid5 { data: 3 }],
+            false => [Scheme::Raid0 { data: 1 }, Scheme::Raid0 { data: 2 }, Scheme::Raid0 { data: 3 }],
+        };
+        let fitting: Vec<Scheme> = schemes.into_iter().filter(|scheme| scheme.width() <= devices).collect();
+        let scheme = fitting[rng.below(fitting.len() as u64) as usize];
+        let width = rng.between(scheme.width() as u64, devices as u64) as usize;
+        let unit = [1, 1, 2, 4][rng.below(4) as usize];
+        let layout = Layout::new(scheme, width, unit).expect("a ring that is wide enough");
+        let orderings = [
+            Ordering::Timestamp,
+            Ordering::Timestamp,
+            Ordering::DeviceLock,
+            Ordering::ServerLock,
+            Ordering::CallbackLock,
+            // Nothing keeps its redundancy right where there are several users.
+            if layout.redundancy_units() > 0 { Ordering::Timestamp } else { Ordering::None },
+        ];
+        let ordering = orderings[rng.below(orderings.len() as u64) as usize];
+        MoreVolume { layout, first: rng.below(devices as u64) as u16, ordering, stripes: rng.between(1, 3) }
+    }
+}
+
+impl Options {
+    /// The same, but that there are several volumes in some seeds; in all in which there can be, where that is asked for by its name.
+    pub(crate) fn with_volumes(mut self, choices: &Choices) -> Options {
+        let kind = FaultKind::Volumes;
+        let is_of_one_volume = self.moves
+            || self.mirror.is_some()
+            || self.leaves.is_some()
+            || !self.dying.is_empty()
+            || self.faults.has(FaultKind::Calm);
+        let may = choices.kinds().contains(&kind) && self.atomicity == Atomicity::Implied && !is_of_one_volume;
+        let named = choices.only.contains(&kind) || choices.also.contains(&kind);
+        // Dice of its own, so that all other seeds are as they are.
+        let rng = &mut Rng::new(self.seed ^ 0x701_0e5);
+        if !may || !(rng.below(10) == 0 || named) {
+            return self;
+        }
+        self.other_devices = rng.below(3) as u16;
+        let devices = self.layout.devices() + usize::from(self.other_devices);
+        // One without redundancy keeps all devices that it lies on from being taken out.
+        let redundant = rng.chance(2, 3);
+        for _ in 0..rng.between(1, 3) {
+            let redundant = redundant || rng.chance(1, 2);
+            self.more_volumes.push(MoreVolume::draw(rng, devices, redundant));
+        }
+        let by_lock_servers = self.more_volumes.iter().any(|volume| volume.ordering.needs_lock_server());
+        self.lock_servers = self.lock_servers.max(u16::from(by_lock_servers));
+        // A new disk lacks what has no redundancy, and what is damaged is looked up of one volume alone.
+        self.faults.weights.remove(&FaultKind::Misdirected);
+        if self.layouts().any(|layout| layout.redundancy_units() == 0) {
+            self.faults.weights.remove(&FaultKind::Replace);
+        }
+        // Space is not short where several share it. Clients that lose their connections ask for the first volume again.
+        Options { chunks: None, reconnects: None, ..self }
+    }
+
+    /// Those of all volumes.
+    pub(crate) fn layouts(&self) -> impl Iterator<Item = &Layout> {
+        [&self.layout].into_iter().chain(self.more_volumes.iter().map(|volume| &volume.layout))
+    }
+}
+
+impl Cluster {
+    /// All volumes.
+    pub(crate) fn volumes(&self) -> Vec<VolumeDescription> {
+        [&self.volume].into_iter().chain(&self.others).cloned().collect()
+    }
+
+    /// Does something as if another volume were the one that is spoken of.
+    pub(crate) fn on_volume<T>(&mut self, number: usize, act: impl FnOnce(&mut Cluster) -> T) -> T {
+        std::mem::swap(&mut self.volume, &mut self.others[number]);
+        let outcome = act(self);
+        std::mem::swap(&mut self.volume, &mut self.others[number]);
+        outcome
+    }
+
+    /// Makes a volume beside the others: devices first, then the monitor, then hosts.
+    pub(crate) fn make_volume(&mut self, by: HostSlot, more: &MoreVolume) -> Result<(), HostError> {
+        let highest = self.volumes().iter().chain(&self.removed).map(|volume| volume.id.0).max();
+        let MoreVolume { layout, first, ordering, stripes } = *more;
+        let all = self.devices().len() as u16;
+        let volume = VolumeDescription {
+            id: VolumeId(highest.expect("there is one") + 1),
+            bytes: stripes * layout.stripe_blocks() * BLOCK_BYTES as u64,
+            layout,
+            devices: (0..layout.devices() as u16).map(|number| DeviceId((first + number) % all)).collect(),
+            ordering,
+            atomicity: Atomicity::Implied,
+            moving: None,
+        };
+        let BlockRange { start: first, count: blocks } = volume.component();
+        let (object, atomicity, redundant) = (volume.id.object(), volume.atomicity, layout.redundancy_units() > 0);
+        for device in volume.devices.clone() {
+            let task = Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent: 0 };
+            self.manage(by, device, task)?;
+        }
+        self.others.push(volume.clone());
+        self.tell_monitor(HostRequest::AdoptVolume { volume: volume.clone() });
+        self.tell_hosts(&HostRequest::AdoptVolume { volume })
+    }
+
+    /// Removes a volume that nobody uses any more: hosts hear of it first, the monitor last.
+    pub(crate) fn remove_volume(&mut self, by: HostSlot, number: usize) -> Result<(), HostError> {
+        let volume = self.others[number].clone();
+        self.tell_hosts(&HostRequest::DropVolume { volume: volume.id })?;
+        for device in &volume.devices {
+            self.manage(by, *device, Task::RemoveObject { object: volume.id.object() })?;
+        }
+        self.tell_monitor(HostRequest::DropVolume { volume: volume.id });
+        self.removed.push(self.others.remove(number));
+        Ok(())
+    }
+
+    fn manage(&mut self, by: HostSlot, device: DeviceId, task: Task) -> Result<(), HostError> {
+        let until = self.world.now().after(AFTERMATH);
+        loop {
+            let asked = self.ask(by, HostRequest::Manage { device, task: task.clone() });
+            match self.finish(asked) {
+                // What the last reads have left is over when devices have heard that they are answered.
+                Err(HostError::Device { failure: Failure::InUse, .. }) if self.world.now() < until => {
+                    self.run_for(Duration::from_millis(100));
+                }
+                outcome => return outcome.map(drop),
+            }
+        }
+    }
+
+    fn tell_hosts(&mut self, request: &HostRequest) -> Result<(), HostError> {
+        for slot in self.slots().collect::<Vec<_>>() {
+            if let Some(Role::Host(_)) = self.world.machine(self.node(slot)) {
+                let asked = self.ask(slot, request.clone());
+                self.finish(asked)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    /// Between two storms, the last volume is checked and removed, and another one made in its place.
+    pub(crate) fn change_volumes(&mut self) -> Result<(), Failed> {
+        let refused = |error: HostError| Failed { check: "volume-refused", details: error.to_string() };
+        let rng = &mut Rng::new(self.cluster.options.seed ^ 0x701_0e7);
+        let by = HostSlot(0);
+        // What dead hosts had on its way has arrived.
+        self.cluster.run_for(AFTERMATH);
+        let (last, options) = (self.cluster.others.len() - 1, &self.cluster.options);
+        let redundant = options.layouts().all(|layout| layout.redundancy_units() > 0);
+        let lock_servers = options.lock_servers;
+        self.cluster.on_volume(last, |cluster| cluster.check_volume(by, &[]))?;
+        self.cluster.remove_volume(by, last).map_err(refused)?;
+        // As before, what needs redundancy of all may be done, or not.
+        let mut more = MoreVolume::draw(rng, self.cluster.devices().len(), redundant);
+        if more.ordering.needs_lock_server() && lock_servers == 0 {
+            more.ordering = Ordering::Timestamp;
+        }
+        self.cluster.make_volume(by, &more).map_err(refused)?;
+        self.count_fault("volume removed, another made");
+        Ok(())
+    }
+}
