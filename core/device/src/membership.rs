@@ -379,7 +379,8 @@ impl Device {
     pub(crate) fn has_undecided_before_return_of(&self, device: DeviceId, object: ObjectId) -> bool {
         let Some(membership) = &self.place.adopted else { return false };
         self.transactions.iter().any(|(_, held)| {
-            let pending = matches!(held.state, State::Preparing { .. } | State::Prepared);
+            // A decision that is not durable can be lost in a restart.
+            let pending = held.state.is_written_and_undecided();
             pending && held.object == object && !membership.has_been_in_since(device, held.epoch)
         })
     }

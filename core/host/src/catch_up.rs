@@ -167,7 +167,7 @@ impl Host {
                 let kept: VecDeque<_> = helped.errands.iter().filter(|errand| !needless(errand)).cloned().collect();
                 let helped = self.helped(device);
                 helped.errands = kept;
-                dropped.iter().for_each(|op| drop(helped.asked.remove(op)));
+                helped.asked.retain(|op, _| !dropped.contains(op));
             }
             self.help(now, device, out);
         }

@@ -128,11 +128,11 @@ impl MirrorWork {
 }
 
 impl Host {
-    /// Nobody is left who could tell how a transaction of this host ended. A hostwrite is simply written again; a request that adds to what
-    /// is there might be done twice.
+    /// Nobody is left who could tell how a transaction of this host ended. Others may have found it committed, read it and written something
+    /// else since: so it is not done again, and its outcome stays unknown.
     pub(crate) fn give_up_what_must_not_repeat(&mut self, sequence: u64, out: &mut Effects) {
         let transaction = &self.transactions[&sequence];
-        if let (Some(op), Work::Mirror(_)) = (transaction.op, &*transaction.work) {
+        if let Some(op) = transaction.op {
             let devices = transaction.participants.iter().copied().collect();
             self.finish(op, Err(HostError::Unavailable { devices }), out);
         }

@@ -267,6 +267,7 @@ impl Monitor {
                 }
                 if harm.is_err() {
                     // Its operator gives up the stripes that can't do without it: so the others go on without it at once.
+                    self.hold_its_wards(device, next)?;
                     self.take_out(now, device, &mut next.membership);
                     standing = Standing::Out;
                 }
@@ -317,6 +318,24 @@ impl Monitor {
                     known.into_iter().for_each(|known| known.take_out(now.time, &self.config.settings));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A device whose stripes are given up may have been the only one that knew what others had missed. Those of these that are out must not
+    /// come back with what they have, as if that were all: they are held out, until the operator replaces their disks, or readmits
+    /// them and so accepts older content. One that is returning must be held out first.
+    fn hold_its_wards(&self, device: DeviceId, next: &mut Recorded) -> Result<(), Objection> {
+        let member = |other: DeviceId| next.membership.member(other).map(|member| member.standing);
+        let wards = self.stripes.needed_beside(device, |other| member(other) == Some(Standing::In));
+        let returning = |other: &DeviceId| matches!(member(*other), Some(Standing::Returning { .. }));
+        let others: Vec<DeviceId> = wards.iter().copied().filter(returning).collect();
+        if !others.is_empty() {
+            return Err(Objection::NeedsOthers { others });
+        }
+        for ward in wards {
+            let slot = next.slot_mut(ward);
+            slot.held |= !matches!(slot.change, Change::Awaited { .. });
         }
         Ok(())
     }

@@ -240,8 +240,12 @@ async fn await_drained(
             return Ok(());
         }
         if late.iter().all(|host| !host.live) {
-            // All of them have been silent for long enough: nobody waits any longer.
-            shut_out(folder, client, folder.expire(&now, allowed)?).await?;
+            // All of them have been silent for long enough: nobody waits any longer. Others that are silent are in nobody's way.
+            for host in late {
+                if let Ending::Expired(expired) = folder.expire_one(host.generation, &now, allowed)? {
+                    shut_out(folder, client, expired).await?;
+                }
+            }
             continue;
         }
         let late: Vec<String> = late.into_iter().map(name_of).collect();

@@ -215,6 +215,27 @@ fn volumes_without_redundancy_lose_nothing_unasked() {
 }
 
 #[test]
+fn a_device_whose_witness_is_given_up_does_not_come_back_with_older_content_unasked() {
+    let mut bench = Bench::of(2);
+    bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[0, 1]));
+    bench.pass_with(SECOND * 3, &nodes(&[0, 1], &[HOST]));
+    // The first goes out; what is written then is on the second alone, which then dies.
+    bench.pass_with(LEASE * 2, &nodes(&[1], &[HOST]));
+    assert_eq!(bench.standing(0), Standing::Out);
+    bench.pass_with(LEASE * 2, &nodes(&[], &[HOST]));
+    assert_eq!(bench.standing(1), Standing::In);
+    let lose = Administration::Replace { device: DeviceId(1), disk: NEW, blocks: 500, lose: true };
+    assert_eq!(ask(&mut bench, lose), Some(Ok(())));
+    assert_eq!((bench.standing(1), slot(&bench, 1).awaits), (Standing::Out, Some(NEW)));
+    bench.pass_with(LEASE * 4, &nodes(&[0], &[HOST]));
+    assert_eq!((bench.standing(0), slot(&bench, 0).held), (Standing::Out, true));
+    // Its operator accepts what it has.
+    assert_eq!(ask(&mut bench, Administration::Readmit { device: DeviceId(0) }), Some(Ok(())));
+    bench.pass_with(SECOND * 2, &nodes(&[0], &[HOST]));
+    assert!(matches!(bench.standing(0), Standing::Returning { .. }));
+}
+
+#[test]
 fn what_was_refused_does_not_happen_later() {
     let mut bench = steady();
     bench.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3], &[HOST]));

@@ -227,7 +227,7 @@ mod tests {
         };
         // Stripes lie on 0 1 2, 3 4 0, 1 2 3, 4 0 1, 2 3 4, and so on.
         assert_eq!(lost("raid5:2+1", 5, 7, &[1, 2]), (3, 7));
-        assert_eq!(lost("raid5:2+1", 5, 7, &[1, 2, 0]), (5, 7));
+        assert_eq!(lost("raid5:2+1", 5, 7, &[1, 2, 0]), (4, 7));
         assert_eq!(lost("raid1:2", 4, 10, &[1, 2]), (0, 10));
         assert_eq!(lost("raid1:2", 4, 10, &[1, 0]), (5, 10));
         assert_eq!(lost("raid1:3", 3, 10, &[1, 2]), (0, 10));
