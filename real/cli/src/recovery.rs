@@ -191,19 +191,14 @@ pub fn plan(
         StateFile::Good(_) => {}
     }
     let known_generation = folder.known_generation()?;
-    let last_generation = match known_generation {
-        Some(last) => last,
-        None => {
-            let seen =
-                devices.iter().filter_map(|device| device.facts.as_ref().ok()).map(|facts| facts.view.generation);
-            let copied = copies.iter().map(|copy| Generation(copy.generation));
-            let highest = seen.chain(copied).max().unwrap_or_default();
-            highest
-                .0
-                .checked_add(GENERATION_MARGIN)
-                .ok_or_else(|| Failure::failed("no-generation", "all host generations of this array have been used"))?
-        }
-    };
+    // Whoever has lost the record may have brought back an older folder: then hosts were started of which it says nothing.
+    let seen = devices.iter().filter_map(|device| device.facts.as_ref().ok()).map(|facts| facts.view.generation);
+    let copied = copies.iter().map(|copy| Generation(copy.generation));
+    let highest = seen.chain(copied).chain(known_generation.map(Generation)).max().unwrap_or_default();
+    let last_generation = highest
+        .0
+        .checked_add(GENERATION_MARGIN)
+        .ok_or_else(|| Failure::failed("no-generation", "all host generations of this array have been used"))?;
     let evidence = Evidence {
         array: description.array,
         devices: description.devices.iter().map(|entry| (DeviceId(entry.id), entry.disk)).collect(),

@@ -132,7 +132,7 @@ impl Terms {
             lock_server_pause: settings.host_lease + 2 * heartbeat,
             recovery: 2 * longest + 2 * resend + second,
             return_max: 6 * longest + 4 * resend + 4 * settings.readmission_max,
-            answer: second / 2 + 2 * settings.lock_timeout + again,
+            answer: second + 2 * settings.lock_timeout + again,
         }
     }
 }

@@ -490,9 +490,8 @@ impl Cluster {
 
     /// Asks a host to have another one kept out, and nobody else.
     pub fn fence(&mut self, by: HostSlot, host: Generation) -> OpId {
-        let spared = (0..=host.0)
-            .map(Generation)
-            .filter(|other| *other != host && self.hosts.iter().any(|held| *held == NodeId::Host(*other)));
+        let spared =
+            (0..=host.0).map(Generation).filter(|other| *other != host && self.hosts.contains(&NodeId::Host(*other)));
         let request = HostRequest::Fence { below: Generation(host.0 + 1), except: spared.collect() };
         self.begin(by, 0, request, Record::Fence(host))
     }

@@ -79,7 +79,7 @@ impl History {
                 self.bench.say(host(7), MonitorCommand::Fence { ticket, below, except, also: vec![also] });
                 // Some may not hear of it any more.
                 let reached = self.rng.below(u64::from(DEVICES) + 1) as usize;
-                alive[..reached.min(alive.len())].to_vec().into_iter().for_each(|device| self.renew(device));
+                alive[..reached.min(alive.len())].iter().copied().for_each(|device| self.renew(device));
             }
             1 => {
                 let returning = |member: &&braid_base::Member| matches!(member.standing, Standing::Returning { .. });

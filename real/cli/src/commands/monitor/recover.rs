@@ -80,9 +80,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
         if restores_description {
             supervision.restore_description(&description)?;
         }
-        if plan.restores_generations {
-            supervision.restore_generations(plan.last_generation)?;
-        }
+        supervision.restore_generations(plan.last_generation)?;
         // Last: with it the array can be started again.
         supervision.restore_monitor_state(&plan.record.disk_image())?;
     }
