@@ -826,7 +826,9 @@ impl Cluster {
             }
         };
         let mut steps = Some(0);
-        for volume in self.volumes().iter().chain(&self.removed).filter(|volume| volume.ordering != Ordering::None) {
+        // Of other volumes without an ordering only the content is looked at.
+        let is_judged = |volume: &&VolumeDescription| volume.id == self.volume.id || volume.ordering != Ordering::None;
+        for volume in self.volumes().iter().chain(&self.removed).filter(is_judged) {
             let promise = self.options.promise(volume.ordering, self.restarted, self.turned);
             let (first, end) = (first_byte(volume.id), first_byte(VolumeId(volume.id.0 + 1)));
             match braid_check::check(&history.within(Cells::of_bytes(first, end - first)), promise) {

@@ -1,5 +1,6 @@
 //! Disks fail to write: here and there, or at some place for ever. Users of a volume with redundancy don't hear of it.
 
+use crate::healing::renew;
 use crate::story::*;
 use braid_base::Standing;
 use braid_cluster::{Cluster, HostSlot, Options, Role};
@@ -68,10 +69,8 @@ fn a_device_that_can_t_write_its_data_anywhere_is_done_without() {
         assert!(is_done(&outcome), "write {number}: {outcome:?}");
     }
     assert!(stops > 0);
-    array.world.disk_mut(device(1)).expect("it has one").heal();
-    for broken in array.broken() {
-        array.start_again(broken);
-    }
+    wait_until(&mut array, "it is out", |array| standing(array, 1) == Some(Standing::Out));
+    renew(&mut array, a, 1);
     wait_in(&mut array, 1);
     all_is_well(array);
 }

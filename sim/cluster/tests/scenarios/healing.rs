@@ -34,7 +34,7 @@ fn swap(array: &mut Cluster, number: u16, disk: DiskId) {
 }
 
 /// A device gets a new disk, as an operator would have it: he says so, then he swaps them. And the array knows it.
-fn renew(array: &mut Cluster, host: HostSlot, number: u16) {
+pub fn renew(array: &mut Cluster, host: HostSlot, number: u16) {
     let disk = array.new_disk();
     assert_eq!(replace(array, host, number, disk), DONE);
     swap(array, number, disk);
