@@ -1,0 +1,224 @@
+//! What is checked of an array at rest: hosts of the storm, redundancy, and the history of all clients.
+
+use super::*;
+
+impl Cluster {
+    /// Hosts that were there during the storm find the same as one that is new, each in one of the stripes.
+    pub(super) fn check_old_hosts(&mut self, old_hosts: &[HostSlot], content: &[u8]) -> Result<(), Failed> {
+        let stripe_bytes = self.volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
+        for (stripe, slot) in (0..self.volume.stripes()).cycle().zip(old_hosts) {
+            if self.world.machine(self.node(*slot)).is_none() {
+                continue;
+            }
+            let offset = stripe * stripe_bytes;
+            let length = stripe_bytes.min(self.volume.bytes - offset);
+            let begun = self.world.now();
+            let found = self.read_at_rest(*slot, offset, length)?;
+            let took = self.world.now().since(begun);
+            if found != content[offset as usize..(offset + length) as usize] {
+                let details = format!("{} finds stripe {stripe} otherwise than a new host does", self.node(*slot));
+                return Err(Failed { check: "old-host", details });
+            }
+            // Locks that a dead host has kept are taken from it after its lease.
+            if took > 3 * self.options.settings.host_lease + Duration::from_secs(1) + self.options.settings.resend_max {
+                let details = format!("{} took {took:?} to read stripe {stripe} of an array at rest", self.node(*slot));
+                return Err(Failed { check: "old-host-slow", details });
+            }
+        }
+        Ok(())
+    }
+
+    /// A read that nobody is in the way of, but for the locks that a dead host has kept: they are in nobody's way before this, and
+    /// for a lease from now on.
+    pub(super) fn read_at_rest(&mut self, reader: HostSlot, offset: u64, length: u64) -> Result<Vec<u8>, Failed> {
+        let patience = self.world.now().after(2 * self.options.settings.host_lease);
+        loop {
+            let op = match self.options.mirror {
+                None => self.read(reader, offset, length),
+                // What lies there is nobody's hostwrite.
+                Some(_) => {
+                    let length = length as usize;
+                    self.ask(reader, HostRequest::Read { volume: self.volume.id, offset, length })
+                }
+            };
+            match self.answer(op, "a stripe can't be read after healing") {
+                Ok(HostSuccess::Data(parts)) => return Ok(parts.concat()),
+                Err(_) if self.volume.ordering.needs_lock_server() && self.world.now() < patience => {}
+                Ok(other) => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
+                Err(failed) => return Err(failed),
+            }
+        }
+    }
+
+    /// No transaction undecided, no lock held, nobody waiting, no host with anything under way.
+    pub(crate) fn check_nothing_is_left(&self) -> Result<(), Failed> {
+        self.check_rest(None)
+    }
+
+    /// The same, while one device is away.
+    pub(crate) fn check_rest(&self, without: Option<DeviceId>) -> Result<(), Failed> {
+        let standing = self.membership().map(|membership| membership.members.clone()).unwrap_or_default();
+        let expected = |device| without == Some(device) || self.dead.contains(&device);
+        // Whoever is dead is done without, if anything of the volume lies there.
+        let kept = self.dead.iter().filter(|device| self.volume.devices.contains(device));
+        if let Some(kept) = kept
+            .copied()
+            .find(|device| standing.iter().any(|member| member.device == *device && member.standing != Standing::Out))
+        {
+            return Err(Failed { check: "dead-not-out", details: format!("{kept}: {standing:?}") });
+        }
+        if standing.is_empty()
+            || standing.iter().any(|member| member.standing != Standing::In && !expected(member.device))
+        {
+            return Err(Failed { check: "device-not-in", details: format!("{standing:?}") });
+        }
+        for device in self.devices().into_iter().filter(|device| !expected(*device)) {
+            let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {
+                return Err(Failed { check: "device-down", details: format!("{device} is not up") });
+            };
+            if *machine.service() != Service::Serving {
+                let details = format!("{device} does not serve: {:?}", machine.service());
+                return Err(Failed { check: "device-unusable", details });
+            }
+            let now = self.world.local(NodeId::Device(device)).expect("it is a node").time;
+            if !machine.has_lease(now) {
+                return Err(Failed { check: "device-without-lease", details: format!("{device} may not serve") });
+            }
+            let undecided = machine.transactions().iter().find(|(_, transaction)| transaction.state.undecided());
+            if let Some((id, transaction)) = undecided {
+                let details = format!("{device} still holds {id}: {transaction:?}");
+                return Err(Failed { check: "left-undecided", details });
+            }
+            if machine.suspects() > 0 {
+                let details = format!("{} transactions are still suspect in {device}", machine.suspects());
+                return Err(Failed { check: "left-suspect", details });
+            }
+            if machine.locks() > 0 {
+                let details = format!("{} transactions still hold locks in {device}", machine.locks());
+                return Err(Failed { check: "left-locked", details });
+            }
+            if machine.waiting() > 0 {
+                let details = format!("{} requests still wait in {device}", machine.waiting());
+                return Err(Failed { check: "left-waiting", details });
+            }
+        }
+        for server in self.lock_servers() {
+            self.check_lock_server(server)?;
+        }
+        for node in &self.hosts {
+            if let Some(Role::Host(host)) = self.world.machine(*node)
+                && !host.is_idle()
+            {
+                let details = format!("{node} still has something under way though nothing is in its way");
+                return Err(Failed { check: "host-not-idle", details });
+            }
+        }
+        Ok(())
+    }
+
+    /// It serves, and nobody waits for locks. What nobody wants may stay: locks that hosts keep, those that were granted to a late
+    /// copy of a request, and those of the dead.
+    pub(super) fn check_lock_server(&self, id: LockServerId) -> Result<(), Failed> {
+        let failed = |check, details| Err(Failed { check, details });
+        let Some(Role::LockServer(server)) = self.world.machine(NodeId::LockServer(id)) else {
+            return failed("lock-server-down", format!("{id} is not up"));
+        };
+        if server.service() != LockService::Serving {
+            return failed("lock-server-unusable", format!("{id} does not serve: {:?}", server.service()));
+        }
+        let table = server.table();
+        match table.owners().find(|owner| table.state(*owner) == Some(LockState::Waiting)) {
+            Some(owner) => failed("left-waiting", format!("{owner:?} still waits in {id}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Redundancy and content, as computed from what lies on the devices.
+    pub(super) fn check_components(
+        &mut self,
+        volume: &VolumeDescription,
+        content: Option<&[u8]>,
+    ) -> Result<(), Failed> {
+        let layout = volume.layout;
+        let found = self.survey(volume)?;
+        let block = |place: Place| found[&(volume.device_at(place.position), place.block)].clone();
+        for stripe in 0..volume.stripes() {
+            check_stripe(&layout, stripe, block)
+                .map_err(|error| Failed { check: "parity", details: error.to_string() })?;
+        }
+        for (number, expected) in (0..).zip(content.into_iter().flat_map(|content| content.chunks(BLOCK_BYTES))) {
+            let stored = block(layout.locate(number));
+            let rebuilt = reconstruct(&layout, number, block);
+            if stored != expected || rebuilt.is_some_and(|rebuilt| rebuilt != expected) {
+                let details = format!("block {number} differs from what was read, as stored or as reconstructed");
+                return Err(Failed { check: "reconstruction", details });
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, as the host under test says.
+    pub(super) fn check_parity(&mut self, reader: HostSlot, content: &[u8]) -> Result<(), Failed> {
+        let layout = self.volume.layout;
+        for stripe in 0..self.volume.stripes() {
+            let op = self.ask(reader, HostRequest::Check { volume: self.volume.id, stripe });
+            let outcome = self.answer(op, "a stripe can't be checked")?;
+            if outcome != (HostSuccess::Checked { matches: true }) {
+                return Err(Failed { check: "parity-by-host", details: format!("stripe {stripe}: {outcome:?}") });
+            }
+        }
+        for (number, expected) in (0..).zip(content.chunks(BLOCK_BYTES)) {
+            if layout.redundancy_units() > 0 {
+                let offset = number * BLOCK_BYTES as u64;
+                let request = HostRequest::Reconstruct { volume: self.volume.id, offset, length: BLOCK_BYTES };
+                let op = self.ask(reader, request);
+                match self.answer(op, "a block can't be reconstructed")? {
+                    HostSuccess::Data(parts) if parts.concat() == expected => {}
+                    other => {
+                        let details = format!("block {number}: {other:?}");
+                        return Err(Failed { check: "reconstruction-by-host", details });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_history(&self) -> Result<Option<u64>, Failed> {
+        let (in_parts, with_fences);
+        let history = match self.options.atomicity {
+            Atomicity::Implied => {
+                with_fences = self.history.with_fences();
+                &with_fences
+            }
+            Atomicity::Consistent => {
+                // A hostwrite may be cut short and tried again when a device has been away; and without a lock server's locks, under which
+                // hosts hold on until all is written, when a device has not heard of the host for a lease.
+                let long = self.options.settings.host_lease * 3 / 4;
+                let holds_on = self.options.ordering.needs_lock_server();
+                let tried_again = |begun: Time, done: Time| {
+                    (!holds_on && done.since(begun) >= long) || self.missed.overlap(begun, done)
+                };
+                let layout = self.volume.layout;
+                in_parts = self.history.in_parts(tried_again, |block| layout.locate(block).position);
+                &in_parts
+            }
+        };
+        let mut steps = Some(0);
+        // Of other volumes without an ordering only the content is looked at.
+        let is_judged = |volume: &&VolumeDescription| volume.id == self.volume.id || volume.ordering != Ordering::None;
+        for volume in self.volumes().iter().chain(&self.removed).filter(is_judged) {
+            let promise = self.options.promise(volume.ordering, self.restarted, self.turned);
+            let (first, end) = (first_byte(volume.id), first_byte(VolumeId(volume.id.0 + 1)));
+            match braid_check::check(&history.within(Cells::of_bytes(first, end - first)), promise) {
+                Verdict::Serializable { steps: taken } => steps = steps.map(|steps| steps + taken),
+                Verdict::Not(violation) => {
+                    let details = format!("{:?}: {violation}", volume.id);
+                    return Err(Failed { check: "serializable", details });
+                }
+                Verdict::Undecided => steps = None,
+            }
+        }
+        Ok(steps)
+    }
+}
