@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// A single failure may stop users for a lease, plus this.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
+/// A device that was taken out and comes back at once may stop users a second time: for two heartbeats and a resend
+/// (docs/reliability.md, Availability).
+const PAUSE_AND_RETURN_MAX: Duration = PAUSE_MAX.saturating_add(Duration::from_millis(1_250));
 /// Longer than any lease.
 const LONG: Duration = Duration::from_secs(3);
 
@@ -31,11 +34,17 @@ fn plan(hosts: &[&str]) -> Plan {
 /// Some operations through each host. No pause since the last look was longer than one failure may cause.
 #[track_caller]
 fn assert_goes_on(load: &Load, what: &str) {
+    assert_pauses(load, what, PAUSE_MAX);
+}
+
+/// The same where a pause may be so long.
+#[track_caller]
+fn assert_pauses(load: &Load, what: &str, most: Duration) {
     load.go_on();
     load.go_on();
     let pause = load.take_longest();
     println!("{what}: the longest pause of a writer was {pause:?}");
-    assert!(pause <= PAUSE_MAX, "{what}: {pause:?}");
+    assert!(pause <= most, "{what}: {pause:?}");
 }
 
 #[track_caller]
@@ -351,7 +360,7 @@ fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a
         signal(array.device_pid(2), Signal::CONT);
         array.await_volume(1, "healthy");
         array.kill_device(3);
-        assert_goes_on(&load, &format!("{ordering}: device 3 was killed"));
+        assert_pauses(&load, &format!("{ordering}: device 3 was killed"), PAUSE_AND_RETURN_MAX);
         let mut record = load.stop();
         record.verify(&other);
         array.assert_sound("v");
