@@ -653,13 +653,18 @@ impl Cluster {
     }
 
     pub(crate) fn answer(&mut self, op: OpId, otherwise: &str) -> Result<HostSuccess, Failed> {
+        let outcome = self.outcome(op, otherwise)?;
+        outcome.map_err(|error| Failed { check: "no-progress", details: format!("{otherwise}: {error}") })
+    }
+
+    /// The same, which may be an error.
+    pub(crate) fn outcome(&mut self, op: OpId, otherwise: &str) -> Result<HostOutcome, Failed> {
         let until = self.world.now().after(PATIENCE);
         while let Some(happening) = self.world.next(until) {
             if let Happening::Reply { op: answered, outcome, .. } = happening {
                 self.on_reply(answered, &outcome)?;
                 if answered == op {
-                    return outcome
-                        .map_err(|error| Failed { check: "no-progress", details: format!("{otherwise}: {error}") });
+                    return Ok(outcome);
                 }
             }
         }

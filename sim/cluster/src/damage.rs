@@ -19,7 +19,7 @@ const SPOILT_SLOTS: u64 = 40;
 const STRIDE: u64 = BLOCK_BYTES as u64 + SECTOR;
 
 /// A row of a stripe: blocks that protect one another.
-type Row = (u64, u64);
+pub(crate) type Row = (u64, u64);
 
 impl Cluster {
     /// A block of the volume's component on a device rots, wherever it is at home. False if it is not.
@@ -67,26 +67,31 @@ impl Cluster {
         if self.replacing || !self.is_everybody_there() {
             return Vec::new();
         }
+        let mut places = self.places();
+        let is_hurt =
+            |place: &Damageable| self.world.disk(place.node).expect("devices have disks").is_hurt(place.bytes.clone());
+        let hurt: BTreeSet<_> = places.iter().filter(|(_, place)| is_hurt(place)).map(|(row, _)| *row).collect();
+        places.retain(|(row, _)| !hurt.contains(row));
+        places.into_iter().map(|(_, place)| place).collect()
+    }
+
+    /// All blocks of the volume that are at home, old copies included, and the rows that they are of.
+    pub(crate) fn places(&self) -> Vec<(Row, Damageable)> {
         let rows = self.rows();
         let mut places = Vec::new();
-        let mut hurt = BTreeSet::new();
         for (position, device) in self.volume().devices.iter().copied().enumerate() {
             let node = NodeId::Device(device);
             let disk = self.world.disk(node).expect("devices have disks");
             for (block, bytes) in homes(disk, self.volume().id.object().0) {
                 let Some(row) = rows.get(&Place { position, block }) else { continue };
-                if disk.is_hurt(bytes.clone()) {
-                    hurt.insert(*row);
-                }
                 places.push((*row, Damageable { node, bytes }));
             }
         }
-        places.retain(|(row, _)| !hurt.contains(row));
-        places.into_iter().map(|(_, place)| place).collect()
+        places
     }
 
     /// The row of each block of each component.
-    fn rows(&self) -> BTreeMap<Place, Row> {
+    pub(crate) fn rows(&self) -> BTreeMap<Place, Row> {
         let layout = &self.volume().layout;
         let mut rows = BTreeMap::new();
         for stripe in 0..self.volume().stripes() {

@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod crash_table;
 mod damage;
 mod deaths;
+mod degraded;
 mod exclusion;
 mod hosts;
 mod leaving;

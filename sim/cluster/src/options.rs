@@ -33,6 +33,8 @@ pub struct Options {
     pub moves: bool,
     /// Devices that die for good during the storm, one after the other: no stripe has more of them than redundancy units.
     pub dying: Vec<DeviceId>,
+    /// If given, blocks are damaged while a device is out or returning, at this mean time after each other.
+    pub damage_degraded: Option<Duration>,
     /// What keeps hosts apart.
     pub ordering: Ordering,
     /// What hostwrites promise.
@@ -92,6 +94,7 @@ impl Options {
             more_volumes: Vec::new(),
             moves: false,
             dying: Vec::new(),
+            damage_degraded: None,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
             lock_servers: 0,
@@ -151,6 +154,7 @@ impl Options {
             .leaving(choices)
             .with_dead(choices)
             .with_volumes(choices)
+            .with_degraded_damage(choices)
     }
 
     /// The same, but that the disks of some seeds write 4 KiB at once, and those of some are behind a cache.
@@ -417,6 +421,7 @@ impl Options {
             more_volumes: Vec::new(),
             moves: false,
             dying: Vec::new(),
+            damage_degraded: None,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
             lock_servers: 0,
@@ -585,7 +590,8 @@ impl Options {
             HostError::Device { failure: Failure::NoSpace, .. } => has(FaultKind::FullDisk),
             // Where redundancy can't stand in for it just then: hosts say that a block is lost, and never show another content.
             HostError::Device { failure: Failure::Lost { .. }, .. } => {
-                has(FaultKind::Rot) || has(FaultKind::Unreadable) || has(FaultKind::Misdirected)
+                let kinds = [FaultKind::Rot, FaultKind::Unreadable, FaultKind::Misdirected];
+                kinds.into_iter().any(has) || self.damage_degraded.is_some()
             }
             // What a disk fails to write goes elsewhere on it, or the device stops.
             _ => false,
@@ -652,6 +658,9 @@ impl fmt::Display for Options {
         }
         if let Some(every) = self.reconnects {
             writeln!(f, "  clients lose their connections every {every:?} or so")?;
+        }
+        if let Some(every) = self.damage_degraded {
+            writeln!(f, "  while a device is out or returning, a block is damaged every {every:?} or so")?;
         }
         if let Some(leaves) = &self.leaves {
             writeln!(f, "  hosts end in good order, one every {leaves:?}")?;

@@ -3,6 +3,7 @@
 
 use crate::availability::{Availability, Cause, Judged};
 use crate::cluster::{Asked, Cluster, Failed, HostSlot};
+use crate::damage::Row;
 use crate::object_wishes::mirror::MIRROR;
 use crate::object_wishes::{ObjectOptions, ObjectWishes};
 use crate::options::Options;
@@ -101,6 +102,9 @@ pub(crate) struct Run {
     pub(crate) leave_rng: Rng,
     /// Who takes over from hosts that are kept out, by the requests for that.
     pub(crate) takeovers: BTreeMap<OpId, Takeover>,
+    /// Decides which blocks are damaged while the array is degraded, and which rows these were of.
+    pub(crate) damage_dice: Rng,
+    pub(crate) damaged: BTreeMap<Row, u32>,
     /// By how much all wall clocks have leapt, while they have.
     pub(crate) leapt: i64,
     issued: u64,
@@ -156,11 +160,14 @@ impl Run {
         let reconnect_dice = Rng::new(options.seed ^ 0x4ec1);
         let mirror_wishes = options.mirror.clone().map(|mirror| ObjectWishes::new(mirror, dice));
         let which_volume = Rng::new(options.seed ^ 0x701_0e6);
+        let damage_dice = Rng::new(options.seed ^ 0xda3a6e);
         let leave_rng = Rng::new(options.seed ^ 0x1ea4f);
         Run {
             availability: Availability::new(&options),
             leaving: BTreeMap::new(),
             leave_rng,
+            damage_dice,
+            damaged: BTreeMap::new(),
             cluster: Cluster::new(options, trace),
             storm,
             workload,
@@ -213,6 +220,7 @@ impl Run {
                 self.come_to_rest()?;
             }
             self.go_on_without_the_dead()?;
+            self.make_whole()?;
             match storm {
                 _ if storm == storms => {}
                 _ if changes => self.change_volumes()?,
@@ -254,6 +262,7 @@ impl Run {
         self.look_after_disks();
         self.plan_reconnect();
         self.plan_leaving();
+        self.plan_damage();
     }
 
     /// Everything that was asked is answered in its time, and soon after nothing is left under way.

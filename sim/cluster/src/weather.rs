@@ -48,6 +48,8 @@ pub(crate) enum Weather {
     Leave,
     /// A device dies for good, if everybody else is there.
     Death,
+    /// A block is damaged, if a device is out or returning.
+    DamageDegraded,
 }
 
 /// How often it is looked whether somebody copies.
@@ -130,6 +132,7 @@ impl Run {
                 self.let_die();
                 self.plan_weather(DEATHS_EVERY, Weather::Death);
             }
+            Weather::DamageDegraded => self.damage_and_plan_next(),
             Weather::Disks => {
                 self.change_disks();
                 self.plan_weather(DISKS_EVERY, Weather::Disks);
@@ -252,7 +255,12 @@ impl Run {
             let disk = self.cluster.world.disk_mut(node).expect("it has a disk");
             disk.slow_down(1);
             disk.spare();
-            disk.heal();
+            // What may be lost for good is to be named first.
+            if self.cluster.options.damage_degraded.is_some() {
+                disk.end_faults()
+            } else {
+                disk.heal()
+            }
             self.restart(node);
         }
         self.start_broken();

@@ -81,11 +81,13 @@ pub enum FaultKind {
     Leave,
     /// Devices die for good, as many as redundancy covers. Not drawn like others: once in a run.
     Dead,
+    /// Blocks rot or can't be read while a device is out or returning. Not drawn like others: more than redundancy covers may be lost.
+    DamageDegraded,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 31] = [
+    pub const ALL: [FaultKind; 32] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -117,6 +119,7 @@ impl FaultKind {
         FaultKind::Reconnect,
         FaultKind::Leave,
         FaultKind::Dead,
+        FaultKind::DamageDegraded,
     ];
 
     /// As it is called on the command line.
@@ -153,6 +156,7 @@ impl FaultKind {
             FaultKind::Reconnect => "reconnect",
             FaultKind::Leave => "leave",
             FaultKind::Dead => "dead",
+            FaultKind::DamageDegraded => "damage-degraded",
         }
     }
 
@@ -492,6 +496,7 @@ impl FaultOptions {
             FaultKind::Volumes,
             FaultKind::Calm,
             FaultKind::Dead,
+            FaultKind::DamageDegraded,
             FaultKind::DiskError,
             FaultKind::LargeSectors,
             FaultKind::PageCache,

@@ -148,6 +148,7 @@ impl Storm {
             | FaultKind::Volumes
             | FaultKind::Calm
             | FaultKind::Dead
+            | FaultKind::DamageDegraded
             | FaultKind::LargeSectors
             | FaultKind::PageCache
             | FaultKind::Reconnect
@@ -314,6 +315,7 @@ mod tests {
             FaultKind::Volumes,
             FaultKind::Calm,
             FaultKind::Dead,
+            FaultKind::DamageDegraded,
             FaultKind::LargeSectors,
             FaultKind::PageCache,
             FaultKind::Reconnect,

@@ -114,6 +114,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Leave,
         FaultKind::Fence,
         FaultKind::Dead,
+        FaultKind::DamageDegraded,
         FaultKind::DiskError,
         FaultKind::LargeSectors,
         FaultKind::PageCache,

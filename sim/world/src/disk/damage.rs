@@ -69,6 +69,7 @@ impl Disk {
 
     /// All sectors hold what they should, no write goes astray or fails, and there is space without end.
     pub fn heal(&mut self) {
+        self.end_faults();
         for (sector, wound) in std::mem::take(&mut self.wounds) {
             self.content.insert(sector, wound.right);
         }
@@ -77,6 +78,10 @@ impl Disk {
                 unsynced.base = wound.right;
             }
         }
+    }
+
+    /// No write goes astray or fails from now on, and there is space without end; but what is damaged stays so until it is written.
+    pub fn end_faults(&mut self) {
         self.astray = None;
         self.errors.end();
         self.full = false;
