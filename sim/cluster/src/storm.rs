@@ -220,7 +220,10 @@ impl Run {
                 self.come_to_rest()?;
             }
             self.go_on_without_the_dead()?;
-            self.make_whole()?;
+            if !self.damaged.is_empty() {
+                self.make_whole()?;
+                self.come_to_rest()?;
+            }
             match storm {
                 _ if storm == storms => {}
                 _ if changes => self.change_volumes()?,
