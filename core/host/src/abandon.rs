@@ -8,7 +8,8 @@
 //! without ordering have neither, and a write must not compute parity from blocks that an old write is just changing. The wait ends with the
 //! old operation's time-out at the latest.
 
-use crate::host::{Host, Timer};
+use crate::ctx::Timer;
+use crate::host::Host;
 use braid_base::{Now, Time};
 use braid_layout::Share;
 use braid_machine::{Effects, HostError, OpId};

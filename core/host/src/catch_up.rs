@@ -13,7 +13,8 @@
 //!
 //! It asks for nothing that a front end could not ask for; its requests are numbered apart from those of front ends.
 
-use crate::host::{Host, Timer};
+use crate::ctx::Timer;
+use crate::host::Host;
 use crate::pace::Throttle;
 use crate::rebuild::{Portion, Rebuilding, Region, Side, Step};
 use braid_base::{BlockRange, DeviceId, Epoch, Extents, Now, Standing, Time, VolumeId, limits};
@@ -594,8 +595,7 @@ impl Host {
 
     /// Names a request of this host's own.
     pub(crate) fn own_operation(&mut self) -> OpId {
-        self.next_sequence += 1;
-        OpId(OWN_OPERATIONS | (self.next_sequence - 1))
+        OpId(OWN_OPERATIONS | self.links.take_sequence())
     }
 
     /// Whether a request is this host's own.

@@ -15,7 +15,8 @@
 //! Kept locks cover whole stripe units. A recalled claim is used by no further transaction, so that the one who called it
 //! back is not starved.
 
-use crate::host::{Acquisition, Host, Timer};
+use crate::ctx::Timer;
+use crate::host::{Acquisition, Host};
 use crate::transaction::{Phase, Transaction};
 use braid_base::limits;
 use braid_base::{BlockRange, Generation, LockServerId, NodeId, Now, ObjectId, RangeTable, Time};
@@ -164,8 +165,7 @@ impl Host {
         if claim.kept {
             self.drop_conflicting(claim.server, claim.object, &claim.extents);
         }
-        let number = self.next_sequence;
-        self.next_sequence += 1;
+        let number = self.links.take_sequence();
         self.claims.by_number.insert(number, claim);
         let transaction = self.transactions.get_mut(&sequence).expect("it needs locks");
         transaction.claims.push(number);

@@ -1,13 +1,14 @@
 //! How an attempt ends: committed, aborted, refused, out of time; and how devices and lock servers hear of it.
 
-use crate::host::{Host, Timer};
-use crate::link::Link;
+use crate::ctx::Timer;
+use crate::host::Host;
+use crate::links::Links;
 use crate::resolve::LEASES_ASKED;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{Clock, DeviceId, Now, TransactionId};
 use braid_machine::{ClockCause, Effects, HostError, HostRequest, Ignored, OpId};
 use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Rejection, Step, WriteMode};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl Host {
@@ -23,16 +24,10 @@ impl Host {
         if told.len() < transaction.asked.len() {
             settle(transaction, transaction.asked.difference(&told), sequence, &mut self.links);
         }
-        let linger = now.time.after(self.config.settings.commit_linger);
-        for device in &told {
-            let link = self.links.get_mut(device).expect("links stay");
-            link.queue_commit(sequence);
-            if !std::mem::replace(&mut link.lingers, true) {
-                self.timers.set(Timer::Linger(*device), linger);
-            }
-        }
+        let (links, mut ctx) = self.links(now, out);
+        told.iter().for_each(|device| links.queue_commit(&mut ctx, *device, sequence));
         if wanted {
-            self.hurry(now, sequence, &told, out);
+            links.hurry_commit(&mut ctx, &told, sequence);
         }
         let transaction = self.transactions.get_mut(&sequence).expect("it is being decided");
         transaction.phase = Phase::Committed { unconfirmed: told };
@@ -58,24 +53,16 @@ impl Host {
             let unconfirmed = unconfirmed.clone();
             if unconfirmed.contains(&device) {
                 // It may have been told before, and have lost that in a restart.
-                self.links.get_mut(&device).expect("it just spoke").queue_commit(id.sequence);
+                self.links.of(device).queue_commit(id.sequence);
             }
-            self.hurry(now, id.sequence, &unconfirmed, out);
-        }
-    }
-
-    fn hurry(&mut self, now: Now, sequence: u64, devices: &BTreeSet<DeviceId>, out: &mut Effects) {
-        for device in devices {
-            if self.links[device].has_queued(sequence) {
-                self.counters.commit_carriers += 1;
-                self.send(now, *device, Command::Heartbeat, out);
-            }
+            let (links, mut ctx) = self.links(now, out);
+            links.hurry_commit(&mut ctx, &unconfirmed, id.sequence);
         }
     }
 
     /// A commit of ours is durable on this device.
     pub(crate) fn on_confirmed(&mut self, now: Now, device: DeviceId, sequence: u64, out: &mut Effects) {
-        self.links.get_mut(&device).expect("it just spoke").confirmed(sequence);
+        self.links.of(device).confirmed(sequence);
         let Some(transaction) = self.transactions.get_mut(&sequence) else { return };
         if let Phase::Committed { unconfirmed } = &mut transaction.phase {
             unconfirmed.remove(&device);
@@ -107,7 +94,7 @@ impl Host {
         unconfirmed.remove(&device);
         let all_know = unconfirmed.is_empty();
         // Of an abort each device can forget by itself; of a commit only when all have it.
-        self.links.get_mut(&device).expect("it just spoke").settle(id.sequence);
+        self.links.of(device).settle(id.sequence);
         if all_know {
             self.end_aborted(now, id.sequence, out);
         }
@@ -371,7 +358,7 @@ impl Host {
             return self.end_aborted(now, sequence, out);
         }
         for device in transaction.asked.difference(&unconfirmed) {
-            self.links.get_mut(device).expect("links stay").settle(sequence);
+            self.links.of(*device).settle(sequence);
         }
         self.counters.aborted += 1;
         transaction.phase = Phase::Aborting { unconfirmed, since: now.time };
@@ -401,7 +388,7 @@ impl Host {
         };
         let error = match (&self.transactions[&sequence].phase, self.transactions[&sequence].silent()) {
             (_, Some(silent)) => {
-                let crowded = silent.iter().find(|device| self.links.get(device).is_some_and(|link| link.crowded));
+                let crowded = silent.iter().find(|device| self.links.get(**device).is_some_and(|link| link.crowded));
                 let devices = silent.iter().copied().collect();
                 let rejected = |device: &_| HostError::Rejected { device: *device, rejection: Rejection::TooManyHosts };
                 crowded.map_or(HostError::TimedOut { devices, waited }, rejected)
@@ -429,11 +416,11 @@ fn settle<'a>(
     transaction: &Transaction,
     devices: impl Iterator<Item = &'a DeviceId>,
     sequence: u64,
-    links: &mut BTreeMap<DeviceId, Link>,
+    links: &mut Links,
 ) {
     let locks = transaction.locks_what_it_reads();
     for device in devices {
-        let link = links.get_mut(device).expect("links stay");
+        let link = links.of(*device);
         if locks || transaction.participants.contains(device) {
             link.settle(sequence);
         } else {

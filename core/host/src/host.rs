@@ -4,8 +4,9 @@ use crate::abandon::Abandoned;
 use crate::catch_up::CatchUp;
 use crate::claims::Claims;
 use crate::counters::HostCounters;
+use crate::ctx::{Ctx, Timer};
 use crate::leaving::Leaving;
-use crate::link::Link;
+use crate::links::Links;
 use crate::manage::PendingTask;
 use crate::membership::Place;
 use crate::mend::Mends;
@@ -64,7 +65,7 @@ pub struct Host {
     pub(crate) rng: Rng,
     pub(crate) volumes: BTreeMap<VolumeId, Rc<VolumeDescription>>,
     pub(crate) place: Place,
-    pub(crate) links: BTreeMap<DeviceId, Link>,
+    pub(crate) links: Links,
     /// Large as they are, these two are kept in boxes, so that their neighbours in the table need not be moved.
     pub(crate) operations: BTreeMap<OpId, Box<Operation>>,
     pub(crate) transactions: BTreeMap<u64, Box<Transaction>>,
@@ -89,52 +90,9 @@ pub struct Host {
     /// Its own requests that have ended.
     errands_done: Vec<(OpId, HostOutcome)>,
     pub(crate) timers: Timers<Timer>,
-    /// Transactions and tasks are numbered from one counter.
-    pub(crate) next_sequence: u64,
     /// Somebody told us that we are fenced: nothing is served any more.
     pub(crate) fenced: bool,
     pub(crate) counters: HostCounters,
-}
-
-/// Why the host wakes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Timer {
-    /// An operation's time is up.
-    Expire(OpId),
-    /// An operation has backed off long enough.
-    Retry(OpId),
-    /// Devices have not answered a transaction.
-    Resend(u64),
-    /// Commits have waited long enough for a request to ride on.
-    Linger(DeviceId),
-    /// It is time to be heard again.
-    Heartbeat(DeviceId),
-    /// Devices have not answered a resolution.
-    Resolve(TransactionId),
-    /// A device has not answered a task.
-    Task(u64),
-    /// A device has not answered a request for objects.
-    ObjectRequest(u64),
-    /// Devices or lock servers have not confirmed that it leaves.
-    Leave,
-    /// A lock server has not answered about a claim.
-    Claim(u64),
-    /// A kept claim's lease has run out.
-    ClaimLease(u64),
-    /// It is time to be heard again by a lock server.
-    LockHeartbeat(LockServerId),
-    /// It is time to be heard again by the monitor.
-    Monitor,
-    /// The monitor has not kept hosts out in time.
-    Fence(u64),
-    /// The monitor has not changed something in time.
-    Administer(u64),
-    /// A returning device is to be helped on.
-    Help(DeviceId),
-    /// Scrubs go on.
-    Scrub,
-    /// Copying goes on.
-    Migrate,
 }
 
 impl Host {
@@ -145,7 +103,7 @@ impl Host {
             stamps: StampSource::new(config.generation),
             rng: Rng::new(config.seed),
             volumes,
-            links: config.devices.iter().map(|device| (*device, Link::default())).collect(),
+            links: Links::new(&config.devices),
             operations: BTreeMap::new(),
             transactions: BTreeMap::new(),
             abandoned: Abandoned::default(),
@@ -162,7 +120,6 @@ impl Host {
             errands_done: Vec::new(),
             place: Place::new(config.membership.clone()),
             timers: Timers::default(),
-            next_sequence: 1,
             fenced: false,
             counters: HostCounters::default(),
             config,
@@ -196,7 +153,7 @@ impl Host {
 
     /// When each device was last heard.
     pub fn last_heard(&self) -> impl Iterator<Item = (DeviceId, Option<Time>)> + '_ {
-        self.links.iter().map(|(device, link)| (*device, link.last_heard))
+        self.links.iter().map(|(device, link)| (device, link.last_heard))
     }
 
     fn on_start(&mut self, now: Now, out: &mut Effects) {
@@ -204,7 +161,7 @@ impl Host {
             return self.on_monitor_timer(now, out);
         }
         for device in self.config.devices.clone() {
-            self.on_heartbeat_timer(now, device, out);
+            self.send_heartbeat(now, device, out);
         }
     }
 
@@ -322,7 +279,7 @@ impl Host {
     }
 
     fn adopt(&mut self, volume: VolumeDescription) -> HostOutcome {
-        let known = |device: &DeviceId| self.links.contains_key(device);
+        let known = |device: &DeviceId| self.links.has(*device);
         if volume.check().is_err() || !volume.holders().iter().all(known) {
             return Err(HostError::NoSuchVolume);
         }
@@ -339,9 +296,9 @@ impl Host {
             (NodeId::Monitor, Message::MonitorAnswer(answer)) => return self.on_monitor(now, answer, out),
             _ => return out.ignore(Ignored::NotForUs),
         };
-        let Some(link) = self.links.get_mut(&device) else { return out.ignore(Ignored::NotForUs) };
-        link.last_heard = Some(now.time);
-        link.crowded = false;
+        if !self.links.heard(now, device) {
+            return out.ignore(Ignored::NotForUs);
+        }
         self.counters.answers += 1;
         let Answer { epoch, confirmed, reply } = answer;
         if let Reply::Rejected { rejection } = reply {
@@ -368,7 +325,7 @@ impl Host {
         match reply {
             Reply::Heartbeat { orphans, suspects, busy } => {
                 self.on_busy(now, device, busy);
-                if self.links[&device].behind {
+                if self.links.has_adopted(device) {
                     self.on_adoption(now, device);
                 }
                 self.on_orphans(now, orphans, out);
@@ -419,13 +376,11 @@ impl Host {
         match rejection {
             Rejection::Fenced => self.on_fenced(now, out),
             // A device that lives by an earlier epoch asks for news itself.
-            Rejection::WrongEpoch { current } if current < self.place.epoch() => self.await_adoption(now, device),
+            Rejection::WrongEpoch { current } if current < self.place.epoch() => self.await_adoption(now, device, out),
             Rejection::WrongEpoch { current } if current > self.place.epoch() => self.ask_for_news(now, out),
             Rejection::WrongEpoch { .. } => {}
             // There is room again when others have ended: what waits for this device is sent again, for as long as it has time.
-            Rejection::TooManyHosts => {
-                self.links.get_mut(&device).expect("it just spoke").crowded = true;
-            }
+            Rejection::TooManyHosts => self.links.of(device).crowded = true,
         }
     }
 
@@ -445,13 +400,10 @@ impl Host {
                 Timer::Retry(op) => self.attempt(now, op, out),
                 Timer::Resend(sequence) => self.resend(now, sequence, out),
                 Timer::Linger(device) => {
-                    self.links.get_mut(&device).expect("timers are for known devices").lingers = false;
-                    while self.links[&device].has_any_queued() {
-                        self.counters.commit_carriers += 1;
-                        self.send(now, device, Command::Heartbeat, out);
-                    }
+                    let (links, mut ctx) = self.links(now, out);
+                    links.on_linger(&mut ctx, device);
                 }
-                Timer::Heartbeat(device) => self.on_heartbeat_timer(now, device, out),
+                Timer::Heartbeat(device) => self.send_heartbeat(now, device, out),
                 Timer::Resolve(transaction) => self.resend_resolution(now, transaction, out),
                 Timer::Task(ticket) => self.resend_task(now, ticket, out),
                 Timer::ObjectRequest(sequence) => self.resend_object_request(now, sequence, out),
@@ -469,26 +421,22 @@ impl Host {
         }
     }
 
-    /// Sent at its time whatever else is: it also brings news of what dead hosts left behind.
-    pub(crate) fn on_heartbeat_timer(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
-        let link = self.links.get_mut(&device).expect("timers are for known devices");
-        link.requeue_unconfirmed(now.time, 2 * self.config.settings.heartbeat);
-        self.send(now, device, Command::Heartbeat, out);
-        self.timers.set(Timer::Heartbeat(device), now.time.after(self.config.settings.heartbeat));
+    /// The links, and what they need of the rest of the host.
+    pub(crate) fn links<'a>(&'a mut self, now: Now, out: &'a mut Effects) -> (&'a mut Links, Ctx<'a>) {
+        let Host { config, place, links, timers, counters, .. } = self;
+        let (host, epoch, settings) = (config.generation, place.epoch(), &config.settings);
+        (links, Ctx { now, host, epoch, settings, timers, counters, out })
+    }
+
+    pub(crate) fn send_heartbeat(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
+        let (links, mut ctx) = self.links(now, out);
+        links.send_heartbeat(&mut ctx, device);
     }
 
     /// Sends a command, and whatever is to ride on it.
     pub(crate) fn send(&mut self, now: Now, device: DeviceId, command: Command, out: &mut Effects) {
-        // What is left to say to one that is gone from the array need not be said.
-        let Some(link) = self.links.get_mut(&device) else { return };
-        let (host, epoch) = (self.config.generation, self.place.epoch());
-        let message = link.request(now.time, host, epoch, self.next_sequence, command);
-        if link.lingers && !link.has_any_queued() {
-            link.lingers = false;
-            self.timers.cancel(Timer::Linger(device));
-        }
-        self.counters.requests_sent += 1;
-        out.send(NodeId::Device(device), message);
+        let (links, mut ctx) = self.links(now, out);
+        links.send(&mut ctx, device, command);
     }
 
     /// Answers an operation. Its transaction, if one is under way, goes on without it.
@@ -569,10 +517,7 @@ impl Machine for Host {
         for (sequence, transaction) in &self.transactions {
             transaction.invariants(*sequence);
         }
-        for (device, link) in &self.links {
-            let set = self.timers.deadline_of(Timer::Linger(*device)).is_some();
-            assert_eq!(link.lingers, set, "a link knows whether its commits have a deadline: {device}");
-        }
+        self.links.invariants(&self.timers);
         self.claims.invariants(&self.transactions);
         self.abandoned_invariants();
     }

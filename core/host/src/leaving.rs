@@ -11,7 +11,8 @@
 //! have ended. The same holds for commits that a device finds in its journal when it restarts: a mark reaches the disk with the next batch
 //! only.
 
-use crate::host::{Host, Timer};
+use crate::ctx::Timer;
+use crate::host::Host;
 use crate::objects::Asks;
 use braid_base::{DeviceId, Now, Time, TransactionId};
 use braid_machine::{Effects, HostSuccess, OpId};
@@ -59,7 +60,7 @@ impl Host {
     /// A device has heard that all is over.
     pub(crate) fn on_left(&mut self, device: DeviceId, ticket: u64) {
         if self.leaving.as_ref().is_some_and(|leaving| leaving.ticket == Some(ticket))
-            && let Some(link) = self.links.get_mut(&device)
+            && let Some(link) = self.links.get_mut(device)
         {
             link.keeps = false;
         }
@@ -75,8 +76,8 @@ impl Host {
         let (wait, until, ticket) = (leaving.again_after, leaving.until, leaving.ticket);
         leaving.again_after = (wait * 2).min(AGAIN_MAX);
         self.timers.set(Timer::Leave, now.time.after(wait).min(until));
-        for device in self.links.keys().copied().collect::<Vec<_>>() {
-            let link = self.links.get_mut(&device).expect("just listed");
+        for device in self.links.devices().collect::<Vec<_>>() {
+            let link = self.links.of(device);
             let command = match ticket {
                 Some(sequence) if link.keeps => {
                     Command::Forget { transaction: TransactionId { host: self.config.generation, sequence } }
@@ -108,14 +109,13 @@ impl Host {
             // What has begun since must end too, and be told of.
             leaving.ticket = None;
         } else if leaving.ticket.is_none() {
-            leaving.ticket = Some(self.next_sequence);
+            leaving.ticket = Some(self.links.take_sequence());
             leaving.again_after = self.config.settings.commit_linger;
-            self.next_sequence += 1;
             self.give_back_all_claims(now, out);
             return self.tell_leave(now, out);
         }
         let leaving = self.leaving.as_ref().expect("just seen");
-        let keep = self.links.iter().any(|(device, link)| link.keeps && !self.is_out(*device));
+        let keep = self.links.iter().any(|(device, link)| link.keeps && !self.is_out(device));
         let heard = leaving.ticket.is_some() && !keep && self.claims() == 0;
         if heard || self.fenced || now.time >= leaving.until {
             self.timers.cancel(Timer::Leave);

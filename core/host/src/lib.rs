@@ -17,9 +17,11 @@
 //! | `mirror` | requests to mirrors, which keep objects in a volume |
 //! | `migrate` | copying a volume to where it moves to |
 //! | `scrub` | going through a volume, to find what has rotted |
-//! | [`link`] | one device: what is to ride on the next request to it, and what it may forget |
+//! | `links`, `link` | what is sent to each device: what is to ride on the next request, and what the device may forget |
+//! | `request_window` | requests for objects that a device has not answered, and those that were abandoned |
 //! | `resolve` | finding out, and making known, how a dead host's transactions ended |
 //! | `manage` | tasks for one device |
+//! | `ctx` | what the host lends to its parts while they work |
 //! | `counters` | what a host has done |
 //!
 //! ```text
@@ -34,14 +36,15 @@
 //! ```
 
 mod abandon;
-mod asked;
 mod catch_up;
 mod claims;
 mod counters;
+mod ctx;
 mod ending;
 pub mod host;
 mod leaving;
-pub mod link;
+mod link;
+mod links;
 mod manage;
 mod membership;
 mod mend;
@@ -51,6 +54,7 @@ mod objects;
 pub mod operation;
 mod pace;
 mod rebuild;
+mod request_window;
 mod resolve;
 mod scrub;
 mod transaction;

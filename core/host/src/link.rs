@@ -1,7 +1,7 @@
 //! One device, as a host sees it: what is to ride on the next request, what the device may forget, and when it was last
 //! spoken to.
 
-use crate::asked::Asked;
+use crate::request_window::RequestWindow;
 use braid_base::limits;
 use braid_base::{Epoch, Generation, Time};
 use braid_wire::{Command, Message, Request};
@@ -10,9 +10,9 @@ use std::time::Duration;
 
 /// The way to one device.
 #[derive(Clone, Debug, Default)]
-pub struct Link {
+pub(crate) struct Link {
     /// It has served users of other hosts, by what it said last: taken for so until then.
-    pub(crate) busy_until: Time,
+    pub busy_until: Time,
     /// Commits that the device has not been told of.
     queued: BTreeSet<u64>,
     /// Commits that it was told of, and when; it has not confirmed them.
@@ -22,13 +22,11 @@ pub struct Link {
     /// Transactions that are over here and that the device has not been told of.
     over: Vec<u64>,
     /// Requests for objects.
-    pub(crate) asked: Asked,
+    pub window: RequestWindow,
     /// The device may keep commits or answers of this host that are over.
     pub keeps: bool,
     /// Whether there is a time by which what is queued is told even if nothing else is.
     pub lingers: bool,
-    /// Requests sent, for counters.
-    pub requests: u64,
     /// When the device was last heard.
     pub last_heard: Option<Time>,
     /// It had no room for this host when it last answered.
@@ -59,7 +57,7 @@ impl Link {
     }
 
     fn is_ended(&mut self, sequence: u64) -> bool {
-        self.unsettled.remove(&sequence) || self.asked.end(sequence)
+        self.unsettled.remove(&sequence) || self.window.end(sequence)
     }
 
     /// The device is to be told of this commit.
@@ -113,8 +111,7 @@ impl Link {
             self.told.insert(sequence, now);
             commits.push(sequence);
         }
-        self.requests += 1;
-        let settled = self.unsettled.first().copied().into_iter().chain(self.asked.first()).min().unwrap_or(next);
+        let settled = self.unsettled.first().copied().into_iter().chain(self.window.first()).min().unwrap_or(next);
         self.over.retain(|sequence| *sequence >= settled);
         let over = self.over.split_off(self.over.len().saturating_sub(limits::COMMITS_PER_REQUEST_MAX));
         Message::Request(Request { host, epoch, settled, over, commits, command })
@@ -158,15 +155,15 @@ mod tests {
     #[test]
     fn a_request_that_is_not_answered_holds_the_mark_back_as_a_transaction_does() {
         let mut link = Link::default();
-        link.asked.begin(4);
+        link.window.begin(4);
         link.begin(5);
         assert_eq!(ride(&mut link, 0).0, 4);
         link.settle(4);
         assert_eq!(ride(&mut link, 0).0, 5);
-        link.asked.begin(6);
+        link.window.begin(6);
         link.settle(5);
         assert_eq!(ride(&mut link, 0).0, 6);
-        link.asked.give_up(6, 7);
+        link.window.abandon(6, 7);
         assert_eq!(ride(&mut link, 0).0, 100);
     }
 

@@ -1,6 +1,7 @@
 //! Tasks for one device: objects, what others missed, counters. Sent until they are answered or their time is up.
 
-use crate::host::{Host, Timer};
+use crate::ctx::Timer;
+use crate::host::Host;
 use braid_base::{DeviceId, Now, Time, limits};
 use braid_machine::{Effects, HostError, HostSuccess, OpId};
 use braid_wire::{Command, Failure, Managed, Task};
@@ -25,16 +26,15 @@ impl PendingTask {
 
 impl Host {
     pub(crate) fn start_task(&mut self, now: Now, op: OpId, device: DeviceId, task: Task, out: &mut Effects) {
-        if !self.links.contains_key(&device) {
+        if !self.links.has(device) {
             return self.reply(op, Err(HostError::NoSuchDevice { device }), out);
         }
         if self.tasks.len() >= limits::OPERATIONS_MAX {
             return self.reply(op, Err(HostError::Busy), out);
         }
-        let ticket = self.next_sequence;
-        self.next_sequence += 1;
+        let ticket = self.links.take_sequence();
         // Once it is over, late copies of it are dropped by the settled mark.
-        self.links.get_mut(&device).expect("just looked up").begin(ticket);
+        self.links.of(device).begin(ticket);
         let resend_after = self.config.settings.resend_min;
         self.tasks.insert(ticket, PendingTask { op, device, task, since: now.time, resend_after });
         self.send_task(now, ticket, out);
@@ -69,7 +69,7 @@ impl Host {
 
     fn end_task(&mut self, ticket: u64) -> PendingTask {
         let task = self.tasks.remove(&ticket).expect("it is pending");
-        self.links.get_mut(&task.device).expect("links stay").settle_read(ticket);
+        self.links.of(task.device).settle_read(ticket);
         task
     }
 

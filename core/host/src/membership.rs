@@ -7,7 +7,8 @@
 //! | has writes out that take effect on arrival | goes on, without devices that are out |
 //! | is committed | waits no more for devices that are out |
 
-use crate::host::{Host, Timer};
+use crate::ctx::Timer;
+use crate::host::Host;
 use crate::operation::{Work, devices_of};
 use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Epoch, Generation, Membership, NodeId, Now, Standing, Time};
@@ -200,9 +201,9 @@ impl Host {
         self.place.last_asked = Some(now.time);
         let patience = self.config.settings.heartbeat * HEARTBEATS_MISSED;
         // All are asked whether they are there, those that are out as well: nobody lets in one that hosts can't reach.
-        let heard = |device: &DeviceId| self.links[device].last_heard.or(self.place.began);
+        let heard = |device: &DeviceId| self.links.last_heard(*device).or(self.place.began);
         let silent = |device: &DeviceId| heard(device).is_some_and(|heard| now.time.since(heard) > patience);
-        let silent = self.links.keys().copied().filter(silent).collect();
+        let silent = self.links.devices().filter(silent).collect();
         self.tell_monitor(
             MonitorCommand::Renew {
                 sent: now.time,
@@ -256,8 +257,7 @@ impl Host {
         if self.place.fixed {
             return out.reply(op, Err(HostError::NoMonitor));
         }
-        let ticket = self.next_sequence;
-        self.next_sequence += 1;
+        let ticket = self.links.take_sequence();
         self.timers.set(Timer::Fence(ticket), now.time.after(self.config.settings.request_timeout));
         self.tell_monitor(MonitorCommand::Fence { ticket, below, except: except.clone(), also: Vec::new() }, out);
         self.place.fences.insert(ticket, PendingFence { op, below, except, since: now.time });
@@ -273,8 +273,7 @@ impl Host {
         if self.place.fixed {
             return out.reply(op, Err(HostError::NoMonitor));
         }
-        let ticket = self.next_sequence;
-        self.next_sequence += 1;
+        let ticket = self.links.take_sequence();
         self.timers.set(Timer::Administer(ticket), now.time.after(self.config.settings.request_timeout));
         self.tell_monitor(MonitorCommand::Administer { ticket, request }, out);
         self.place.administrations.insert(ticket, PendingAdministration { op, request, since: now.time });
@@ -293,7 +292,7 @@ impl Host {
         if let Some(membership) = membership.filter(|membership| membership.epoch > self.place.epoch()) {
             self.on_membership(now, membership, out);
         }
-        let away: BTreeSet<_> = away.into_iter().filter(|device| self.links.contains_key(device)).collect();
+        let away: BTreeSet<_> = away.into_iter().filter(|device| self.links.has(*device)).collect();
         if away != self.place.away {
             self.on_away(now, away, out);
         }
@@ -318,17 +317,16 @@ impl Host {
 
     /// A device lives by an earlier epoch, and so took nothing of what it was sent in this one. It is asked again soon, while the epoch is
     /// new: what it did not take need not wait until it is sent again anyhow.
-    pub(crate) fn await_adoption(&mut self, now: Now, device: DeviceId) {
+    pub(crate) fn await_adoption(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
         let is_new = now.time.since(self.place.since) <= self.config.settings.resend_max;
         if is_new && self.place.standing(device).is_some_and(|standing| standing != Standing::Out) {
-            self.links.get_mut(&device).expect("it has answered").behind = true;
-            self.timers.set(Timer::Heartbeat(device), now.time.after(HASTE));
+            let (links, mut ctx) = self.links(now, out);
+            links.await_adoption(&mut ctx, device, HASTE);
         }
     }
 
     /// A device that was behind has taken over the epoch: now it takes what waits for it.
     pub(crate) fn on_adoption(&mut self, now: Now, device: DeviceId) {
-        self.links.get_mut(&device).expect("it has answered").behind = false;
         let waiting = self.transactions.iter().filter(|(_, transaction)| transaction.awaits(device));
         let resends = waiting.map(|(sequence, _)| Timer::Resend(*sequence));
         let resends = resends.chain(self.resolutions.keys().map(|id| Timer::Resolve(*id)));
@@ -378,8 +376,8 @@ impl Host {
         self.look_for_help(now, out);
         self.review_help(now, out);
         self.retry_all(now, out);
-        let members: Vec<_> = self.links.keys().copied().filter(|device| self.is_member(*device)).collect();
-        members.into_iter().for_each(|device| self.on_heartbeat_timer(now, device, out));
+        let members: Vec<_> = self.links.devices().filter(|device| self.is_member(*device)).collect();
+        members.into_iter().for_each(|device| self.send_heartbeat(now, device, out));
     }
 
     fn is_member(&self, device: DeviceId) -> bool {
@@ -391,9 +389,6 @@ impl Host {
     fn follow_members(&mut self) {
         let members: BTreeSet<_> =
             self.membership().expect("just taken over").members.iter().map(|member| member.device).collect();
-        for device in &members {
-            self.links.entry(*device).or_default();
-        }
         let mut needed = members.clone();
         let volumes = self.volumes.values().chain(self.operations.values().map(|operation| &operation.volume));
         needed.extend(volumes.flat_map(|volume| volume.holders()));
@@ -401,14 +396,7 @@ impl Host {
         needed.extend(self.resolutions.values().flat_map(|resolution| resolution.participants()));
         needed.extend(self.tasks.values().map(|task| task.device()));
         needed.extend(self.object_requests.values().map(|request| request.device()));
-        let gone: Vec<_> = self.links.keys().copied().filter(|device| !members.contains(device)).collect();
-        for device in gone {
-            self.timers.cancel(Timer::Heartbeat(device));
-            if !needed.contains(&device) {
-                self.timers.cancel(Timer::Linger(device));
-                self.links.remove(&device);
-            }
-        }
+        self.links.follow(&mut self.timers, &members, &needed);
     }
 
     /// Takes one transaction over into a new epoch.
@@ -418,7 +406,7 @@ impl Host {
         let gone: Vec<_> =
             transaction.asked.iter().copied().filter(|device| !self.is_still_there(transaction, *device)).collect();
         for device in &gone {
-            self.links.get_mut(device).expect("links stay").forget(sequence);
+            self.links.of(*device).forget(sequence);
         }
         let counting: BTreeSet<_> =
             transaction.asked.iter().copied().filter(|device| self.counts(transaction, *device)).collect();

@@ -13,7 +13,8 @@
 //! Redundancy is computed anew unless the records prove that the transaction is whole. So it does no harm if somebody has written to
 //! these rows in between, from old parity.
 
-use crate::host::{Host, Timer};
+use crate::ctx::Timer;
+use crate::host::Host;
 use braid_base::{BlockRange, DeviceId, Now, TransactionId, limits};
 use braid_layout::{StripeRows, VolumeDescription};
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, OpId};

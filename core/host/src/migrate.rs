@@ -12,7 +12,8 @@
 //! All that it does are ordinary storage transactions, a few at a time, at the pace of everything that heals. So several hosts may do the
 //! same at once, or one again what another has left off.
 
-use crate::host::{Host, Timer};
+use crate::ctx::Timer;
+use crate::host::Host;
 use crate::pace::Throttle;
 use braid_base::{BLOCK_BYTES, BlockRange, Now, Time, VolumeId, limits};
 use braid_layout::{Layout, VolumeDescription};

@@ -2,9 +2,10 @@
 //!
 //! A request has a sequence, as a transaction has, by which the device does it once however often it is sent. It is *over* when it is
 //! answered, or given up: then the mark that rides on later requests passes it, and the device need not keep the answer. What was given up
-//! is named by all that is begun later ([`asked`](crate::asked)), until something of that is answered: by then it has happened, or never will.
+//! is named by all that is begun later ([`request_window`](crate::request_window)), until something of that is answered: by then it has happened, or never will.
 
-use crate::host::{Host, Timer};
+use crate::ctx::Timer;
+use crate::host::Host;
 use braid_base::{DeviceId, Now, ObjectId, Time, limits};
 use braid_machine::{Effects, HostError, HostOutcome, HostSuccess, OpId};
 use braid_wire::{AttributeName, Command, ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest};
@@ -82,17 +83,17 @@ impl Host {
         if self.object_requests.len() >= limits::OPERATIONS_MAX {
             return self.reply(op, Err(HostError::Busy), out);
         }
-        let sequence = self.next_sequence;
-        let Some(link) = self.links.get_mut(&device) else {
+        let sequence = self.links.next_sequence();
+        let Some(link) = self.links.get_mut(device) else {
             return self.reply(op, Err(HostError::NoSuchDevice { device }), out);
         };
         if let Asks::Commands(_) = asks {
-            if !link.asked.may_begin() {
+            if !link.window.may_begin() {
                 return self.reply(op, Err(HostError::Busy), out);
             }
-            link.asked.begin(sequence);
+            link.window.begin(sequence);
         }
-        self.next_sequence += 1;
+        self.links.take_sequence();
         // Whoever waits for a change is answered when that time is up, unless the device is silent.
         let until = match asks {
             Asks::Commands(_) => now.time.after(patience.min(self.config.settings.request_timeout)),
@@ -117,8 +118,8 @@ impl Host {
         };
         // This copy did nothing, and nothing is kept: the same later will do. Whether another copy does something, nobody knows yet.
         let busy = matches!(answer, Err(ObjectRefusal { failure: ObjectFailure::Busy, .. }));
-        if !busy && let Some(link) = self.links.get_mut(&device) {
-            link.asked.answered(sequence);
+        if !busy && let Some(link) = self.links.get_mut(device) {
+            link.window.acknowledge(sequence);
         }
         if busy && now.time >= pending.until {
             return self.resend_object_request(now, sequence, out);
@@ -152,7 +153,7 @@ impl Host {
             self.counters.resent += 1;
             return self.send_object_request(now, sequence, out);
         }
-        let heard = self.links.get(&pending.device).and_then(|link| link.last_heard);
+        let heard = self.links.last_heard(pending.device);
         let silent = HostError::TimedOut { devices: vec![pending.device], waited: now.time.since(pending.since) };
         let outcome = match &pending.asks {
             Asks::Commands(_) => Err(silent),
@@ -180,7 +181,8 @@ impl Host {
     fn end_object_request(&mut self, sequence: u64, outcome: HostOutcome, out: &mut Effects) {
         let pending = self.object_requests.remove(&sequence).expect("it is pending");
         self.timers.cancel(Timer::ObjectRequest(sequence));
-        if let Some(link) = self.links.get_mut(&pending.device) {
+        let next = self.links.next_sequence();
+        if let Some(link) = self.links.get_mut(pending.device) {
             match &pending.asks {
                 Asks::Change { .. } => {}
                 // Nothing is kept of it, and done late it does no harm.
@@ -188,7 +190,7 @@ impl Host {
                 Asks::Commands(_) => {
                     link.keeps = true;
                     match outcome {
-                        Err(HostError::TimedOut { .. }) => link.asked.give_up(sequence, self.next_sequence),
+                        Err(HostError::TimedOut { .. }) => link.window.abandon(sequence, next),
                         _ => link.settle(sequence),
                     }
                 }
@@ -205,7 +207,7 @@ impl Host {
         let (device, until) = (pending.device, pending.until);
         let command = match pending.asks.clone() {
             Asks::Commands(request) => {
-                let given_up = self.links.get(&device).map_or_else(Vec::new, |link| link.asked.named_by(sequence));
+                let given_up = self.links.get(device).map_or_else(Vec::new, |link| link.window.named_by(sequence));
                 Command::Objects { sequence, given_up, request }
             }
             Asks::Change { object, name, seen } => {

@@ -66,7 +66,7 @@ impl Host {
     fn are_users_there(&self, now: Now, volume: VolumeId) -> bool {
         let lately = |at: Time| now.time.since(at) <= self.config.settings.heartbeat;
         let here = || self.operations.keys().next().is_some_and(|op| !Host::is_own(*op));
-        let busy = |device: &DeviceId| self.links.get(device).is_some_and(|link| link.busy_until > now.time);
+        let busy = |device: &DeviceId| self.links.get(*device).is_some_and(|link| link.busy_until > now.time);
         let there = || self.volumes.get(&volume).is_some_and(|volume| volume.holders().iter().any(busy));
         self.users_at.is_some_and(lately) || here() || there()
     }
@@ -83,7 +83,7 @@ impl Host {
         // Until it says so again, and a part longer.
         let patience = self.config.settings.heartbeat * 2;
         let until = if busy { now.time.after(patience) } else { now.time };
-        self.links.get_mut(&device).expect("it has answered").busy_until = until;
+        self.links.of(device).busy_until = until;
     }
 }
 

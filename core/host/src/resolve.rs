@@ -17,7 +17,8 @@
 //! Of an own one nobody need be asked to forget: its host says what is over. Its user is answered only now, when the outcome is
 //! durable wherever it counts.
 
-use crate::host::{Host, Timer};
+use crate::ctx::Timer;
+use crate::host::Host;
 use crate::transaction;
 use braid_base::{DeviceId, Now, Stamp, Time, TransactionId};
 use braid_machine::{Effects, Ignored};
@@ -71,7 +72,7 @@ impl Host {
         for Orphan { transaction, stamp, participants } in orphans {
             let own = transaction.host == self.config.generation;
             let under_way = own && self.transactions.contains_key(&transaction.sequence);
-            let known = participants.iter().all(|device| self.links.contains_key(device));
+            let known = participants.iter().all(|device| self.links.has(*device));
             let taken = self.resolutions.contains_key(&transaction) || !self.has_room_to_resolve();
             if under_way || taken || !known || participants.is_empty() || self.is_leaving() {
                 continue;

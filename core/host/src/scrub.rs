@@ -11,7 +11,8 @@
 //!
 //! Where a user's request met rot, and could do without, the host does the same by itself for the stripe.
 
-use crate::host::{Host, Timer};
+use crate::ctx::Timer;
+use crate::host::Host;
 use crate::pace::Throttle;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Now, Time, VolumeId, limits};
 use braid_layout::{StripeRows, VolumeDescription};

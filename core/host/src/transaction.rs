@@ -4,7 +4,8 @@
 //! remains (commits to confirm, aborts to make known) is finished behind his back.
 
 use crate::claims::Acquiring;
-use crate::host::{Host, Timer};
+use crate::ctx::Timer;
+use crate::host::Host;
 use crate::operation::{Conclusion, Work};
 use braid_base::limits;
 use braid_base::{BlockRange, DeviceId, Epoch, Now, Stamp, Time, TransactionId, VolumeId};
@@ -174,8 +175,7 @@ impl Host {
         if self.awaits_abandoned(op) {
             return self.timers.set(Timer::Retry(op), now.time.after(self.config.settings.heartbeat));
         }
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
+        let sequence = self.links.take_sequence();
         let patience = self.config.settings.reader_patience;
         let operation = self.operations.get_mut(&op).expect("only an open operation is attempted");
         operation.attempt = Some(sequence);
@@ -192,7 +192,7 @@ impl Host {
             if insists || !share.prewrites.is_empty() {
                 participants.insert(device);
             }
-            self.links.get_mut(&device).expect("volumes lie on known devices").begin(sequence);
+            self.links.of(device).begin(sequence);
         }
         // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
         let locks = volume.ordering.needs_lock_server() && work.want() != Want::Allocation;

@@ -1,0 +1,60 @@
+//! What the host lends to its parts while they work, and why it wakes.
+
+use crate::counters::HostCounters;
+use braid_base::limits::Settings;
+use braid_base::{DeviceId, Epoch, Generation, LockServerId, Now, Timers, TransactionId};
+use braid_machine::{Effects, OpId};
+
+/// What a part needs of its host, and no more.
+pub(crate) struct Ctx<'a> {
+    pub now: Now,
+    /// This host.
+    pub host: Generation,
+    /// The epoch that it lives by.
+    pub epoch: Epoch,
+    pub settings: &'a Settings,
+    pub timers: &'a mut Timers<Timer>,
+    pub counters: &'a mut HostCounters,
+    pub out: &'a mut Effects,
+}
+
+/// Why the host wakes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Timer {
+    /// An operation's time is up.
+    Expire(OpId),
+    /// An operation has backed off long enough.
+    Retry(OpId),
+    /// Devices have not answered a transaction.
+    Resend(u64),
+    /// Commits have waited long enough for a request to ride on.
+    Linger(DeviceId),
+    /// It is time to be heard again.
+    Heartbeat(DeviceId),
+    /// Devices have not answered a resolution.
+    Resolve(TransactionId),
+    /// A device has not answered a task.
+    Task(u64),
+    /// A device has not answered a request for objects.
+    ObjectRequest(u64),
+    /// Devices or lock servers have not confirmed that it leaves.
+    Leave,
+    /// A lock server has not answered about a claim.
+    Claim(u64),
+    /// A kept claim's lease has run out.
+    ClaimLease(u64),
+    /// It is time to be heard again by a lock server.
+    LockHeartbeat(LockServerId),
+    /// It is time to be heard again by the monitor.
+    Monitor,
+    /// The monitor has not kept hosts out in time.
+    Fence(u64),
+    /// The monitor has not changed something in time.
+    Administer(u64),
+    /// A returning device is to be helped on.
+    Help(DeviceId),
+    /// Scrubs go on.
+    Scrub,
+    /// Copying goes on.
+    Migrate,
+}

@@ -1,0 +1,162 @@
+//! The links to all devices, and the counter that numbers what is sent over them: requests leave the host here.
+//!
+//! Transactions, requests for objects, tasks and lock requests share the counter: the mark below which everything of this host is over
+//! ([`Request::settled`](braid_wire::Request)) is one number for each device.
+
+use crate::ctx::{Ctx, Timer};
+use crate::link::Link;
+use braid_base::{DeviceId, NodeId, Now, Time, Timers};
+use braid_wire::Command;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Links {
+    by_device: BTreeMap<DeviceId, Link>,
+    /// The next number that is free.
+    next_sequence: u64,
+}
+
+impl Links {
+    pub fn new(devices: &[DeviceId]) -> Links {
+        Links { by_device: devices.iter().map(|device| (*device, Link::default())).collect(), next_sequence: 1 }
+    }
+
+    /// Takes the next number.
+    pub fn take_sequence(&mut self) -> u64 {
+        self.next_sequence += 1;
+        self.next_sequence - 1
+    }
+
+    /// The number that is taken next.
+    pub fn next_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
+    pub fn has(&self, device: DeviceId) -> bool {
+        self.by_device.contains_key(&device)
+    }
+
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.by_device.keys().copied()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (DeviceId, &Link)> + '_ {
+        self.by_device.iter().map(|(device, link)| (*device, link))
+    }
+
+    pub fn get(&self, device: DeviceId) -> Option<&Link> {
+        self.by_device.get(&device)
+    }
+
+    pub fn get_mut(&mut self, device: DeviceId) -> Option<&mut Link> {
+        self.by_device.get_mut(&device)
+    }
+
+    /// The link to a device that something here has to do with.
+    pub fn of(&mut self, device: DeviceId) -> &mut Link {
+        self.by_device.get_mut(&device).expect("links stay while anything needs them")
+    }
+
+    /// A device has answered. False if it is not a device of this array.
+    pub fn heard(&mut self, now: Now, device: DeviceId) -> bool {
+        let Some(link) = self.by_device.get_mut(&device) else { return false };
+        (link.last_heard, link.crowded) = (Some(now.time), false);
+        true
+    }
+
+    pub fn last_heard(&self, device: DeviceId) -> Option<Time> {
+        self.by_device.get(&device).and_then(|link| link.last_heard)
+    }
+
+    /// Sends a command, and whatever is to ride on it.
+    pub fn send(&mut self, ctx: &mut Ctx, device: DeviceId, command: Command) {
+        // What is left to say to a device that is gone from the array need not be said.
+        let Some(link) = self.by_device.get_mut(&device) else { return };
+        let message = link.request(ctx.now.time, ctx.host, ctx.epoch, self.next_sequence, command);
+        if link.lingers && !link.has_any_queued() {
+            link.lingers = false;
+            ctx.timers.cancel(Timer::Linger(device));
+        }
+        ctx.counters.requests_sent += 1;
+        ctx.out.send(NodeId::Device(device), message);
+    }
+
+    /// Sends a heartbeat, and the next one in its time whatever else is sent: heartbeats also bring news of what dead hosts left behind.
+    pub fn send_heartbeat(&mut self, ctx: &mut Ctx, device: DeviceId) {
+        let heartbeat = ctx.settings.heartbeat;
+        self.of(device).requeue_unconfirmed(ctx.now.time, 2 * heartbeat);
+        self.send(ctx, device, Command::Heartbeat);
+        ctx.timers.set(Timer::Heartbeat(device), ctx.now.time.after(heartbeat));
+    }
+
+    /// A device is to be told of a commit: by the next request, or when that has lingered.
+    pub fn queue_commit(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64) {
+        let link = self.of(device);
+        link.queue_commit(sequence);
+        if !std::mem::replace(&mut link.lingers, true) {
+            ctx.timers.set(Timer::Linger(device), ctx.now.time.after(ctx.settings.commit_linger));
+        }
+    }
+
+    /// Commits have waited long enough for a request to ride on.
+    pub fn on_linger(&mut self, ctx: &mut Ctx, device: DeviceId) {
+        self.of(device).lingers = false;
+        while self.of(device).has_any_queued() {
+            self.send_carrier(ctx, device);
+        }
+    }
+
+    /// Tells devices of a commit at once, unless that is on its way.
+    pub fn hurry_commit(&mut self, ctx: &mut Ctx, devices: &BTreeSet<DeviceId>, sequence: u64) {
+        for device in devices {
+            if self.of(*device).has_queued(sequence) {
+                self.send_carrier(ctx, *device);
+            }
+        }
+    }
+
+    /// Sends a heartbeat only because commits have no request to ride on.
+    fn send_carrier(&mut self, ctx: &mut Ctx, device: DeviceId) {
+        ctx.counters.commit_carriers += 1;
+        self.send(ctx, device, Command::Heartbeat);
+    }
+
+    /// A device lives by an earlier epoch, and so took nothing of what it was sent in this one: it is asked soon whether it has adopted this one.
+    pub fn await_adoption(&mut self, ctx: &mut Ctx, device: DeviceId, wait: Duration) {
+        self.of(device).behind = true;
+        ctx.timers.set(Timer::Heartbeat(device), ctx.now.time.after(wait));
+    }
+
+    /// True if a device that was behind has now answered in this epoch.
+    pub fn has_adopted(&mut self, device: DeviceId) -> bool {
+        std::mem::take(&mut self.of(device).behind)
+    }
+
+    /// Makes links to the devices of a new membership, and drops those to others that nothing here needs any more.
+    pub fn follow(&mut self, timers: &mut Timers<Timer>, members: &BTreeSet<DeviceId>, needed: &BTreeSet<DeviceId>) {
+        for device in members {
+            self.by_device.entry(*device).or_default();
+        }
+        self.by_device.retain(|device, _| {
+            if members.contains(device) {
+                return true;
+            }
+            timers.cancel(Timer::Heartbeat(*device));
+            let stays = needed.contains(device);
+            if !stays {
+                timers.cancel(Timer::Linger(*device));
+            }
+            stays
+        });
+    }
+
+    /// Asserts that timers are set for what waits.
+    pub fn invariants(&self, timers: &Timers<Timer>) {
+        for (device, link) in &self.by_device {
+            let set = timers.deadline_of(Timer::Linger(*device)).is_some();
+            assert_eq!(link.lingers, set, "a link knows whether its commits have a deadline: {device}");
+        }
+    }
+}
