@@ -16,7 +16,7 @@ use braid_check::{ObjectOperation, count_outcomes};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostOutcome, OpId};
 use braid_wire::Failure as WireFailure;
-use braid_world::{CrashPoint, DiskCounts, Fault, FaultKind, Happening, LocalClock, Storm, Trace};
+use braid_world::{Bound, CrashPoint, DiskCounts, Fault, FaultKind, Happening, LocalClock, Storm, Trace};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,6 +31,9 @@ pub(crate) const FAULTS_OF_MESSAGES: &str = "faults of messages";
 pub(crate) const FOR_EVER: Duration = Duration::from_nanos(u64::MAX);
 /// When all is well and clocks are right, nothing that is asked takes longer: by then devices have heard of one another's stamps.
 const PROMPT: Duration = Duration::from_secs(5);
+
+/// What a run may take: of a thousand seeds, none takes a tenth of it.
+pub(crate) const RUN_MAX: Bound = Bound { events: 10_000_000, real_time: Duration::from_secs(300) };
 
 /// What the stores count that says how they were tried; losses of power at a disk command take their counts along.
 const COUNTED: [&str; 5] = ["journal_batches", "chunks_written", "blocks_homed", "checkpoints", "write_errors"];
@@ -161,14 +164,17 @@ impl Run {
         let mirror_wishes = options.mirror.clone().map(|mirror| ObjectWishes::new(mirror, dice));
         let which_volume = Rng::new(options.seed ^ 0x701_0e6);
         let damage_dice = Rng::new(options.seed ^ 0xda3a6e);
+        let availability = Availability::new(&options);
         let leave_rng = Rng::new(options.seed ^ 0x1ea4f);
+        let mut cluster = Cluster::new(options, trace);
+        cluster.world.bound(RUN_MAX);
         Run {
-            availability: Availability::new(&options),
+            availability,
             leaving: BTreeMap::new(),
             leave_rng,
             damage_dice,
             damaged: BTreeMap::new(),
-            cluster: Cluster::new(options, trace),
+            cluster,
             storm,
             workload,
             other_workloads: Vec::new(),

@@ -25,4 +25,4 @@ pub use faults::{Budget, CutShape, Damageable, Fault, FaultKind, FaultOptions, N
 pub use network::{Network, NetworkCounts, NetworkOptions, Verdict};
 pub use storm::{Storm, Terrain};
 pub use trace::Trace;
-pub use world::{Happening, World};
+pub use world::{Bound, Happening, World};

@@ -9,10 +9,27 @@ use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Ignored, Input, M
 use braid_wire::Frame;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// So many events without time passing are a machine that spins.
 const EVENTS_AT_ONCE_MAX: u64 = 1_000_000;
+
+/// What a run may take at most. One that takes more counts as one that does not come to an end, and panics: machines that speak to each
+/// other for ever let time pass, so that no other check sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// How many events.
+    pub events: u64,
+    /// How much real time. It depends on the machine that runs it, so it is far more than any run takes.
+    pub real_time: Duration,
+}
+
+/// A bound, and what was taken of it.
+struct Bounded {
+    bound: Bound,
+    events: u64,
+    since: Instant,
+}
 
 /// Something that the world's owner should hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +58,7 @@ pub struct World<M> {
     queue: BTreeMap<(Time, u64), Event>,
     next_event: u64,
     events_at_once: u64,
+    bounded: Option<Bounded>,
     nodes: BTreeMap<NodeId, Node<M>>,
     /// Between all nodes.
     pub network: Network,
@@ -93,6 +111,20 @@ enum Own {
     Wake,
 }
 
+impl Bounded {
+    fn count(&mut self, now: Time) {
+        self.events += 1;
+        let Bound { events, real_time } = self.bound;
+        let (taken, simulated) = (self.since.elapsed(), now.since(Time(0)));
+        assert!(self.events <= events, "the run does not come to an end: more than {events} events in {simulated:?}");
+        assert!(
+            taken <= real_time,
+            "the run does not come to an end: {taken:?} of real time for {} events in {simulated:?}",
+            self.events
+        );
+    }
+}
+
 impl<M: Machine> World<M> {
     /// An empty world, whose every die is decided by `seed`.
     pub fn new(array: ArrayId, seed: u64, network: NetworkOptions, trace: Trace) -> World<M> {
@@ -103,6 +135,7 @@ impl<M: Machine> World<M> {
             queue: BTreeMap::new(),
             next_event: 0,
             events_at_once: 0,
+            bounded: None,
             nodes: BTreeMap::new(),
             network: Network::new(network, rng.fork()),
             trace,
@@ -117,6 +150,11 @@ impl<M: Machine> World<M> {
     /// True time.
     pub fn now(&self) -> Time {
         self.now
+    }
+
+    /// Bounds what happens from now on.
+    pub fn bound(&mut self, bound: Bound) {
+        self.bounded = Some(Bounded { bound, events: 0, since: Instant::now() });
     }
 
     /// What the machines have ignored, and how often.
@@ -306,6 +344,9 @@ impl<M: Machine> World<M> {
             self.events_at_once = if time > self.now { 0 } else { self.events_at_once + 1 };
             assert!(self.events_at_once < EVENTS_AT_ONCE_MAX, "time stands still: a machine wakes itself for ever");
             self.now = time;
+            if let Some(bounded) = &mut self.bounded {
+                bounded.count(time);
+            }
             self.handle(number, event);
         }
     }

@@ -3,7 +3,7 @@
 use braid_base::{ArrayId, DeviceId, Epoch, Generation, NodeId, Now, Rng, Time};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effects, HostRequest, HostSuccess, Input, Machine, OpId};
 use braid_wire::{Answer, Command, Message, Reply, Request};
-use braid_world::{CrashPoint, Disk, DiskOptions, Happening, LocalClock, NetworkOptions, Trace, Verdict, World};
+use braid_world::{Bound, CrashPoint, Disk, DiskOptions, Happening, LocalClock, NetworkOptions, Trace, Verdict, World};
 use std::time::Duration;
 
 const HOST: NodeId = NodeId::Host(Generation(1));
@@ -189,6 +189,24 @@ fn a_stalled_node_finds_its_messages_afterwards_and_a_dead_one_does_not() {
     assert_eq!(ask(&mut world, 2), None);
     world.start(DEVICE, Toy::default());
     assert_eq!(world.next(Time(world.now().0 + 1_000_000_000)), answered(2));
+}
+
+#[test]
+#[should_panic(expected = "the run does not come to an end: more than 500 events")]
+fn a_run_of_which_time_passes_and_nothing_comes_of_it_ends() {
+    let mut world = world(3, NetworkOptions::clean());
+    world.network.cut(HOST, DEVICE);
+    world.bound(Bound { events: 500, real_time: Duration::MAX });
+    world.request(HOST, OpId(1), HostRequest::Flush { volume: braid_base::VolumeId(1) });
+    world.next(Time(u64::MAX));
+}
+
+#[test]
+#[should_panic(expected = "of real time for 1 events")]
+fn a_run_that_takes_too_much_real_time_ends() {
+    let mut world = world(3, NetworkOptions::clean());
+    world.bound(Bound { events: u64::MAX, real_time: Duration::ZERO });
+    world.next(Time(u64::MAX));
 }
 
 #[test]
