@@ -8,7 +8,7 @@ use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
     Ordering, SetAttribute, Undefined, When,
 };
-use braid_world::{LocalClock, Verdict};
+use braid_world::{Bound, LocalClock, Verdict};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -278,6 +278,26 @@ fn of_those_who_swap_the_same_value_one_succeeds() {
         all_is_well(&mut array, a);
         assert_eq!(value(&mut array, b, 0), 12);
     }
+}
+
+/// Each waits for those before it, on every block of the bucket: a device has hundreds of thousands of pairs to look at, and must not look at
+/// all of them whenever one is done.
+#[test]
+fn hundreds_of_requests_about_one_bucket_at_once_are_done_in_their_time() {
+    const OF_A_HOST: usize = 192;
+    let (mut array, a, b) = array_of(Options::calm("raid1:2", 2, 1, 32));
+    let hosts = [a, b, array.add_host(), array.add_host()];
+    array.world.bound(Bound { events: 1_000_000, real_time: Duration::from_secs(180) });
+    let mut asked = Vec::new();
+    for host in hosts {
+        asked.extend((0..OF_A_HOST).map(|_| array.ask(host, request(&array, add(0), LONG))));
+    }
+    for op in asked {
+        let outcome = array.finish(op);
+        assert!(matches!(outcome, Ok(HostSuccess::Objects(_))), "{outcome:?}");
+    }
+    all_is_well(&mut array, b);
+    assert_eq!(value(&mut array, a, 0), (hosts.len() * OF_A_HOST) as i64);
 }
 
 /// From now on, so many writes of a host arrive, and no commit.
