@@ -706,8 +706,8 @@ impl Machine for Device {
         for id in self.waiting.in_order() {
             let waiting = self.waiting.get(id).expect("just listed");
             let Waiting { stamp, ordering, object, blocks, .. } = waiting;
-            let blockers = self.transactions.blockers(id, *stamp, *ordering, *object, blocks);
-            assert!(!blockers.is_empty(), "whoever waits, waits for somebody: {id}");
+            let is_blocked = self.transactions.is_blocked(id, *stamp, *ordering, *object, blocks);
+            assert!(is_blocked, "whoever waits, waits for somebody: {id}");
         }
     }
 }

@@ -283,7 +283,7 @@ impl Device {
         // Gone, if an earlier one of this round ended it.
         let Some(waiting) = self.waiting.get(id) else { return };
         let Waiting { stamp, ordering, object, blocks, .. } = waiting;
-        if !self.transactions.blockers(id, *stamp, *ordering, *object, blocks).is_empty() {
+        if self.transactions.is_blocked(id, *stamp, *ordering, *object, blocks) {
             return;
         }
         let Waiting { stamp, request, .. } = self.waiting.take(id).expect("just seen");

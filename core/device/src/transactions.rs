@@ -194,20 +194,43 @@ impl Transactions {
         object: ObjectId,
         ranges: &[BlockRange],
     ) -> Vec<TransactionId> {
-        let Some(claims) = self.claims.get(&object) else { return Vec::new() };
-        let is_first = |held: Stamp, owner: TransactionId| match ordering {
-            Ordering::Timestamp => (held, owner) < (stamp, own),
-            _ => owner != own && self.by_id[&owner].state != State::Prewritten,
-        };
-        let mut blockers: Vec<_> = ranges
-            .iter()
-            .flat_map(|range| claims.overlapping(*range))
-            .filter(|(_, owner, held)| is_first(**held, *owner))
-            .map(|(_, owner, _)| owner)
-            .collect();
+        let mut blockers: Vec<_> = self.in_the_way(own, stamp, ordering, object, ranges).collect();
         blockers.sort_unstable();
         blockers.dedup();
         blockers
+    }
+
+    /// True if there is any of these. It stops at the first one: each request that waits is asked about whenever claims are released,
+    /// and thousands may wait for thousands on one block.
+    pub fn is_blocked(
+        &self,
+        own: TransactionId,
+        stamp: Stamp,
+        ordering: Ordering,
+        object: ObjectId,
+        ranges: &[BlockRange],
+    ) -> bool {
+        self.in_the_way(own, stamp, ordering, object, ranges).next().is_some()
+    }
+
+    /// The blockers, once for each range that they share with the request.
+    fn in_the_way(
+        &self,
+        own: TransactionId,
+        stamp: Stamp,
+        ordering: Ordering,
+        object: ObjectId,
+        ranges: &[BlockRange],
+    ) -> impl Iterator<Item = TransactionId> {
+        let is_first = move |held: Stamp, owner: TransactionId| match ordering {
+            Ordering::Timestamp => (held, owner) < (stamp, own),
+            _ => owner != own && self.by_id[&owner].state != State::Prewritten,
+        };
+        let claims = self.claims.get(&object).into_iter();
+        claims
+            .flat_map(move |claims| ranges.iter().flat_map(|range| claims.overlapping(*range)))
+            .filter(move |(_, owner, held)| is_first(**held, *owner))
+            .map(|(_, owner, _)| owner)
     }
 
     /// True if an undecided transaction is on `object`.
