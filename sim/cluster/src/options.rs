@@ -494,8 +494,8 @@ impl fmt::Display for Choices {
     }
 }
 
-/// Not without being named. All clocks that leap at once: one seed in some hundred does not come to an end (658). Beyond the budget: nobody notices a place that a write did not reach (`docs/disk-format.md`).
-pub const UNUSUAL: [FaultKind; 2] = [FaultKind::Misdirected, FaultKind::CommonLeap];
+/// Faults that go beyond the budget: nobody notices a place that a write did not reach (`docs/disk-format.md`).
+pub const UNUSUAL: [FaultKind; 1] = [FaultKind::Misdirected];
 
 /// What may go wrong where writes take effect on arrival, besides hosts or devices that die (`docs/invariants.md`).
 const WITH_CONSISTENT: [FaultKind; 4] =
