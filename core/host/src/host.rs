@@ -5,7 +5,7 @@ use crate::catch_up::CatchUp;
 use crate::claims::Claims;
 use crate::counters::HostCounters;
 use crate::ctx::{Ctx, Timer};
-use crate::leaving::Leaving;
+use crate::leaving::{Leaving, begins_something};
 use crate::links::Links;
 use crate::manage::PendingTask;
 use crate::membership::Place;
@@ -469,6 +469,9 @@ impl Machine for Host {
         match input {
             Input::Start => self.on_start(now, out),
             Input::Message { from, message } => self.on_message(now, from, message, out),
+            Input::Request { op, request } if self.is_leaving() && begins_something(&request) => {
+                self.reply(op, Err(HostError::Leaving), out);
+            }
             Input::Request { op, request } => self.on_request(now, op, request, out),
             Input::DiskDone { .. } => panic!("a host has no disk"),
             Input::Wake => {}

@@ -15,7 +15,7 @@ use crate::ctx::Timer;
 use crate::host::Host;
 use crate::objects::Asks;
 use braid_base::{DeviceId, Now, Time, TransactionId};
-use braid_machine::{Effects, HostSuccess, OpId};
+use braid_machine::{Effects, HostRequest, HostSuccess, OpId};
 use braid_wire::Command;
 use std::time::Duration;
 
@@ -40,8 +40,21 @@ const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 /// The longest wait until they are told again.
 const AGAIN_MAX: Duration = Duration::from_millis(100);
 
+/// True of what a host that is about to end refuses. The rest takes effect at once, and leaves nothing under way.
+pub(crate) fn begins_something(request: &HostRequest) -> bool {
+    !matches!(
+        request,
+        HostRequest::Abandon { .. }
+            | HostRequest::AdoptVolume { .. }
+            | HostRequest::DropVolume { .. }
+            | HostRequest::Flush { .. }
+            | HostRequest::StopMigrating { .. }
+            | HostRequest::TakeLeave
+    )
+}
+
 impl Host {
-    /// Nothing more will be asked.
+    /// What users ask for from now on is refused.
     pub(crate) fn take_leave(&mut self, now: Now, op: OpId, out: &mut Effects) {
         if self.leaving.is_some() {
             return self.reply(op, Ok(HostSuccess::Done), out);
@@ -52,7 +65,7 @@ impl Host {
         self.tell_leave(now, out);
     }
 
-    /// True once it was told to leave: it begins nothing for others any more.
+    /// True once it was told to leave: it begins nothing for users or other hosts any more.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.is_some()
     }
@@ -106,7 +119,7 @@ impl Host {
             leaving.until = leaving.until.min(now.time.after(CONFIRM_WITHIN));
         }
         if !over {
-            // What has begun since must end too, and be told of.
+            // What a scrub or a migration has begun since must end too, and be told of.
             leaving.ticket = None;
         } else if leaving.ticket.is_none() {
             leaving.ticket = Some(self.links.take_sequence());

@@ -194,7 +194,8 @@ pub enum HostRequest {
         ops: Vec<OpId>,
     },
     /// Graceful disconnect: once all that is under way has ended, devices drop what they keep of this host's transactions and requests, and
-    /// lock servers get back its cached locks. Ends when they have confirmed that, or when its time is up. Nothing is asked after it.
+    /// lock servers get back its cached locks. Ends when they have confirmed that, or when its time is up. What would begin something
+    /// after it is refused as [`HostError::Leaving`].
     TakeLeave,
     /// Has hosts kept out: ends when no device serves them any more.
     Fence {
@@ -410,6 +411,9 @@ pub enum HostError {
     /// Too much in flight.
     #[error("the host has too many requests in flight")]
     Busy,
+    /// It was told to end, and begins nothing any more. Nothing of this has happened.
+    #[error("the host is about to end: start it again")]
+    Leaving,
     /// It is no longer there to ask.
     #[error("the host has stopped: start it again")]
     Stopped,

@@ -213,7 +213,7 @@ impl From<HostError> for Error {
             HostError::Objects(refusal) => refusal.failure.into(),
             HostError::TimedOut { waited, .. } | HostError::Contended { waited } => Error::TimedOut { waited },
             HostError::Fenced => Error::Fenced,
-            HostError::Stopped => Error::Closed,
+            HostError::Stopped | HostError::Leaving => Error::Closed,
             HostError::NoSuchVolume => Error::NoSuchVolume,
             HostError::NoSuchDevice { device } => Error::of_device(device),
             HostError::OutOfRange => Error::OutOfRange,

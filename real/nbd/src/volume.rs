@@ -237,9 +237,11 @@ fn error(error: HostError) -> Error {
         HostError::Device { failure: Failure::NoSpace, .. } => ErrorNumber::NoSpace,
         HostError::OutOfRange => ErrorNumber::Invalid,
         HostError::Busy => ErrorNumber::NoMemory,
-        HostError::Stopped | HostError::Fenced | HostError::Abandoned | HostError::Rejected { .. } => {
-            ErrorNumber::Shutdown
-        }
+        HostError::Stopped
+        | HostError::Leaving
+        | HostError::Fenced
+        | HostError::Abandoned
+        | HostError::Rejected { .. } => ErrorNumber::Shutdown,
         _ => ErrorNumber::Io,
     };
     Error::new(number, error.to_string())

@@ -25,8 +25,7 @@ impl Run {
 
     /// One host leaves; or the control plane has all kept out that have ended.
     pub(crate) fn leave_and_plan_next(&mut self) {
-        let up = self.cluster.living_slots();
-        let staying: Vec<_> = up.iter().filter(|slot| !self.is_leaving(self.cluster.node(**slot))).copied().collect();
+        let staying = self.staying_slots();
         if self.leave_rng.chance(1, 4) {
             self.sweep();
         } else if let Some(slot) = pick(&mut self.leave_rng, &staying) {
@@ -36,6 +35,12 @@ impl Run {
             self.leaving.insert(op, (node, now));
         }
         self.plan_leaving();
+    }
+
+    /// Whoever may be asked for something: the others are down, or refuse it as they are about to end.
+    pub(crate) fn staying_slots(&self) -> Vec<HostSlot> {
+        let up = self.cluster.living_slots().into_iter();
+        up.filter(|slot| !self.is_leaving(self.cluster.node(*slot))).collect()
     }
 
     pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
@@ -58,8 +63,7 @@ impl Run {
 
     /// The control plane has all kept out that have ended, by way of any host.
     fn sweep(&mut self) {
-        let up = self.cluster.living_slots();
-        let Some(slot) = up.first().copied() else { return };
+        let Some(slot) = self.staying_slots().first().copied() else { return };
         let except = self.cluster.living();
         let below = Generation(self.cluster.next_generation);
         self.count_fault("ended hosts fenced");

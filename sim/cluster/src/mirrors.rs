@@ -36,7 +36,9 @@ impl Cluster {
             }
             (Err(HostError::Objects(refusal)), Err(expected)) if *refusal == expected => self.objects.never(id),
             // That comes first.
-            (Err(error @ HostError::Fenced), Err(_)) if self.options.excuses(error) => self.objects.never(id),
+            (Err(error @ (HostError::Fenced | HostError::Leaving)), Err(_)) if self.options.excuses(error) => {
+                self.objects.never(id)
+            }
             // The bucket is full, of which the model knows nothing.
             (Err(HostError::Objects(refusal)), Ok(_)) if refusal.failure == ObjectFailure::NoSpace => {
                 self.objects.never(id);

@@ -103,8 +103,7 @@ impl Run {
         if self.cluster.volume.moving.is_none() || self.copying.is_some_and(is_asked) {
             return;
         }
-        let up = |slot: &HostSlot| self.cluster.world.machine(self.cluster.node(*slot)).is_some();
-        self.copying = self.cluster.slots().find(up).map(|slot| self.cluster.copy_all(slot, 0));
+        self.copying = self.staying_slots().first().copied().map(|slot| self.cluster.copy_all(slot, 0));
     }
 
     /// Between two storms, the rest is copied, and the volume has moved; or, sometimes, it stays where it is.

@@ -100,10 +100,11 @@ impl Cluster {
             {
                 self.objects.answered(*id, now, Err(*refusal));
             }
-            // So it is said of refusals, and of a host that can't take any more.
-            (Record::Objects(id) | Record::Change(id, _), Err(error @ (HostError::Objects(_) | HostError::Busy)))
-                if self.options.excuses(error) =>
-            {
+            // So it is said of refusals, and of a host that can't take any more, or is about to end.
+            (
+                Record::Objects(id) | Record::Change(id, _),
+                Err(error @ (HostError::Objects(_) | HostError::Busy | HostError::Leaving)),
+            ) if self.options.excuses(error) => {
                 self.objects.never(*id);
             }
             (_, Err(error)) if self.options.excuses(error) => {}

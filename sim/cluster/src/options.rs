@@ -581,6 +581,8 @@ impl Options {
             // A journal that is full for a while, and everybody waits for its device.
             HostError::Objects(refusal) => refusal.failure == ObjectFailure::Busy,
             HostError::Abandoned => self.reconnects.is_some(),
+            // Asked of a host that was about to end.
+            HostError::Leaving => self.leaves.is_some(),
             HostError::ClockApart { cause, .. } => {
                 // Two that are as far apart as may be, and run at different rates, come to be further apart.
                 let drifts = self.faults.drift_ppm_max > 0 || has(FaultKind::ClockRate);

@@ -289,8 +289,7 @@ impl Run {
     /// An operator has a disk replaced, by way of any host.
     fn ask_for_replacement(&mut self, node: NodeId, away: Duration) {
         let NodeId::Device(device) = node else { unreachable!("only devices are replaced") };
-        let up = |slot: &HostSlot| self.cluster.world.machine(self.cluster.node(*slot)).is_some();
-        let Some(slot) = self.cluster.slots().find(up) else { return };
+        let Some(slot) = self.staying_slots().first().copied() else { return };
         let (disk, blocks) = (self.cluster.new_disk(), self.cluster.disk_blocks());
         let request = Administration::Replace { device, disk, blocks, lose: false };
         let op = self.cluster.ask(slot, HostRequest::Administer { request });
@@ -299,8 +298,7 @@ impl Run {
     }
 
     fn ask_for_pace(&mut self, pace: Pace) {
-        let up = |slot: &HostSlot| self.cluster.world.machine(self.cluster.node(*slot)).is_some();
-        let Some(slot) = self.cluster.slots().find(up) else { return };
+        let Some(slot) = self.staying_slots().first().copied() else { return };
         let op = self.cluster.ask(slot, HostRequest::Administer { request: Administration::Pace(pace) });
         self.chores.insert(op);
         self.paced = Some(op);
@@ -314,11 +312,8 @@ impl Run {
             self.crash(host);
             self.plan_weather(away, Weather::Return { node: host, reboot: false });
         }
-        let up = |slot: &HostSlot| {
-            let node = self.cluster.node(*slot);
-            node != host && self.cluster.world.machine(node).is_some()
-        };
-        let Some(by) = self.cluster.slots().find(up) else { return };
+        let mut others = self.staying_slots().into_iter().filter(|slot| self.cluster.node(*slot) != host);
+        let Some(by) = others.next() else { return };
         let op = self.cluster.fence(by, generation);
         self.takeovers.insert(op, Takeover { by, device, away, left: BTreeSet::new() });
     }

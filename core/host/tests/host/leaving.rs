@@ -1,10 +1,10 @@
 //! Graceful disconnect: what a host says before it ends, and for how long it waits.
 
-use crate::stage::Stage;
+use crate::stage::{Stage, VOLUME};
 use braid_base::{DeviceId, LockServerId, limits};
 use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
 use braid_wire::locking::{LockCommand, LockReply};
-use braid_wire::{Command, Ordering, Rejection, Reply};
+use braid_wire::{Command, ObjectRequest, Ordering, Rejection, Reply};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -179,4 +179,32 @@ fn where_there_is_no_room_for_a_host_it_tries_again_until_its_time_is_up() {
     stage.pass(Duration::from_secs(30));
     let outcome = stage.outcome(other);
     assert!(matches!(outcome, Some(Err(HostError::Rejected { .. }))), "it is told why: {outcome:?}");
+}
+
+#[test]
+fn what_is_asked_of_a_host_that_is_about_to_end_is_refused_and_leaves_nothing() {
+    let (mut stage, devices) = wrote(Ordering::Timestamp);
+    let op = stage.ask(HostRequest::TakeLeave);
+    stage.sent.clear();
+    let (device, request, patience) = (DeviceId(0), ObjectRequest { commands: Vec::new() }, Duration::from_secs(1));
+    let refused = [
+        stage.read_block(0),
+        stage.write_block(8, 2),
+        stage.ask(HostRequest::Objects { device, request, patience }),
+        stage.ask(HostRequest::Scrub { volume: VOLUME, stripes: 0..1, repair: true, recompute: false }),
+    ];
+    for asked in refused {
+        assert_eq!(stage.outcome(asked), Some(Err(HostError::Leaving)));
+    }
+    assert!(stage.sent.is_empty(), "no device hears of it: {:?}", stage.sent);
+    let flush = stage.ask(HostRequest::Flush { volume: VOLUME });
+    assert_eq!(stage.outcome(flush), Some(Ok(HostSuccess::Done)), "every write is durable");
+    for device in &devices {
+        stage.answer_with(*device, vec![1], HEARTBEAT);
+    }
+    assert_eq!(forget(&mut stage), devices, "what it asked before is told to be over, and nothing is under way");
+    assert!(left(&mut stage, op));
+    assert!(stage.host.is_idle());
+    let asked = stage.read_block(0);
+    assert_eq!(stage.outcome(asked), Some(Err(HostError::Leaving)), "nor once it has left");
 }
