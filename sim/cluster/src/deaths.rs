@@ -78,10 +78,12 @@ impl Run {
             self.cluster.restart_device(device);
         }
         let until = self.cluster.world.now().after(REBUILD_MAX);
-        while self.cluster.check_nothing_is_left().is_err() && self.cluster.world.now() < until {
+        // Nobody misses anything any more.
+        let check = |cluster: &Cluster| cluster.check_nothing_is_left().and_then(|()| cluster.check_leaks());
+        while check(&self.cluster).is_err() && self.cluster.world.now() < until {
             self.cluster.run_for(Duration::from_millis(200));
         }
-        self.cluster.check_nothing_is_left()
+        check(&self.cluster)
     }
 }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 /// A host that has left sooner than this was not stopped by its time limit: it has heard from all whom it had told.
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(900);
-/// What a device counts of what it keeps for hosts, or for devices that were away: nothing, at rest.
-const KEPT: [&str; 5] = ["answers_kept", "commits_remembered", "intents_undecided", "extents_missed", "blocks_absent"];
+/// What a device counts of what it keeps for hosts, or lacks itself: nothing, at rest.
+const KEPT: [&str; 4] = ["answers_kept", "commits_remembered", "intents_undecided", "blocks_absent"];
 
 impl Run {
     /// Hosts begin to leave, if they do so in this run.
@@ -73,9 +73,6 @@ impl Run {
 
     /// True if all hosts that have ended are kept out; otherwise the control plane sees to that.
     pub(crate) fn is_swept(&mut self) -> bool {
-        if self.cluster.options.leaves.is_none() {
-            return true;
-        }
         let Some(membership) = self.cluster.membership() else { return false };
         let living = self.cluster.living();
         let swept = self.cluster.hosts_ever.difference(&living).all(|host| membership.fence.refuses(*host));
@@ -100,14 +97,12 @@ impl Cluster {
         self.living_slots().into_iter().map(generation).collect()
     }
 
-    /// Devices keep nothing but what living hosts account for; these have nothing under way.
+    /// Devices keep nothing but what living hosts account for; these have nothing under way. What is on record as missed is so by
+    /// devices that have died for good, until they have new disks.
     pub(crate) fn check_leaks(&self) -> Result<(), Failed> {
-        if self.options.leaves.is_none() {
-            return Ok(());
-        }
         let failed = |check, details| Err(Failed { check, details });
         let living = self.living();
-        for device in self.devices() {
+        for device in self.devices().into_iter().filter(|device| !self.dead.contains(device)) {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {
                 return failed("device-down", format!("{device} is not up"));
             };
@@ -120,7 +115,17 @@ impl Cluster {
             if machine.orphans() > 0 {
                 return failed("left-orphan", format!("{device} still has {} orphans", machine.orphans()));
             }
+            for other in self.devices().into_iter().filter(|other| !self.dead.contains(other)) {
+                for volume in self.volumes() {
+                    if let Some(missed) = machine.store().missed(other, volume.id.object(), 0).0.first() {
+                        return failed("left-missed", format!("{device} still keeps that {other} misses {missed}"));
+                    }
+                }
+            }
             for (name, count) in machine.store().counters() {
+                if name == "extents_missed" && count > 0 && self.dead.is_empty() {
+                    return failed("left-missed", format!("{device} still keeps {count} extents as missed"));
+                }
                 if count > 0 && KEPT.contains(&name) {
                     return failed("left-in-store", format!("{name} of {device} is {count}"));
                 }

@@ -264,8 +264,8 @@ impl Options {
         Options { reconnects, ..self }
     }
 
-    /// The same, but that hosts end in good order in the midst of the run, where that is asked for by its name. There
-    /// tables have room for little more than the hosts that live.
+    /// The same, but that hosts of some seeds end in good order in the midst of the run; of all in which they may, where that is asked for
+    /// by its name. There tables have room for little more than the hosts that live.
     fn leaving(self, choices: &Choices) -> Options {
         // Where writes take effect on arrival, a host may not end while a device is away.
         // In calm runs nobody is to be turned away.
@@ -274,7 +274,7 @@ impl Options {
         let named = choices.only.contains(&FaultKind::Leave) || choices.also.contains(&FaultKind::Leave);
         // Dice of its own, so that all other seeds are as they are.
         let rng = &mut Rng::new(self.seed ^ 0x1ea4e);
-        if !may || !named {
+        if !may || !(rng.below(4) == 0 || named) {
             return self;
         }
         let settings = Settings {
@@ -342,6 +342,10 @@ impl Options {
             self.dying.insert(0, DeviceId(ring as u16));
         }
         self.dying.dedup();
+        // One host more looks at how all goes on without the dead.
+        if self.leaves.is_some() {
+            self.settings.hosts_max += 1;
+        }
         self
     }
 

@@ -55,11 +55,8 @@ impl Options {
     /// The same, but that there are several volumes in some seeds; in all in which there can be, where that is asked for by its name.
     pub(crate) fn with_volumes(mut self, choices: &Choices) -> Options {
         let kind = FaultKind::Volumes;
-        let is_of_one_volume = self.moves
-            || self.mirror.is_some()
-            || self.leaves.is_some()
-            || !self.dying.is_empty()
-            || self.faults.has(FaultKind::Calm);
+        let is_of_one_volume =
+            self.moves || self.mirror.is_some() || !self.dying.is_empty() || self.faults.has(FaultKind::Calm);
         let may = choices.kinds().contains(&kind) && self.atomicity == Atomicity::Implied && !is_of_one_volume;
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
         // Dice of its own, so that all other seeds are as they are.
