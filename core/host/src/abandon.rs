@@ -8,7 +8,7 @@
 //! without ordering have neither, and a write must not compute parity from blocks that an old write is just changing. The wait ends with the
 //! old operation's time-out at the latest.
 
-use crate::ctx::Timer;
+use crate::ctx::{OperationId, Timer};
 use crate::host::Host;
 use braid_base::{Now, Time};
 use braid_layout::Share;
@@ -18,31 +18,31 @@ use std::collections::BTreeSet;
 /// Abandoned operations that have a write out, and who waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned {
-    operations: BTreeSet<OpId>,
-    behind: BTreeSet<OpId>,
+    operations: BTreeSet<OperationId>,
+    behind: BTreeSet<OperationId>,
 }
 
 impl Host {
     /// The user of these operations is gone. What is answered already, or is no storage transaction, goes on as it is.
     pub(crate) fn abandon(&mut self, now: Now, ops: &[OpId], out: &mut Effects) {
-        for op in ops {
-            let Some(operation) = self.operations.get(op) else { continue };
+        for op in ops.iter().map(|op| OperationId::User(*op)) {
+            let Some(operation) = self.operations.get(&op) else { continue };
             if operation.attempt.is_some_and(|sequence| self.transactions[&sequence].wrote) {
-                self.abandoned.operations.insert(*op);
+                self.abandoned.operations.insert(op);
             } else {
-                self.give_up(now, *op, HostError::Abandoned, out);
+                self.give_up(now, op, HostError::Abandoned, out);
             }
         }
     }
 
     /// True if this operation is not to be tried again.
-    pub(crate) fn is_abandoned(&self, op: OpId) -> bool {
+    pub(crate) fn is_abandoned(&self, op: OperationId) -> bool {
         self.abandoned.operations.contains(&op)
     }
 
     /// True if an operation of a user has to wait for an abandoned one: it is woken when that has ended.
-    pub(crate) fn awaits_abandoned(&mut self, op: OpId) -> bool {
-        if self.abandoned.operations.is_empty() || Host::is_own(op) {
+    pub(crate) fn awaits_abandoned(&mut self, op: OperationId) -> bool {
+        if self.abandoned.operations.is_empty() || matches!(op, OperationId::Job(_)) {
             return false;
         }
         let waits = self.abandoned.operations.iter().any(|abandoned| self.touches(op, *abandoned));
@@ -53,7 +53,7 @@ impl Host {
     }
 
     /// True if an operation reads or writes, on any device, what the attempt of an abandoned one writes.
-    fn touches(&self, op: OpId, abandoned: OpId) -> bool {
+    fn touches(&self, op: OperationId, abandoned: OperationId) -> bool {
         let one = &self.operations[&op];
         // One whose attempt is over makes no other.
         let Some(attempt) = self.operations[&abandoned].attempt else { return false };
@@ -68,7 +68,7 @@ impl Host {
     }
 
     /// An operation has ended: who has waited for it tries again.
-    pub(crate) fn end_abandoned(&mut self, op: OpId) {
+    pub(crate) fn end_abandoned(&mut self, op: OperationId) {
         self.abandoned.behind.remove(&op);
         if !self.abandoned.operations.remove(&op) {
             return;

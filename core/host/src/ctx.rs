@@ -3,6 +3,7 @@
 use crate::counters::HostCounters;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Epoch, Generation, LockServerId, Now, Timers, TransactionId};
+use braid_healing::StepId;
 use braid_machine::{Effects, OpId};
 
 /// What a part needs of its host, and no more.
@@ -18,13 +19,22 @@ pub(crate) struct Ctx<'a> {
     pub out: &'a mut Effects,
 }
 
+/// Names an operation: what it belongs to, and which it is there. Those of users come first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum OperationId {
+    /// A request of a front end.
+    User(OpId),
+    /// A step of a background job of this host.
+    Job(StepId),
+}
+
 /// Why the host wakes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Timer {
     /// An operation's time is up.
-    Expire(OpId),
+    Expire(OperationId),
     /// An operation has backed off long enough.
-    Retry(OpId),
+    Retry(OperationId),
     /// Devices have not answered a transaction.
     Resend(u64),
     /// Commits have waited long enough for a request to ride on.
@@ -51,10 +61,4 @@ pub(crate) enum Timer {
     Fence(u64),
     /// The monitor has not changed something in time.
     Administer(u64),
-    /// A returning device is to be helped on.
-    Help(DeviceId),
-    /// Scrubs go on.
-    Scrub,
-    /// Copying goes on.
-    Migrate,
 }

@@ -1,12 +1,12 @@
 //! How an attempt ends: committed, aborted, refused, out of time; and how devices and lock servers hear of it.
 
-use crate::ctx::Timer;
+use crate::ctx::{OperationId, Timer};
 use crate::host::Host;
 use crate::links::Links;
 use crate::resolve::LEASES_ASKED;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{Clock, DeviceId, Now, TransactionId};
-use braid_machine::{ClockCause, Effects, HostError, HostRequest, Ignored, OpId};
+use braid_machine::{ClockCause, Effects, HostError, HostRequest, Ignored};
 use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Rejection, Step, WriteMode};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -103,7 +103,7 @@ impl Host {
     /// Nobody has anything of a transaction, or ever will; if its operation waits for that, it tries again, or fails.
     pub(crate) fn end_aborted(&mut self, now: Now, sequence: u64, out: &mut Effects) {
         let op = self.transactions.get_mut(&sequence).expect("it is being aborted").op.take();
-        self.mend_if_torn(now, sequence, out);
+        self.resync_if_interrupted(now, sequence, out);
         self.end(now, sequence, out);
         let Some(op) = op else { return };
         let operation = self.operations.get_mut(&op).expect("an attempt knows its operation");
@@ -111,17 +111,45 @@ impl Host {
             Some(error) => self.finish(op, Err(error), out),
             None => {
                 self.try_again(now, op);
-                self.await_mend(op, self.id(sequence));
+                self.await_resync(op, self.id(sequence));
             }
         }
     }
 
     /// What was written of it stays, and parity may not match that.
-    fn mend_if_torn(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+    fn resync_if_interrupted(&mut self, now: Now, sequence: u64, out: &mut Effects) {
         let transaction = &self.transactions[&sequence];
         if transaction.may_be_torn() && transaction.volume.layout.redundancy_units() > 0 {
             let (volume, linkage) = (transaction.volume.clone(), transaction.work.linkage());
-            self.mend_own(now, self.id(sequence), volume, linkage, out);
+            self.resync(now, self.id(sequence), volume, linkage, out);
+        }
+    }
+
+    /// A transaction that wrote on arrival is whole, but for devices that are back since it was planned: what others have for them may
+    /// have been listed before it came. So its operation writes again, reading nothing of theirs, before it is answered.
+    pub(crate) fn write_again_if_missed(&mut self, now: Now, sequence: u64, out: &mut Effects) {
+        let transaction = &self.transactions[&sequence];
+        let back = self.come_back_since(transaction);
+        if back.is_empty() {
+            return;
+        }
+        // One that is abandoned does not write again.
+        let asked = transaction.op.filter(|op| !self.is_abandoned(*op)).and_then(|op| self.operations.get_mut(&op));
+        match asked {
+            Some(operation) if matches!(operation.request, HostRequest::Write { .. } | HostRequest::Zero { .. }) => {
+                // To be planned anew.
+                operation.damaged.extend(back);
+                operation.view = 0;
+                let op = operation.op;
+                self.transactions.get_mut(&sequence).expect("just seen").op = None;
+                self.try_again(now, op);
+            }
+            Some(_) => {}
+            // Nobody waits for it any more: it may as well be seen in part.
+            None => {
+                let (volume, linkage) = (transaction.volume.clone(), transaction.work.linkage());
+                self.resync(now, self.id(sequence), volume, linkage, out);
+            }
         }
     }
 
@@ -238,7 +266,10 @@ impl Host {
             self.counters.damaged += 1;
             if let Failure::Lost { block } = failure {
                 let volume = self.transactions[&id.sequence].volume.clone();
-                self.mend_rot(now, &volume, device, block);
+                if self.heal(now, out, |healing, ctx| healing.on_checksum_error(ctx, &volume, device, block)) {
+                    // Such scrubs were numbered by this counter once.
+                    self.links.take_sequence();
+                }
             }
             return self.lose(now, id.sequence, None, out);
         }
@@ -247,7 +278,7 @@ impl Host {
 
     /// A device has lost blocks that an operation asked for: true if it can be planned so that they are worked out from the rest of their
     /// stripes, as it then is. What it writes there is written as always, which mends it.
-    fn can_do_without(&mut self, op: OpId, device: DeviceId) -> bool {
+    fn can_do_without(&mut self, op: OperationId, device: DeviceId) -> bool {
         let operation = &self.operations[&op];
         let replaces = match operation.request {
             HostRequest::Check { .. }
@@ -286,7 +317,7 @@ impl Host {
         self.wind_up(now, sequence, refused_by, out);
         if let Some(op) = op {
             self.try_again(now, op);
-            self.await_mend(op, self.id(sequence));
+            self.await_resync(op, self.id(sequence));
         }
     }
 
@@ -304,7 +335,7 @@ impl Host {
     }
 
     /// Has an operation tried again, in its time.
-    pub(crate) fn try_again(&mut self, now: Now, op: OpId) {
+    pub(crate) fn try_again(&mut self, now: Now, op: OperationId) {
         self.counters.retries += 1;
         let is_abandoned = self.is_abandoned(op);
         let operation = self.operations.get_mut(&op).expect("an attempt knows its operation");
@@ -380,7 +411,7 @@ impl Host {
     }
 
     /// An operation's time is up. What it began is undone if it can be; a write that was sent may or may not take effect.
-    pub(crate) fn on_expired(&mut self, now: Now, op: OpId, out: &mut Effects) {
+    pub(crate) fn on_expired(&mut self, now: Now, op: OperationId, out: &mut Effects) {
         let operation = &self.operations[&op];
         let waited = now.time.since(operation.since);
         let Some(sequence) = operation.attempt else {
@@ -400,7 +431,7 @@ impl Host {
     }
 
     /// Answers an operation with an error, and undoes what it began unless its writes are out.
-    pub(crate) fn give_up(&mut self, now: Now, op: OpId, error: HostError, out: &mut Effects) {
+    pub(crate) fn give_up(&mut self, now: Now, op: OperationId, error: HostError, out: &mut Effects) {
         let attempt = self.operations[&op].attempt;
         self.finish(op, Err(error), out);
         if let Some(sequence) = attempt

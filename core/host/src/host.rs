@@ -1,26 +1,23 @@
 //! The host's machine: requests of front ends in, answers of devices in, timers.
 
 use crate::abandon::Abandoned;
-use crate::catch_up::CatchUp;
 use crate::claims::Claims;
 use crate::counters::HostCounters;
-use crate::ctx::{Ctx, Timer};
+use crate::ctx::{Ctx, OperationId, Timer};
 use crate::leaving::{Leaving, begins_something};
 use crate::links::Links;
 use crate::manage::PendingTask;
 use crate::membership::Place;
-use crate::mend::Mends;
-use crate::migrate::Migrations;
 use crate::objects::{Asks, PendingRequest};
 use crate::operation::Operation;
 use crate::resolve::Resolution;
-use crate::scrub::Scrubs;
 use crate::transaction::Transaction;
 use braid_base::limits::{self, Settings};
 use braid_base::{
     DeviceId, Generation, LockServerId, Membership, NodeId, Now, Rng, StampSource, Time, Timers, TransactionId,
     VolumeId,
 };
+use braid_healing::{Healing, StepId};
 use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId};
 use braid_wire::{Answer, Command, Message, Rejection, Reply};
@@ -67,7 +64,7 @@ pub struct Host {
     pub(crate) place: Place,
     pub(crate) links: Links,
     /// Large as they are, these two are kept in boxes, so that their neighbours in the table need not be moved.
-    pub(crate) operations: BTreeMap<OpId, Box<Operation>>,
+    pub(crate) operations: BTreeMap<OperationId, Box<Operation>>,
     pub(crate) transactions: BTreeMap<u64, Box<Transaction>>,
     /// Operations whose user is gone.
     pub(crate) abandoned: Abandoned,
@@ -77,18 +74,9 @@ pub struct Host {
     pub(crate) object_requests: BTreeMap<u64, PendingRequest>,
     pub(crate) leaving: Option<Leaving>,
     pub(crate) claims: Claims,
-    /// Returning devices that this host helps.
-    pub(crate) catch_ups: BTreeMap<DeviceId, CatchUp>,
-    /// When users last had a request under way here.
-    pub(crate) users_at: Option<Time>,
-    /// What this host mends.
-    pub(crate) mends: Mends,
-    /// What it goes through.
-    pub(crate) scrubs: Scrubs,
-    /// What it copies.
-    pub(crate) migrations: Migrations,
-    /// Its own requests that have ended.
-    errands_done: Vec<(OpId, HostOutcome)>,
+    pub(crate) healing: Healing,
+    /// Steps of background jobs that have ended.
+    steps_done: Vec<(StepId, HostOutcome)>,
     pub(crate) timers: Timers<Timer>,
     /// Somebody told us that we are fenced: nothing is served any more.
     pub(crate) fenced: bool,
@@ -112,12 +100,8 @@ impl Host {
             object_requests: BTreeMap::new(),
             leaving: None,
             claims: Claims::default(),
-            catch_ups: BTreeMap::new(),
-            users_at: None,
-            mends: Mends::default(),
-            scrubs: Scrubs::default(),
-            migrations: Migrations::default(),
-            errands_done: Vec::new(),
+            healing: Healing::default(),
+            steps_done: Vec::new(),
             place: Place::new(config.membership.clone()),
             timers: Timers::default(),
             fenced: false,
@@ -128,7 +112,14 @@ impl Host {
 
     /// What it has done so far.
     pub fn counters(&self) -> HostCounters {
-        self.counters
+        let jobs = self.healing.counters();
+        HostCounters {
+            rows_checked: jobs.rows_checked,
+            rows_recomputed: jobs.rows_recomputed,
+            rot_found: jobs.corrupt,
+            rot_repaired: jobs.repaired,
+            ..self.counters
+        }
     }
 
     /// True if nothing is under way: no operation, no transaction that is not over, no resolution.
@@ -171,45 +162,38 @@ impl Host {
             return out.reply(op, Ok(HostSuccess::Done));
         }
         if !matches!(request, HostRequest::Scrub { .. } | HostRequest::Manage { .. } | HostRequest::Administer { .. }) {
-            self.note_user(now, op);
+            self.healing.on_user(now.time);
         }
-        let volume = match &request {
-            HostRequest::AdoptVolume { volume } => {
-                return out.reply(op, self.adopt(volume.clone()));
-            }
+        match request {
+            HostRequest::AdoptVolume { volume } => out.reply(op, self.adopt(volume)),
             HostRequest::DropVolume { volume } => {
-                self.volumes.remove(volume);
-                return out.reply(op, Ok(HostSuccess::Done));
+                self.volumes.remove(&volume);
+                out.reply(op, Ok(HostSuccess::Done));
             }
-            HostRequest::Fence { below, except } => {
-                return self.start_fence(now, op, *below, except.clone(), out);
-            }
-            HostRequest::Scrub { volume, stripes, repair, recompute } => {
-                return self.start_scrub(now, op, *volume, stripes.clone(), (*repair, *recompute), out);
-            }
-            HostRequest::Migrate { volume, from, bytes_per_second } => {
-                return self.start_migration(now, op, *volume, *from, *bytes_per_second, out);
-            }
+            HostRequest::Fence { below, except } => self.start_fence(now, op, below, except, out),
+            HostRequest::Scrub { .. } | HostRequest::Migrate { .. } => self.start_job(now, op, request, out),
             HostRequest::StopMigrating { volume } => {
-                self.stop_migrating(now, *volume, out);
-                return out.reply(op, Ok(HostSuccess::Done));
+                self.heal(now, out, |healing, ctx| healing.stop_migrating(ctx, volume));
+                out.reply(op, Ok(HostSuccess::Done));
             }
-            HostRequest::Administer { request } => return self.start_administration(now, op, *request, out),
+            HostRequest::Administer { request } => self.start_administration(now, op, request, out),
             HostRequest::Objects { device, request, patience } => {
-                let asks = Asks::Commands(request.clone());
-                return self.start_object_request(now, op, *device, asks, *patience, out);
+                self.start_object_request(now, op, device, Asks::Commands(request), patience, out);
             }
             HostRequest::Await { device, object, name, seen, patience } => {
-                let asks = Asks::Change { object: *object, name: *name, seen: seen.clone() };
-                return self.start_object_request(now, op, *device, asks, *patience, out);
+                self.start_object_request(now, op, device, Asks::Change { object, name, seen }, patience, out);
             }
-            HostRequest::TakeLeave => return self.take_leave(now, op, out),
-            HostRequest::Abandon { .. } => unreachable!("dealt with above"),
-            HostRequest::Manage { device, task } => {
-                return self.start_task(now, op, *device, task.clone(), out);
-            }
+            HostRequest::TakeLeave => self.take_leave(now, op, out),
             // Every write is durable when it is answered.
-            HostRequest::Flush { .. } => return out.reply(op, Ok(HostSuccess::Done)),
+            HostRequest::Flush { .. } => out.reply(op, Ok(HostSuccess::Done)),
+            request => self.start(now, OperationId::User(op), request, out),
+        }
+    }
+
+    /// Starts what users and background jobs may ask for: a storage transaction, or a task for a device.
+    pub(crate) fn start(&mut self, now: Now, op: OperationId, request: HostRequest, out: &mut Effects) {
+        let volume = match &request {
+            HostRequest::Manage { device, task } => return self.start_task(now, op, *device, task.clone(), out),
             HostRequest::Read { volume, .. }
             | HostRequest::Write { volume, .. }
             | HostRequest::Zero { volume, .. }
@@ -222,6 +206,7 @@ impl Host {
             | HostRequest::CrossCheck { volume, .. }
             | HostRequest::Recompute { volume, .. }
             | HostRequest::Reconstruct { volume, .. } => *volume,
+            _ => unreachable!("only front ends ask for that"),
         };
         if self.fenced {
             return self.reply(op, Err(HostError::Fenced), out);
@@ -256,7 +241,7 @@ impl Host {
         };
         let view = self.place.view().unwrap_or(0);
         let (since, refusals, too_far_ahead) = (now.time, 0, None);
-        let (damaged, attempt, delayed, failure) = (BTreeSet::new(), None, false, None);
+        let (damaged, attempt, delayed, failure, awaits_resync) = (BTreeSet::new(), None, false, None, None);
         let operation = Operation {
             op,
             volume,
@@ -268,6 +253,7 @@ impl Host {
             refusals,
             too_far_ahead,
             attempt,
+            awaits_resync,
             delayed,
             failure,
         };
@@ -324,7 +310,7 @@ impl Host {
         }
         match reply {
             Reply::Heartbeat { orphans, suspects, busy } => {
-                self.on_busy(now, device, busy);
+                self.healing.on_busy(now.time, device, busy, self.config.settings.heartbeat);
                 if self.links.has_adopted(device) {
                     self.on_adoption(now, device);
                 }
@@ -367,7 +353,7 @@ impl Host {
     }
 
     /// Somebody is in the way of an operation.
-    pub(crate) fn delay(&mut self, op: OpId) {
+    pub(crate) fn delay(&mut self, op: OperationId) {
         self.operations.get_mut(&op).expect("an attempt knows its operation").delayed = true;
     }
 
@@ -394,7 +380,14 @@ impl Host {
     }
 
     fn on_wake(&mut self, now: Now, out: &mut Effects) {
-        while let Some(timer) = self.timers.pop_due(now.time) {
+        loop {
+            // Background jobs come last among those whose time is the same.
+            let (own, jobs) = (self.timers.next().map(|(time, _)| time), self.healing.deadline());
+            if jobs.is_some_and(|jobs| jobs <= now.time && own.is_none_or(|own| jobs < own)) {
+                self.heal(now, out, |healing, ctx| healing.wake(ctx));
+                continue;
+            }
+            let Some(timer) = self.timers.pop_due(now.time) else { break };
             match timer {
                 Timer::Expire(op) => self.on_expired(now, op, out),
                 Timer::Retry(op) => self.attempt(now, op, out),
@@ -414,9 +407,6 @@ impl Host {
                 Timer::Monitor => self.on_monitor_timer(now, out),
                 Timer::Fence(ticket) => self.on_fence_expired(now, ticket, out),
                 Timer::Administer(ticket) => self.on_administration_expired(now, ticket, out),
-                Timer::Help(device) => self.help(now, device, out),
-                Timer::Scrub => self.scrub_on(now, out),
-                Timer::Migrate => self.migrate_on(now, out),
             }
         }
     }
@@ -440,7 +430,7 @@ impl Host {
     }
 
     /// Answers an operation. Its transaction, if one is under way, goes on without it.
-    pub(crate) fn finish(&mut self, op: OpId, outcome: HostOutcome, out: &mut Effects) {
+    pub(crate) fn finish(&mut self, op: OperationId, outcome: HostOutcome, out: &mut Effects) {
         let operation = self.operations.remove(&op).expect("an operation is answered once");
         if let Some(transaction) = operation.attempt.and_then(|sequence| self.transactions.get_mut(&sequence)) {
             transaction.op = None;
@@ -454,12 +444,11 @@ impl Host {
         self.reply(op, outcome, out);
     }
 
-    /// Answers whoever asked: a front end, or this host itself.
-    pub(crate) fn reply(&mut self, op: OpId, outcome: HostOutcome, out: &mut Effects) {
-        if Host::is_own(op) {
-            self.errands_done.push((op, outcome));
-        } else {
-            out.reply(op, outcome);
+    /// Answers whoever asked: a front end, or a background job.
+    pub(crate) fn reply(&mut self, op: OperationId, outcome: HostOutcome, out: &mut Effects) {
+        match op {
+            OperationId::User(op) => out.reply(op, outcome),
+            OperationId::Job(step) => self.steps_done.push((step, outcome)),
         }
     }
 }
@@ -470,7 +459,7 @@ impl Machine for Host {
             Input::Start => self.on_start(now, out),
             Input::Message { from, message } => self.on_message(now, from, message, out),
             Input::Request { op, request } if self.is_leaving() && begins_something(&request) => {
-                self.reply(op, Err(HostError::Leaving), out);
+                out.reply(op, Err(HostError::Leaving));
             }
             Input::Request { op, request } => self.on_request(now, op, request, out),
             Input::DiskDone { .. } => panic!("a host has no disk"),
@@ -478,16 +467,11 @@ impl Machine for Host {
         }
         // One may bring about the next.
         loop {
-            for (op, outcome) in std::mem::take(&mut self.errands_done) {
-                let taken = self.on_mend_answer(now, op, &outcome, out)
-                    || self.on_scrub_answer(now, op, &outcome)
-                    || self.on_copy_answer(now, op, &outcome);
-                if !taken {
-                    self.on_errand(now, op, outcome);
-                }
+            for (step, outcome) in std::mem::take(&mut self.steps_done) {
+                self.heal(now, out, |healing, ctx| healing.answered(ctx, step, outcome));
             }
             self.on_wake(now, out);
-            if self.errands_done.is_empty() {
+            if self.steps_done.is_empty() {
                 break;
             }
         }
@@ -496,7 +480,8 @@ impl Machine for Host {
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.timers.next().map(|(time, _)| time)
+        let own = self.timers.next().map(|(time, _)| time);
+        own.into_iter().chain(self.healing.deadline()).min()
     }
 
     fn invariants(&self) {

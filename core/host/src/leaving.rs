@@ -57,7 +57,7 @@ impl Host {
     /// What users ask for from now on is refused.
     pub(crate) fn take_leave(&mut self, now: Now, op: OpId, out: &mut Effects) {
         if self.leaving.is_some() {
-            return self.reply(op, Ok(HostSuccess::Done), out);
+            return out.reply(op, Ok(HostSuccess::Done));
         }
         let again_after = self.config.settings.commit_linger;
         let until = now.time.after(LEAVE_WITHIN);
@@ -128,12 +128,12 @@ impl Host {
             return self.tell_leave(now, out);
         }
         let leaving = self.leaving.as_ref().expect("just seen");
-        let keep = self.links.iter().any(|(device, link)| link.keeps && !self.is_out(device));
+        let keep = self.links.iter().any(|(device, link)| link.keeps && !self.place.is_out(device));
         let heard = leaving.ticket.is_some() && !keep && self.claims() == 0;
         if heard || self.fenced || now.time >= leaving.until {
             self.timers.cancel(Timer::Leave);
             if let Some(op) = self.leaving.as_mut().and_then(|leaving| leaving.op.take()) {
-                self.reply(op, Ok(HostSuccess::Done), out);
+                out.reply(op, Ok(HostSuccess::Done));
             }
         }
     }

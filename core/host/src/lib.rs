@@ -3,20 +3,15 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`host`] | the machine: requests in, answers in, timers |
-//! | [`operation`] | what a front end asked for, over all its attempts |
+//! | `host` | the machine: requests in, answers in, timers |
+//! | `operation` | what a front end asked for, over all its attempts |
 //! | `transaction` | one attempt: the phase machine of a storage transaction |
 //! | `ending` | how an attempt ends, and who hears of it |
 //! | `abandon` | operations whose user is gone |
 //! | `claims` | locks of lock servers, which some orderings need first |
 //! | `membership` | who is in, and what becomes of transactions when that changes |
-//! | `catch_up` | bringing a returning device what it missed |
-//! | `rebuild` | and what it lacks altogether |
-//! | `pace` | how hard it works at that, so that users hardly notice |
-//! | `mend` | what was cut short where writes take effect on arrival |
+//! | `healing` | what the host lends to its background jobs, and does for them ([`braid_healing`]) |
 //! | `mirror` | requests to mirrors, which keep objects in a volume |
-//! | `migrate` | copying a volume to where it moves to |
-//! | `scrub` | going through a volume, to find what has rotted |
 //! | `links`, `link` | what is sent to each device: what is to ride on the next request, and what the device may forget |
 //! | `request_window` | requests for objects that a device has not answered, and those that were abandoned |
 //! | `resolve` | finding out, and making known, how a dead host's transactions ended |
@@ -36,29 +31,24 @@
 //! ```
 
 mod abandon;
-mod catch_up;
 mod claims;
 mod counters;
 mod ctx;
 mod ending;
-pub mod host;
+mod healing;
+mod host;
 mod leaving;
 mod link;
 mod links;
 mod manage;
 mod membership;
-mod mend;
-mod migrate;
 mod mirror;
 mod objects;
-pub mod operation;
-mod pace;
-mod rebuild;
+mod operation;
 mod request_window;
 mod resolve;
-mod scrub;
 mod transaction;
 
+pub use braid_healing::MigrationProgress;
 pub use counters::HostCounters;
 pub use host::{Acquisition, Host, HostConfig};
-pub use migrate::MigrationProgress;

@@ -11,8 +11,6 @@ use std::time::Duration;
 /// The way to one device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Link {
-    /// It has served users of other hosts, by what it said last: taken for so until then.
-    pub busy_until: Time,
     /// Commits that the device has not been told of.
     queued: BTreeSet<u64>,
     /// Commits that it was told of, and when; it has not confirmed them.

@@ -1,16 +1,16 @@
 //! Tasks for one device: objects, what others missed, counters. Sent until they are answered or their time is up.
 
-use crate::ctx::Timer;
+use crate::ctx::{OperationId, Timer};
 use crate::host::Host;
 use braid_base::{DeviceId, Now, Time, limits};
-use braid_machine::{Effects, HostError, HostSuccess, OpId};
+use braid_machine::{Effects, HostError, HostSuccess};
 use braid_wire::{Command, Failure, Managed, Task};
 use std::time::Duration;
 
 /// A task that a device has not answered.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingTask {
-    op: OpId,
+    op: OperationId,
     device: DeviceId,
     task: Task,
     since: Time,
@@ -25,7 +25,7 @@ impl PendingTask {
 }
 
 impl Host {
-    pub(crate) fn start_task(&mut self, now: Now, op: OpId, device: DeviceId, task: Task, out: &mut Effects) {
+    pub(crate) fn start_task(&mut self, now: Now, op: OperationId, device: DeviceId, task: Task, out: &mut Effects) {
         if !self.links.has(device) {
             return self.reply(op, Err(HostError::NoSuchDevice { device }), out);
         }

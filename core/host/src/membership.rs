@@ -81,8 +81,23 @@ impl Place {
         self.membership.is_some().then_some(self.view)
     }
 
+    /// The membership, once one has come.
+    pub fn membership(&self) -> Option<&Membership> {
+        self.membership.as_ref()
+    }
+
+    /// Devices that are in but have no lease.
+    pub fn away(&self) -> &BTreeSet<DeviceId> {
+        &self.away
+    }
+
     fn standing(&self, device: DeviceId) -> Option<Standing> {
         Some(self.membership.as_ref()?.member(device)?.standing)
+    }
+
+    /// True if the device is out, or not of this array.
+    pub fn is_out(&self, device: DeviceId) -> bool {
+        self.standing(device).is_none_or(|standing| standing == Standing::Out)
     }
 
     /// True if the device is in, so that it has all that it should have.
@@ -220,14 +235,14 @@ impl Host {
             let command = MonitorCommand::Administer { ticket: *ticket, request: pending.request };
             self.tell_monitor(command, out);
         }
-        for (device, progress) in self.healing() {
+        for (device, progress) in self.healing.progress() {
             self.tell_monitor(MonitorCommand::Healing { device, progress }, out);
         }
         for (ticket, fence) in &self.place.fences {
             let (ticket, below, except) = (*ticket, fence.below, fence.except.clone());
             self.tell_monitor(MonitorCommand::Fence { ticket, below, except, also: Vec::new() }, out);
         }
-        for (device, since) in self.have_caught_up() {
+        for (device, since) in self.healing.recovered() {
             self.tell_monitor(MonitorCommand::CaughtUp { device, since }, out);
         }
     }
@@ -373,8 +388,7 @@ impl Host {
         }
         self.follow_members();
         self.hurry_requests(now, |_| true);
-        self.look_for_help(now, out);
-        self.review_help(now, out);
+        self.heal(now, out, |healing, ctx| healing.on_membership(ctx));
         self.retry_all(now, out);
         let members: Vec<_> = self.links.devices().filter(|device| self.is_member(*device)).collect();
         members.into_iter().for_each(|device| self.send_heartbeat(now, device, out));
@@ -477,7 +491,7 @@ impl Host {
                 self.give_up(now, op, HostError::Unavailable { devices }, out);
             }
         }
-        self.review_help(now, out);
+        self.heal(now, out, |healing, ctx| healing.on_availability(ctx));
         self.retry_all(now, out);
     }
 

@@ -74,22 +74,22 @@ impl Host {
         out: &mut Effects,
     ) {
         if self.fenced {
-            return self.reply(op, Err(HostError::Fenced), out);
+            return out.reply(op, Err(HostError::Fenced));
         }
         // What no device takes may not even fit into a frame.
         if let Err(refusal) = asks.check() {
-            return self.reply(op, Err(HostError::Objects(refusal)), out);
+            return out.reply(op, Err(HostError::Objects(refusal)));
         }
         if self.object_requests.len() >= limits::OPERATIONS_MAX {
-            return self.reply(op, Err(HostError::Busy), out);
+            return out.reply(op, Err(HostError::Busy));
         }
         let sequence = self.links.next_sequence();
         let Some(link) = self.links.get_mut(device) else {
-            return self.reply(op, Err(HostError::NoSuchDevice { device }), out);
+            return out.reply(op, Err(HostError::NoSuchDevice { device }));
         };
         if let Asks::Commands(_) = asks {
             if !link.window.may_begin() {
-                return self.reply(op, Err(HostError::Busy), out);
+                return out.reply(op, Err(HostError::Busy));
             }
             link.window.begin(sequence);
         }
@@ -196,7 +196,7 @@ impl Host {
                 }
             }
         }
-        self.reply(pending.op, outcome, out);
+        out.reply(pending.op, outcome);
     }
 
     fn send_object_request(&mut self, now: Now, sequence: u64, out: &mut Effects) {

@@ -1,5 +1,6 @@
 //! What a front end asked for: its plan, and how its attempts have gone so far.
 
+use crate::ctx::OperationId;
 use crate::mirror::MirrorWork;
 use braid_base::limits;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Time, TransactionId};
@@ -7,7 +8,7 @@ use braid_layout::{
     Absences, CheckPlan, CrossCheckPlan, Methods, MovePlan, New, Old, ReadPlan, RecomputePlan, ReconstructError,
     ReconstructPlan, RestorePlan, Share, StripeRows, Unavailable, VolumeDescription, WritePlan,
 };
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
 use braid_wire::{Linkage, Piece, Want};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -16,7 +17,7 @@ use std::rc::Rc;
 #[derive(Clone, Debug)]
 pub struct Operation {
     /// Whom to answer.
-    pub op: OpId,
+    pub op: OperationId,
     /// On which volume.
     pub volume: Rc<VolumeDescription>,
     /// What it asks for.
@@ -35,6 +36,8 @@ pub struct Operation {
     pub too_far_ahead: Option<Time>,
     /// Its transaction under way, by sequence; none while it backs off.
     pub attempt: Option<u64>,
+    /// Its interrupted transaction whose parity resync it waits for.
+    pub awaits_resync: Option<TransactionId>,
     /// Whether somebody was in the way of any of its attempts.
     pub delayed: bool,
     /// Why it fails, if its attempt turns out to have left nothing.
@@ -47,7 +50,7 @@ pub enum Work {
     /// Bring bytes.
     Read(ReadPlan),
     /// Tell where there is data.
-    Allocation(BlockRange, ReadPlan),
+    Allocation(ReadPlan),
     /// Compare parity with data.
     Check(CheckPlan),
     /// Compute blocks from the others of their stripe.
@@ -112,7 +115,7 @@ impl Work {
             }
             HostRequest::Allocation { range, .. } => {
                 let (offset, length) = (range.start.saturating_mul(block), range.count.saturating_mul(block));
-                fits(offset, length).and_then(|()| read(offset, length)).map(|plan| Work::Allocation(*range, plan))
+                fits(offset, length).and_then(|()| read(offset, length)).map(Work::Allocation)
             }
             HostRequest::Check { stripe, .. } if *stripe < volume.stripes() => {
                 CheckPlan::new(layout, absence, *stripe).map_err(away).map(Work::Check)
@@ -178,7 +181,7 @@ impl Work {
     /// What each device has to do.
     pub fn shares(&self) -> &[Share] {
         match self {
-            Work::Read(plan) | Work::Allocation(_, plan) => plan.shares(),
+            Work::Read(plan) | Work::Allocation(plan) => plan.shares(),
             Work::Check(plan) => plan.shares(),
             Work::Reconstruct(plan) => plan.shares(),
             Work::Write(plan, _) => plan.shares(),
@@ -255,7 +258,7 @@ impl Work {
     pub fn result(&self, old: &Old) -> HostSuccess {
         match self {
             Work::Read(plan) => HostSuccess::Data(plan.assemble(old)),
-            Work::Allocation(_, plan) => HostSuccess::Allocation(plan.allocation(old)),
+            Work::Allocation(plan) => HostSuccess::Allocation(plan.allocation(old)),
             Work::Check(plan) => HostSuccess::Checked { matches: plan.matches(old) },
             Work::Reconstruct(plan) => HostSuccess::Data(plan.compute(old)),
             Work::CrossCheck(plan, transaction, known) => {

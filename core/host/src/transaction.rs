@@ -4,13 +4,13 @@
 //! remains (commits to confirm, aborts to make known) is finished behind his back.
 
 use crate::claims::Acquiring;
-use crate::ctx::Timer;
+use crate::ctx::{OperationId, Timer};
 use crate::host::Host;
 use crate::operation::{Conclusion, Work};
 use braid_base::limits;
 use braid_base::{BlockRange, DeviceId, Epoch, Now, Stamp, Time, TransactionId, VolumeId};
 use braid_layout::{Old, Share, VolumeDescription};
-use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Ignored, OpId};
+use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Ignored};
 use braid_wire::{Command, Failure, Ordering, Outcome, Piece, Step, Want, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Transaction {
     /// Whose attempt it is; none once that was answered.
-    pub op: Option<OpId>,
+    pub op: Option<OperationId>,
     /// Where it stands in the order.
     pub stamp: Stamp,
     /// The epoch in which it began. It may see others, as long as the same devices are in.
@@ -148,7 +148,7 @@ impl Transaction {
 
 impl Host {
     /// Begins a new transaction for an operation.
-    pub(crate) fn attempt(&mut self, now: Now, op: OpId, out: &mut Effects) {
+    pub(crate) fn attempt(&mut self, now: Now, op: OperationId, out: &mut Effects) {
         if self.is_abandoned(op) {
             return self.finish(op, Err(HostError::Abandoned), out);
         }
@@ -156,7 +156,7 @@ impl Host {
             // Nobody has told yet who is in.
             return self.timers.set(Timer::Retry(op), now.time.after(self.config.settings.heartbeat));
         };
-        if self.awaits_mend(op) {
+        if self.operations[&op].awaits_resync.is_some() {
             return self.timers.set(Timer::Retry(op), now.time.after(self.config.settings.heartbeat));
         }
         let operation = &self.operations[&op];

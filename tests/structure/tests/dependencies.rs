@@ -20,7 +20,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/locks", &["base", "wire", "machine", "record"]),
     ("core/membership", &["base", "wire", "machine", "layout", "record"]),
     ("core/device", &["base", "wire", "machine", "locks", "store"]),
-    ("core/host", &["base", "wire", "machine", "locks", "layout", "objects"]),
+    ("core/healing", &["base", "wire", "machine", "layout"]),
+    ("core/host", &["base", "wire", "machine", "locks", "layout", "objects", "healing"]),
     // Simulated. The world knows no protocol; the checkers know no simulator.
     ("sim/check", &["base", "wire", "layout", "objects"]),
     ("sim/world", &["base", "wire", "machine"]),

@@ -1,5 +1,5 @@
-//! How hard a host works at what heals: as fast as it goes while nobody else wants anything, and with a small part of its time while users do, so
-//! that these hardly notice (`docs/healing.md`).
+//! How fast jobs may go: as fast as possible while nobody else wants anything, and with a small part of the time while users do, so that these
+//! hardly notice (`docs/healing.md`).
 //!
 //! ```text
 //!   no users      all transactions that it may have under way, large ones
@@ -10,10 +10,10 @@
 //! Users are here while a request of theirs is under way, or was lately; and at other hosts, if a device that is concerned has said so. Besides,
 //! there may be a limit in bytes a second.
 
-use crate::host::Host;
-use braid_base::{DeviceId, Now, Time, VolumeId};
-use braid_machine::OpId;
+use crate::ctx::Ctx;
+use braid_base::{DeviceId, Time, VolumeId};
 use braid_wire::Pace;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The share where none is asked for, in per cent.
@@ -25,9 +25,18 @@ const REST_MAX: Duration = Duration::from_secs(1);
 /// What may be brought at once after a rest, at any rate: a quarter of a second's worth.
 const BURST: Duration = Duration::from_millis(250);
 
+/// Where users are at work.
+#[derive(Debug, Default)]
+pub(crate) struct Users {
+    /// When a request last came here.
+    here_at: Option<Time>,
+    /// Devices that serve users of other hosts, by what they said last; until then it is taken for true.
+    busy_until: BTreeMap<DeviceId, Time>,
+}
+
 /// How hard to work now, at one thing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Effort {
+pub(crate) struct Budget {
     pace: Pace,
     /// In per cent.
     share: u8,
@@ -37,7 +46,7 @@ pub(crate) struct Effort {
     pub blocks: u64,
 }
 
-/// Keeps one thing that heals to its pace.
+/// Keeps one job to its budget.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Throttle {
     /// When all that was let through will have been within the rate.
@@ -46,65 +55,63 @@ pub(crate) struct Throttle {
     rests_until: Time,
 }
 
-impl Host {
-    /// How hard to work on a volume now. What `hastens` gives way to nobody, unless a share is asked for.
-    pub(crate) fn effort(&self, now: Now, volume: VolumeId, hastens: bool) -> Effort {
-        let pace = self.place.pace;
+impl Users {
+    /// A request of a user has come.
+    pub fn came(&mut self, now: Time) {
+        self.here_at = Some(now);
+    }
+
+    /// A device has said whether it serves users of other hosts.
+    pub fn note_busy(&mut self, now: Time, device: DeviceId, busy: bool, heartbeat: Duration) {
+        if busy {
+            // Until it says so again, and a part longer.
+            self.busy_until.insert(device, now.after(heartbeat * 2));
+        } else {
+            self.busy_until.remove(&device);
+        }
+    }
+
+    /// True if users of this host, or others of the volume's devices, are at work.
+    pub fn are_at_work(&self, ctx: &Ctx, volume: VolumeId) -> bool {
+        let lately = |at: Time| ctx.now.since(at) <= ctx.heartbeat;
+        let busy = |device: &DeviceId| self.busy_until.get(device).is_some_and(|until| *until > ctx.now);
+        let there = || ctx.volumes.get(&volume).is_some_and(|volume| volume.holders().iter().any(busy));
+        self.here_at.is_some_and(lately) || ctx.has_users || there()
+    }
+}
+
+impl Budget {
+    /// What the monitor allows. Work that `hastens` gives way to nobody, unless a share is asked for.
+    pub fn new(pace: Pace, hastens: bool, are_users_at_work: impl FnOnce() -> bool) -> Budget {
         let share = match pace.share {
             0 if hastens => 100,
             0 => SHARE,
             share => share.min(100),
         };
-        if share < 100 && self.are_users_there(now, volume) {
-            Effort { pace, share, parallel: 1, blocks: BLOCKS_BESIDE_USERS }
+        if share < 100 && are_users_at_work() {
+            Budget { pace, share, parallel: 1, blocks: BLOCKS_BESIDE_USERS }
         } else {
-            Effort { pace, share: 100, parallel: usize::MAX, blocks: u64::MAX }
+            Budget { pace, share: 100, parallel: usize::MAX, blocks: u64::MAX }
         }
     }
 
-    /// True if users of this host, or others of the volume's devices, are at work.
-    fn are_users_there(&self, now: Now, volume: VolumeId) -> bool {
-        let lately = |at: Time| now.time.since(at) <= self.config.settings.heartbeat;
-        let here = || self.operations.keys().next().is_some_and(|op| !Host::is_own(*op));
-        let busy = |device: &DeviceId| self.links.get(*device).is_some_and(|link| link.busy_until > now.time);
-        let there = || self.volumes.get(&volume).is_some_and(|volume| volume.holders().iter().any(busy));
-        self.users_at.is_some_and(lately) || here() || there()
-    }
-
-    /// A request has come.
-    pub(crate) fn note_user(&mut self, now: Now, op: OpId) {
-        if !Host::is_own(op) {
-            self.users_at = Some(now.time);
-        }
-    }
-
-    /// A device has said whether it serves users of other hosts.
-    pub(crate) fn on_busy(&mut self, now: Now, device: DeviceId, busy: bool) {
-        // Until it says so again, and a part longer.
-        let patience = self.config.settings.heartbeat * 2;
-        let until = if busy { now.time.after(patience) } else { now.time };
-        self.links.of(device).busy_until = until;
-    }
-}
-
-impl Effort {
     /// The same, with another limit in bytes a second, unless that is zero.
-    pub fn with_rate(self, bytes_per_second: u64) -> Effort {
+    pub fn with_rate(self, bytes_per_second: u64) -> Budget {
         match bytes_per_second {
             0 => self,
-            _ => Effort { pace: Pace { bytes_per_second, ..self.pace }, ..self },
+            _ => Budget { pace: Pace { bytes_per_second, ..self.pace }, ..self },
         }
     }
 }
 
 impl Throttle {
     /// Lets some bytes through, or says when to ask again.
-    pub fn begin(&mut self, now: Time, effort: &Effort, bytes: u64) -> Result<(), Time> {
-        let pace = effort.pace;
+    pub fn begin(&mut self, now: Time, budget: &Budget, bytes: u64) -> Result<(), Time> {
+        let pace = budget.pace;
         if pace.paused {
             return Err(now.after(BURST));
         }
-        if effort.share < 100 && now < self.rests_until {
+        if budget.share < 100 && now < self.rests_until {
             return Err(self.rests_until);
         }
         if pace.bytes_per_second == 0 {
@@ -121,9 +128,9 @@ impl Throttle {
     }
 
     /// A transaction has ended that took so long.
-    pub fn ended(&mut self, now: Time, effort: &Effort, took: Duration) {
-        if effort.share < 100 {
-            let share = u32::from(effort.share.max(1));
+    pub fn ended(&mut self, now: Time, budget: &Budget, took: Duration) {
+        if budget.share < 100 {
+            let share = u32::from(budget.share.max(1));
             let rest = took.min(REST_MAX) * (100 - share) / share;
             self.rests_until = self.rests_until.max(now.after(rest.min(REST_MAX)));
         }
@@ -134,18 +141,18 @@ impl Throttle {
 mod tests {
     use super::*;
 
-    fn effort(bytes_per_second: u64, share: u8) -> Effort {
+    fn budget(bytes_per_second: u64, share: u8) -> Budget {
         let pace = Pace { bytes_per_second, share, paused: false };
-        Effort { pace, share, parallel: 1, blocks: u64::MAX }
+        Budget { pace, share, parallel: 1, blocks: u64::MAX }
     }
 
     #[test]
     fn what_is_let_through_is_what_the_rate_says() {
-        let effort = effort(1_000_000, 100);
+        let budget = budget(1_000_000, 100);
         let (mut throttle, mut now, mut sent) = (Throttle::default(), Time(5_000_000_000), 0);
         let end = now.after(Duration::from_secs(10));
         while now < end {
-            match throttle.begin(now, &effort, 50_000) {
+            match throttle.begin(now, &budget, 50_000) {
                 Ok(()) => sent += 50_000,
                 Err(later) => {
                     assert!(later > now);
@@ -154,31 +161,31 @@ mod tests {
             }
         }
         assert!((10_000_000..10_400_000).contains(&sent), "{sent}");
-        let paused = Effort { pace: Pace { paused: true, ..effort.pace }, ..effort };
+        let paused = Budget { pace: Pace { paused: true, ..budget.pace }, ..budget };
         assert!(throttle.begin(now, &paused, 1).is_err());
-        let unlimited = Effort { pace: Pace::default(), ..effort };
+        let unlimited = Budget { pace: Pace::default(), ..budget };
         assert_eq!(throttle.begin(now, &unlimited, u64::MAX), Ok(()));
     }
 
     #[test]
     fn a_share_of_its_time_is_worked_and_the_rest_rested() {
         for share in [1, 20, 50, 99] {
-            let (effort, mut throttle) = (effort(0, share), Throttle::default());
+            let (budget, mut throttle) = (budget(0, share), Throttle::default());
             let (begun, took) = (Time(1_000_000_000), Duration::from_millis(5));
             let (mut now, mut worked) = (begun, Duration::ZERO);
             while now.since(begun) < Duration::from_secs(50) {
-                if let Err(later) = throttle.begin(now, &effort, 1) {
+                if let Err(later) = throttle.begin(now, &budget, 1) {
                     now = later;
                 }
-                assert_eq!(throttle.begin(now, &effort, 1), Ok(()));
+                assert_eq!(throttle.begin(now, &budget, 1), Ok(()));
                 now = now.after(took);
                 worked += took;
-                throttle.ended(now, &effort, took);
+                throttle.ended(now, &budget, took);
             }
             let found = worked.as_secs_f64() / now.since(begun).as_secs_f64() * 100.0;
             assert!((found - f64::from(share)).abs() < 1.0, "{found} for {share}");
             // Alone, it does not wait for the end of its rest.
-            assert_eq!(throttle.begin(now, &Effort { share: 100, ..effort }, 1), Ok(()));
+            assert_eq!(throttle.begin(now, &Budget { share: 100, ..budget }, 1), Ok(()));
         }
     }
 }

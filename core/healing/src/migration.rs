@@ -1,4 +1,4 @@
-//! Copying a volume to where it moves to, while its users go on (`docs/healing.md`).
+//! Migration: copying a volume to where it moves to, while its users go on (`docs/healing.md`).
 //!
 //! ```text
 //!   for a region of the volume:  Looking ─────────► Copying ───────────────► the next region
@@ -9,15 +9,14 @@
 //! What holds nothing is passed over: nothing lies there on the target, either, but what users have written on both sides since. What can't be
 //! read where the volume lies is cut down to single blocks, and named.
 //!
-//! All that it does are ordinary storage transactions, a few at a time, at the pace of everything that heals. So several hosts may do the
-//! same at once, or one again what another has left off.
+//! Several hosts may do the same at once, or one again what another has left off.
 
-use crate::ctx::Timer;
-use crate::host::Host;
-use crate::pace::Throttle;
-use braid_base::{BLOCK_BYTES, BlockRange, Now, Time, VolumeId, limits};
+use crate::ctx::{Ctx, Event};
+use crate::steps::{Job, Shared, Timer};
+use crate::throttle::Throttle;
+use braid_base::{BLOCK_BYTES, BlockRange, Time, VolumeId, limits};
 use braid_layout::{Layout, VolumeDescription};
-use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId};
 use braid_wire::Failure;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -39,8 +38,6 @@ const MIGRATIONS_MAX: usize = 16;
 pub(crate) struct Migrations {
     /// By the request of the front end.
     under_way: BTreeMap<OpId, Migration>,
-    /// This host's own requests, for whom, and since when.
-    asked: BTreeMap<OpId, (OpId, Errand, Time)>,
 }
 
 #[derive(Debug)]
@@ -62,7 +59,7 @@ struct Migration {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Errand {
+pub(crate) enum Step {
     Look(BlockRange),
     Copy(BlockRange),
 }
@@ -80,10 +77,10 @@ pub struct MigrationProgress {
     pub lost: bool,
 }
 
-impl Host {
-    /// What is being copied.
-    pub fn migrating(&self) -> impl Iterator<Item = MigrationProgress> + '_ {
-        self.migrations.under_way.values().map(|migration| MigrationProgress {
+impl Migrations {
+    /// How far all are.
+    pub fn progress(&self) -> impl Iterator<Item = MigrationProgress> + '_ {
+        self.under_way.values().map(|migration| MigrationProgress {
             volume: migration.volume,
             cursor: migration.cursor(),
             copied: migration.report.copied,
@@ -91,135 +88,146 @@ impl Host {
         })
     }
 
-    pub(crate) fn start_migration(
+    /// A front end asks for a volume to be copied from a block on.
+    pub fn start(
         &mut self,
-        now: Now,
+        ctx: &mut Ctx,
+        shared: &mut Shared,
         op: OpId,
         volume: VolumeId,
         from: u64,
         bytes_per_second: u64,
-        out: &mut Effects,
     ) {
-        let refused = match self.volumes.get(&volume) {
+        let refused = match ctx.volumes.get(&volume) {
             None => Some(HostError::NoSuchVolume),
             Some(known) if known.moving.is_none() => Some(HostError::NotMoving),
             Some(known) if from > known.blocks() => Some(HostError::OutOfRange),
-            Some(_) if self.migrations.under_way.len() >= MIGRATIONS_MAX => Some(HostError::Busy),
+            Some(_) if self.under_way.len() >= MIGRATIONS_MAX => Some(HostError::Busy),
             Some(_) => None,
         };
         if let Some(error) = refused {
-            return out.reply(op, Err(error));
+            return ctx.events.push(Event::Ended { op, outcome: Err(error) });
         }
-        let migration = Migration {
+        self.under_way.insert(op, Migration { bytes_per_second, ..Migration::new(volume, from) });
+        self.go_on(ctx, shared);
+    }
+
+    /// Ends copying where it is, once what is under way is over.
+    pub fn stop(&mut self, ctx: &mut Ctx, shared: &mut Shared, volume: VolumeId) {
+        let of_volume = |migration: &&mut Migration| migration.volume == volume;
+        self.under_way.values_mut().filter(of_volume).for_each(|migration| migration.stopped = true);
+        self.go_on(ctx, shared);
+    }
+
+    /// Goes on with every migration, as far as its budget allows.
+    pub fn go_on(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
+        self.under_way.retain(|op, migration| {
+            while migration.begin_next(ctx, shared, *op) {}
+            let outcome = migration.outcome(ctx);
+            let goes_on = outcome.is_none();
+            ctx.events.extend(outcome.map(|outcome| Event::Ended { op: *op, outcome }));
+            goes_on
+        });
+    }
+
+    /// A step has ended that has been under way since then.
+    pub fn answered(
+        &mut self,
+        ctx: &Ctx,
+        shared: &mut Shared,
+        (op, step): (OpId, Step),
+        since: Time,
+        outcome: &HostOutcome,
+    ) {
+        let migration = self.under_way.get_mut(&op).expect("it waits for all its steps");
+        if let Step::Copy(_) = step {
+            let budget = shared.budget(ctx, migration.volume, false);
+            migration.throttle.ended(ctx.now, &budget, ctx.now.since(since));
+        }
+        let target = ctx.volumes.get(&migration.volume).and_then(|volume| volume.moving.as_deref());
+        let wait = migration.take(target.map(|target| &target.layout), step, outcome);
+        let again = ctx.now.after(if wait { PAUSE } else { Duration::ZERO });
+        // A wait for the throttle, or after another failure, does not make this one longer.
+        if shared.timers.deadline_of(Timer::Migrate).is_none_or(|set| set > again) {
+            shared.timers.set(Timer::Migrate, again);
+        }
+    }
+}
+
+impl Migration {
+    fn new(volume: VolumeId, from: u64) -> Migration {
+        Migration {
             volume,
             looked: from,
             looking: false,
             portions: VecDeque::new(),
             copying: Vec::new(),
             throttle: Throttle::default(),
-            bytes_per_second,
+            bytes_per_second: 0,
             stopped: false,
             report: MigrationReport::default(),
-        };
-        self.migrations.under_way.insert(op, migration);
-        self.migrate_on(now, out);
+        }
     }
 
-    /// Ends copying where it is, once what is under way is over.
-    pub(crate) fn stop_migrating(&mut self, now: Now, volume: VolumeId, out: &mut Effects) {
-        let of_volume = |migration: &&mut Migration| migration.volume == volume;
-        self.migrations.under_way.values_mut().filter(of_volume).for_each(|migration| migration.stopped = true);
-        self.migrate_on(now, out);
+    /// The volume, as long as it moves.
+    fn moving<'a>(&self, ctx: &Ctx<'a>) -> Option<&'a VolumeDescription> {
+        ctx.volumes.get(&self.volume).map(|volume| &**volume).filter(|volume| volume.moving.is_some())
     }
 
-    /// Goes on with every migration, as far as its pace allows.
-    pub(crate) fn migrate_on(&mut self, now: Now, out: &mut Effects) {
-        for migration in self.migrations.under_way.keys().copied().collect::<Vec<_>>() {
-            while self.migrate_more(now, migration, out) {}
+    /// How it ends, if it does now.
+    fn outcome(&self, ctx: &Ctx) -> Option<HostOutcome> {
+        let moving = self.moving(ctx);
+        match moving.is_some() {
+            _ if self.out() > 0 => None,
+            _ if self.stopped || moving.is_some_and(|volume| self.is_done(volume)) => {
+                let report = MigrationReport { copied_to: self.cursor(), ..self.report.clone() };
+                Some(Ok(HostSuccess::Migrated(report)))
+            }
+            _ if ctx.fenced => Some(Err(HostError::Fenced)),
+            false => Some(Err(HostError::NotMoving)),
+            true => None,
         }
     }
 
     /// Begins with what is next; false if there is nothing to begin now.
-    fn migrate_more(&mut self, now: Now, op: OpId, out: &mut Effects) -> bool {
-        let Some(migration) = self.migrations.under_way.get(&op) else { return false };
-        let effort = self.effort(now, migration.volume, false).with_rate(migration.bytes_per_second);
-        let migration = self.migrations.under_way.get_mut(&op).expect("just seen");
-        let known = self.volumes.get(&migration.volume).filter(|volume| volume.moving.is_some());
-        let done = migration.stopped || known.is_some_and(|volume| migration.is_done(volume));
-        if migration.out() == 0 && (done || known.is_none() || self.fenced) {
-            let migration = self.migrations.under_way.remove(&op).expect("just seen");
-            let outcome = match done {
-                true => {
-                    let copied_to = migration.cursor();
-                    Ok(HostSuccess::Migrated(MigrationReport { copied_to, ..migration.report }))
-                }
-                false if self.fenced => Err(HostError::Fenced),
-                false => Err(HostError::NotMoving),
-            };
-            out.reply(op, outcome);
+    fn begin_next(&mut self, ctx: &mut Ctx, shared: &mut Shared, op: OpId) -> bool {
+        let ends = self.stopped || self.outcome(ctx).is_some();
+        let Some(volume) = self.moving(ctx).filter(|_| !ends) else { return false };
+        let budget = shared.budget(ctx, self.volume, false).with_rate(self.bytes_per_second);
+        if self.out() >= PARALLEL.min(budget.parallel) {
             return false;
         }
-        let Some(volume) = known.filter(|_| !done && migration.out() < PARALLEL.min(effort.parallel)) else {
-            return false;
-        };
-        let errand = match migration.portions.pop_front() {
+        let (step, request) = match self.portions.pop_front() {
             Some(mut blocks) => {
                 // Beside users, less at a time; but no part of a stripe of the target, as far as that can be.
                 let stripe = volume.moving.as_ref().map_or(1, |target| target.layout.stripe_blocks());
-                let most = effort.blocks.checked_next_multiple_of(stripe).unwrap_or(u64::MAX);
+                let most = budget.blocks.checked_next_multiple_of(stripe).unwrap_or(u64::MAX);
                 if blocks.count > most {
-                    migration.portions.push_front(BlockRange::new(blocks.start + most, blocks.count - most));
+                    self.portions.push_front(BlockRange::new(blocks.start + most, blocks.count - most));
                     blocks.count = most;
                 }
-                if let Err(later) = migration.throttle.begin(now.time, &effort, blocks.count * BLOCK_BYTES as u64) {
-                    migration.portions.push_front(blocks);
-                    self.timers.set(Timer::Migrate, later);
+                if let Err(later) = self.throttle.begin(ctx.now, &budget, blocks.count * BLOCK_BYTES as u64) {
+                    self.portions.push_front(blocks);
+                    shared.timers.set(Timer::Migrate, later);
                     return false;
                 }
-                migration.copying.push(blocks);
-                Errand::Copy(blocks)
+                self.copying.push(blocks);
+                (Step::Copy(blocks), HostRequest::Copy { volume: self.volume, blocks })
             }
-            None if migration.looking || migration.looked >= volume.blocks() => return false,
+            None if self.looking || self.looked >= volume.blocks() => return false,
             None => {
-                migration.looking = true;
+                self.looking = true;
                 // A device's part of the answer has at most one extent in each stripe.
                 let most = REGION_BLOCKS.min((limits::EXTENTS_MAX as u64 - 1) * volume.layout.stripe_blocks());
-                let end = volume.blocks().min(migration.looked + most);
-                Errand::Look(BlockRange::between(migration.looked, end))
+                let end = volume.blocks().min(self.looked + most);
+                let range = BlockRange::between(self.looked, end);
+                (Step::Look(range), HostRequest::Allocation { volume: self.volume, range })
             }
         };
-        let volume = volume.id;
-        let request = match errand {
-            Errand::Look(range) => HostRequest::Allocation { volume, range },
-            Errand::Copy(blocks) => HostRequest::Copy { volume, blocks },
-        };
-        let own = self.own_operation();
-        self.migrations.asked.insert(own, (op, errand, now.time));
-        self.on_request(now, own, request, out);
+        shared.ask(ctx, Job::Migration(op, step), request);
         true
     }
 
-    /// One of its requests has ended; false if the operation was none.
-    pub(crate) fn on_copy_answer(&mut self, now: Now, own: OpId, outcome: &HostOutcome) -> bool {
-        let Some((op, errand, since)) = self.migrations.asked.remove(&own) else { return false };
-        let volume = self.migrations.under_way[&op].volume;
-        let effort = self.effort(now, volume, false);
-        let migration = self.migrations.under_way.get_mut(&op).expect("it waits for all its requests");
-        if let Errand::Copy(_) = errand {
-            migration.throttle.ended(now.time, &effort, now.time.since(since));
-        }
-        let target = self.volumes.get(&migration.volume).and_then(|volume| volume.moving.as_deref());
-        let wait = migration.take(target.map(|target| &target.layout), errand, outcome);
-        let again = now.time.after(if wait { PAUSE } else { Duration::ZERO });
-        // A wait for the pace, or after another failure, does not make this one longer.
-        if self.timers.deadline_of(Timer::Migrate).is_none_or(|set| set > again) {
-            self.timers.set(Timer::Migrate, again);
-        }
-        true
-    }
-}
-
-impl Migration {
     fn out(&self) -> usize {
         self.copying.len() + usize::from(self.looking)
     }
@@ -233,10 +241,10 @@ impl Migration {
         self.copying.iter().chain(&self.portions).map(|blocks| blocks.start).fold(self.looked, u64::min)
     }
 
-    /// What an errand has brought. True if it is to be tried again, later.
-    fn take(&mut self, target: Option<&Layout>, errand: Errand, outcome: &HostOutcome) -> bool {
-        match errand {
-            Errand::Look(range) => {
+    /// What a step has brought. True if it is to be tried again, later.
+    fn take(&mut self, target: Option<&Layout>, step: Step, outcome: &HostOutcome) -> bool {
+        match step {
+            Step::Look(range) => {
                 self.looking = false;
                 let (Ok(HostSuccess::Allocation(runs)), Some(target)) = (outcome, target) else { return true };
                 // The answer may end before the range does.
@@ -251,7 +259,7 @@ impl Migration {
                 self.looked = at;
                 at == range.start
             }
-            Errand::Copy(blocks) => {
+            Step::Copy(blocks) => {
                 self.copying.retain(|copying| *copying != blocks);
                 match outcome {
                     Ok(_) => self.report.copied += blocks.count,
@@ -316,12 +324,9 @@ mod tests {
             let target = Layout::new(scheme.parse().unwrap(), 9, unit).unwrap();
             let all = runs.iter().map(|(count, _)| count).sum();
             let region = BlockRange::new(start, all);
-            let mut migration = Migration {
-                volume: VolumeId(1), looked: start, looking: true, portions: VecDeque::new(), copying: Vec::new(),
-                throttle: Throttle::default(), bytes_per_second: 0, stopped: false, report: MigrationReport::default(),
-            };
+            let mut migration = Migration { looking: true, ..Migration::new(VolumeId(1), start) };
             let outcome = Ok(HostSuccess::Allocation(runs.clone()));
-            prop_assert!(!migration.take(Some(&target), Errand::Look(region), &outcome));
+            prop_assert!(!migration.take(Some(&target), Step::Look(region), &outcome));
             prop_assert_eq!(migration.looked, region.end());
             let mut reached = 0;
             for portion in &migration.portions {

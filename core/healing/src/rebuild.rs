@@ -1,4 +1,4 @@
-//! The last stage of helping a returning device: what it lacks altogether, since another disk fills its slot (`docs/healing.md`).
+//! The last stage of a recovery: what the device lacks altogether, since another disk fills its slot (`docs/healing.md`).
 //!
 //! ```text
 //!   for each volume:   Asking ─► Sizing ─────────────► Bringing ─┐
@@ -8,11 +8,15 @@
 //!                      nothing absent from the first block on: the next volume
 //! ```
 //!
-//! The device says what is absent; so whoever helps goes on where another left off, and nothing is taken for brought that is not durable
+//! The device says what is absent; so another host goes on where one left off, and nothing is taken for brought that is not durable
 //! there. What the others say of their chunks only decides how large transactions are.
 
-use braid_base::{BLOCK_BYTES, BlockRange, VolumeId};
+use crate::ctx::Ctx;
+use crate::recovery::{Recovery, Step};
+use crate::sides::Side;
+use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_layout::{StripeRows, VolumeDescription};
+use std::collections::VecDeque;
 
 /// Blocks of the device that are looked at together.
 const REGION_BLOCKS: u64 = 1 << 16;
@@ -20,23 +24,16 @@ const REGION_BLOCKS: u64 = 1 << 16;
 const BLOCKS_AT_ONCE: u64 = 256;
 const HOLES_AT_ONCE: u64 = 1024;
 
-/// One side of a volume: where it lies, or, while it moves, where it moves to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Side {
-    pub volume: VolumeId,
-    pub target: bool,
-}
-
 /// How far one side of a volume is.
 #[derive(Debug)]
 pub(crate) struct Rebuilding {
     pub side: Side,
-    pub step: Step,
+    pub phase: Phase,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum Phase {
     /// The device says what is absent from this block on.
     Asking { from: u64 },
     /// The others say where there is anything.
@@ -64,8 +61,77 @@ pub(crate) struct Portion {
     pub moves: bool,
 }
 
+impl Recovery {
+    /// What follows when all of a phase of the rebuild is done; none if nothing is absent any more. Nothing at all if it is to be asked
+    /// for again, later.
+    pub(crate) fn next_of_rebuild(&mut self, ctx: &Ctx) -> Option<VecDeque<Step>> {
+        let sides = ctx.sides_on(self.device);
+        let known = |held: &Rebuilding| sides.iter().find(|(side, _)| *side == held.side);
+        let Some((side, volume)) = self.rebuilding.as_ref().and_then(known) else {
+            let (side, volume) = sides.into_iter().find(|(side, _)| !self.whole.contains(side))?;
+            let from = volume.layout.first_block();
+            self.rebuilding = Some(Rebuilding { side, phase: Phase::Asking { from } });
+            return Some([Step::Absent { side, from }].into());
+        };
+        let (side, start) = (*side, volume.layout.first_block());
+        let rebuilding = self.rebuilding.as_mut().expect("just seen");
+        match std::mem::replace(&mut rebuilding.phase, Phase::Asking { from: start }) {
+            // All that was absent is on its way, or there: is it?
+            Phase::Asking { from } if from == start => Some([Step::Absent { side, from }].into()),
+            Phase::Asking { .. } => Some(VecDeque::new()),
+            Phase::Sizing(region) => {
+                let place = volume.devices.iter().position(|held| *held == self.device).expect("it lies there");
+                let end = region.range().end();
+                let portions = region.portions(volume, place);
+                let restore = |portion| Step::Restore { side, portion, salvage: false };
+                let mut steps: VecDeque<_> = portions.into_iter().map(restore).collect();
+                rebuilding.phase = Phase::Bringing { end };
+                if steps.is_empty() {
+                    rebuilding.phase = Phase::Asking { from: end };
+                    steps.push_back(Step::Absent { side, from: end });
+                }
+                Some(steps)
+            }
+            Phase::Bringing { end } => {
+                rebuilding.phase = Phase::Asking { from: end };
+                Some([Step::Absent { side, from: end }].into())
+            }
+        }
+    }
+
+    /// The returning device has said what is absent of the volume that is being rebuilt.
+    pub(crate) fn on_absent(&mut self, ctx: &Ctx, side: Side, from: u64, extents: &[BlockRange]) {
+        let Some(held) = self.rebuilding.as_mut().filter(|held| held.side == side) else { return };
+        let Some(volume) = ctx.side(side) else { return };
+        // What is absent of the other side has its own turn.
+        let extents = extents.iter().map(|extent| extent.intersection(volume.component()));
+        let extents: Vec<BlockRange> = extents.filter(|extent| !extent.is_empty()).collect();
+        if extents.is_empty() {
+            if from == volume.layout.first_block() {
+                self.whole.insert(side);
+                self.rebuilding = None;
+            }
+            return;
+        }
+        let region = Region::first_of(&extents);
+        self.progress.left = extents.iter().map(|extent| extent.count).sum::<u64>().saturating_sub(region.blocks());
+        let range = region.range_beside(&volume);
+        let others = volume.devices.iter().copied().filter(|other| ctx.is_available(*other));
+        self.waiting.extend(others.map(|of| Step::Allocated { side, of, range }));
+        held.phase = Phase::Sizing(region);
+    }
+
+    /// Another device has said where it holds anything.
+    pub(crate) fn on_allocated(&mut self, ctx: &Ctx, side: Side, extents: &[BlockRange]) {
+        let held = self.rebuilding.as_mut().filter(|held| held.side == side);
+        if let (Some(Rebuilding { phase: Phase::Sizing(region), .. }), Some(volume)) = (held, ctx.side(side)) {
+            region.add_allocated(&volume, extents);
+        }
+    }
+}
+
 impl Portion {
-    /// What counts against the pace.
+    /// What counts against the budget.
     pub fn bytes(&self) -> u64 {
         if self.moves { self.weight * BLOCK_BYTES as u64 } else { 0 }
     }
@@ -166,7 +232,7 @@ fn stripes_of(volume: &VolumeDescription, position: usize, blocks: BlockRange) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_base::DeviceId;
+    use braid_base::{DeviceId, VolumeId};
     use braid_layout::{Absence, Atomicity, Layout, RestorePlan};
     use braid_wire::Ordering;
     use proptest::prelude::*;

@@ -1,0 +1,165 @@
+//! All background jobs of a host, behind one interface.
+
+use crate::ctx::Ctx;
+use crate::migration::{MigrationProgress, Migrations};
+use crate::recovery::Recoveries;
+use crate::resync::Resyncs;
+use crate::scrub::Scrubs;
+use crate::steps::{HealingCounters, Job, Pending, Shared, StepId, Timer};
+use braid_base::{DeviceId, Epoch, Time, TransactionId, VolumeId};
+use braid_layout::VolumeDescription;
+use braid_machine::{HostOutcome, OpId};
+use braid_wire::{HealingProgress, Linkage, Suspect};
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// See the crate.
+#[derive(Debug, Default)]
+pub struct Healing {
+    recoveries: Recoveries,
+    resyncs: Resyncs,
+    scrubs: Scrubs,
+    migrations: Migrations,
+    shared: Shared,
+}
+
+/// What jobs do.
+impl Healing {
+    /// Another membership has come.
+    pub fn on_membership(&mut self, ctx: &mut Ctx) {
+        self.recoveries.on_membership(ctx, &mut self.shared);
+        self.recoveries.review(ctx, &mut self.shared);
+    }
+
+    /// Other devices than before are unavailable.
+    pub fn on_availability(&mut self, ctx: &mut Ctx) {
+        self.recoveries.review(ctx, &mut self.shared);
+    }
+
+    /// A request of a user has come.
+    pub fn on_user(&mut self, now: Time) {
+        self.shared.users.came(now);
+    }
+
+    /// A device has said whether it serves users of other hosts.
+    pub fn on_busy(&mut self, now: Time, device: DeviceId, busy: bool, heartbeat: Duration) {
+        self.shared.users.note_busy(now, device, busy, heartbeat);
+    }
+
+    /// A device names interrupted transactions, none of which is still under way here.
+    pub fn on_suspects(&mut self, ctx: &mut Ctx, device: DeviceId, suspects: Vec<Suspect>) {
+        self.resyncs.on_suspects(ctx, &mut self.shared, device, suspects);
+    }
+
+    /// A transaction of this host was interrupted, and all participants know.
+    pub fn on_interrupted(
+        &mut self,
+        ctx: &mut Ctx,
+        transaction: TransactionId,
+        volume: Rc<VolumeDescription>,
+        linkage: Linkage,
+    ) {
+        self.resyncs.on_interrupted(ctx, &mut self.shared, transaction, volume, linkage);
+    }
+
+    /// A user met a checksum error in a device's block, and did without: the stripe is repaired soon. False if it is being repaired already, or
+    /// too many others are.
+    pub fn on_checksum_error(&mut self, ctx: &Ctx, volume: &VolumeDescription, device: DeviceId, block: u64) -> bool {
+        self.scrubs.start_stripe(ctx, &mut self.shared, volume, device, block)
+    }
+
+    /// A front end asks for some stripes of a volume to be scrubbed; `(repair, recompute)` says what is done about what is wrong.
+    pub fn scrub(&mut self, ctx: &mut Ctx, op: OpId, volume: VolumeId, stripes: Range<u64>, how: (bool, bool)) {
+        self.scrubs.start(ctx, &mut self.shared, op, volume, stripes, how);
+    }
+
+    /// A front end asks for a volume to be copied to where it moves to, from a block on.
+    pub fn migrate(&mut self, ctx: &mut Ctx, op: OpId, volume: VolumeId, from: u64, bytes_per_second: u64) {
+        self.migrations.start(ctx, &mut self.shared, op, volume, from, bytes_per_second);
+    }
+
+    /// Ends all copying of a volume where it is, once what is under way is over.
+    pub fn stop_migrating(&mut self, ctx: &mut Ctx, volume: VolumeId) {
+        self.migrations.stop(ctx, &mut self.shared, volume);
+    }
+
+    /// A step has ended. Nothing happens if no job waits for it any more.
+    pub fn answered(&mut self, ctx: &mut Ctx, step: StepId, outcome: HostOutcome) {
+        let shared = &mut self.shared;
+        let Some(Pending { job, since }) = shared.steps.end(step) else { return };
+        match job {
+            Job::Recovery(device, step) => {
+                let recovery = self.recoveries.get_mut(device).expect("the steps of a recovery end with it");
+                recovery.answered(ctx, shared, step, since, outcome);
+            }
+            Job::Resync(name) => self.resyncs.answered(ctx, shared, name, &outcome),
+            Job::Scrub(id, step) => self.scrubs.answered(ctx, shared, (id, step), since, &outcome),
+            Job::Migration(op, step) => self.migrations.answered(ctx, shared, (op, step), since, &outcome),
+        }
+    }
+
+    /// When a job goes on at the latest.
+    pub fn deadline(&self) -> Option<Time> {
+        self.shared.timers.next().map(|(time, _)| time)
+    }
+
+    /// Goes on with one job whose time has come.
+    pub fn wake(&mut self, ctx: &mut Ctx) {
+        let shared = &mut self.shared;
+        match shared.timers.pop_due(ctx.now) {
+            Some(Timer::Recover(device)) => {
+                if let Some(recovery) = self.recoveries.get_mut(device) {
+                    recovery.go_on(ctx, shared);
+                }
+            }
+            Some(Timer::Scrub) => self.scrubs.go_on(ctx, shared),
+            Some(Timer::Migrate) => self.migrations.go_on(ctx, shared),
+            None => {}
+        }
+    }
+}
+
+/// How far they are.
+impl Healing {
+    /// The first device that is being recovered, and how many blocks of it are still to be looked at, once that is known.
+    pub fn recovers(&self) -> Option<(DeviceId, Option<u64>)> {
+        let recovery = self.recoveries.iter().next()?;
+        Some((recovery.device, recovery.known_left(&self.shared)))
+    }
+
+    /// The devices that are being recovered, and how far that is, in blocks of the device.
+    pub fn progress(&self) -> impl Iterator<Item = (DeviceId, HealingProgress)> + '_ {
+        self.recoveries.iter().map(|recovery| (recovery.device, recovery.progress(&self.shared)))
+    }
+
+    /// The devices that have everything that they missed, and the epochs of their return.
+    pub fn recovered(&self) -> impl Iterator<Item = (DeviceId, Epoch)> + '_ {
+        self.recoveries.iter().filter_map(|recovery| Some((recovery.device, recovery.done_since()?)))
+    }
+
+    /// Blocks of volumes that could not be restored, since too much of their rows is lost.
+    pub fn not_restored(&self) -> impl Iterator<Item = (VolumeId, u64)> + '_ {
+        self.recoveries.iter().flat_map(|recovery| recovery.not_restored())
+    }
+
+    /// True if all of this transaction is being resynced.
+    pub fn resyncs(&self, transaction: TransactionId) -> bool {
+        self.resyncs.is_under_way(transaction)
+    }
+
+    /// What is being scrubbed for front ends, the first stripe that has not been begun, and where that ends.
+    pub fn scrubbing(&self) -> impl Iterator<Item = (VolumeId, u64, u64)> + '_ {
+        self.scrubs.progress()
+    }
+
+    /// What is being copied.
+    pub fn migrating(&self) -> impl Iterator<Item = MigrationProgress> + '_ {
+        self.migrations.progress()
+    }
+
+    /// What jobs have found and done since the host started.
+    pub fn counters(&self) -> HealingCounters {
+        self.shared.counters
+    }
+}

@@ -1,0 +1,468 @@
+//! The recovery of a returning device: bringing it what it missed, when the monitor has named this host as its recovery coordinator
+//! (`docs/membership.md`).
+//!
+//! ```text
+//!   Surveying  the devices that are in say which objects they have: one that no volume is known for must become known first (volumes are
+//!              told by the front end); what the returning device lacks it makes, what nobody else has it removes. A device that has no
+//!              lease is waited for only if it is on the ring of one of the returning device's redundant volumes
+//!   Listing    every device of these rings that is not out says what was written while the other was out, once it has nothing undecided
+//!              from before
+//!   Restoring  each of these blocks, by an ordinary storage transaction, a few at a time
+//!   Rebuilding what is absent, since the device has another disk than before
+//!   Done       the monitor is told, until the membership says it, too
+//! ```
+
+use crate::ctx::{Ctx, Event};
+use crate::rebuild::{Portion, Rebuilding};
+use crate::sides::{Side, weight};
+use crate::steps::{Job, Shared, Timer};
+use crate::survey::{is_to_be_surveyed, those_who_know};
+use crate::throttle::Throttle;
+use braid_base::{BlockRange, DeviceId, Epoch, Extents, Standing, Time, VolumeId, limits};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
+use braid_wire::{Failure, HealingProgress, Managed, ObjectDescription, Task};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Devices that one host recovers at a time.
+const RECOVERIES_MAX: usize = 8;
+/// Steps at a time, for one device.
+const PARALLEL: usize = 8;
+/// Blocks of the volume that one of them restores at most.
+const BLOCKS_AT_ONCE: u64 = 128;
+/// The most runs of missed blocks that are kept in mind of a volume; beyond, those that lie closest are taken for one.
+const MISSED_MAX: usize = 1 << 16;
+/// What a device missed is brought to it without giving way to users, up to so many of its blocks: redundancy is back the sooner.
+const HASTE_BLOCKS: u64 = 1 << 16;
+/// How long to wait after a failure.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long to wait for commits to be told, before it is looked whether all is there.
+const LINGER: Duration = Duration::from_millis(20);
+
+/// All returning devices that this host recovers.
+#[derive(Debug, Default)]
+pub(crate) struct Recoveries {
+    by_device: BTreeMap<DeviceId, Recovery>,
+}
+
+/// A returning device.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    pub device: DeviceId,
+    /// The epoch of its return.
+    since: Epoch,
+    stage: Stage,
+    /// Steps to be done, or to be done again.
+    pub waiting: VecDeque<Step>,
+    /// The devices that were in when it was asked what was missed: each of them knows all of it.
+    there: BTreeSet<DeviceId>,
+    /// The objects of each device.
+    pub objects: BTreeMap<DeviceId, Vec<ObjectDescription>>,
+    /// What was missed, as far as it is known and not yet a step: blocks of the volume, on each of its sides.
+    missed: BTreeMap<Side, Extents>,
+    /// The volume that is being rebuilt on it, and those of which nothing is absent.
+    pub rebuilding: Option<Rebuilding>,
+    pub whole: BTreeSet<Side>,
+    throttle: Throttle,
+    pub progress: HealingProgress,
+    /// Blocks that can't be restored.
+    lost: BTreeSet<(VolumeId, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Surveying,
+    Listing,
+    Restoring,
+    Rebuilding,
+    Done,
+}
+
+/// One thing to do for a returning device.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// Ask a device for its objects.
+    Survey { of: DeviceId },
+    /// Have the returning device make, change or remove an object.
+    Object(Task),
+    /// Ask another device what was missed.
+    List { volume: VolumeId, of: DeviceId, from: u64 },
+    /// Ask the returning device what is absent.
+    Absent { side: Side, from: u64 },
+    /// Ask another device where it holds anything.
+    Allocated { side: Side, of: DeviceId, range: BlockRange },
+    /// Restore blocks of the volume; where that can't be, say that they are lost.
+    Restore { side: Side, portion: Portion, salvage: bool },
+}
+
+impl Step {
+    /// What the host is asked.
+    fn request(&self, device: DeviceId) -> HostRequest {
+        let manage = |device, task| HostRequest::Manage { device, task };
+        match self {
+            Step::Survey { of } => manage(*of, Task::ListObjects),
+            Step::Object(task) => manage(device, task.clone()),
+            Step::List { volume, of, from } => {
+                manage(*of, Task::ListMissed { device, object: volume.object(), from: *from })
+            }
+            Step::Absent { side, from } => {
+                manage(device, Task::ListAbsent { object: side.volume.object(), from: *from })
+            }
+            Step::Allocated { side, of, range } => {
+                manage(*of, Task::ListAllocated { object: side.volume.object(), range: *range })
+            }
+            Step::Restore { side: Side { volume, target }, portion, salvage } => HostRequest::Restore {
+                volume: *volume,
+                device,
+                blocks: portion.blocks,
+                salvage: *salvage,
+                target: *target,
+            },
+        }
+    }
+
+    fn weight(&self) -> u64 {
+        if let Step::Restore { portion, .. } = self { portion.weight } else { 0 }
+    }
+}
+
+impl Recoveries {
+    pub fn iter(&self) -> impl Iterator<Item = &Recovery> {
+        self.by_device.values()
+    }
+
+    pub fn get_mut(&mut self, device: DeviceId) -> Option<&mut Recovery> {
+        self.by_device.get_mut(&device)
+    }
+
+    /// A membership has come: are there devices of which this host is the recovery coordinator?
+    pub fn on_membership(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
+        let own = Some(ctx.host);
+        let mine = |standing| matches!(standing, Standing::Returning { helper } if helper == own);
+        let members: Vec<_> = ctx.members().members.iter().filter(|member| mine(member.standing)).copied().collect();
+        self.by_device.retain(|device, recovery| {
+            let stays = members.iter().any(|member| (member.device, member.since) == (*device, recovery.since));
+            if !stays {
+                shared.steps.keep_of_recovery(*device, |_| false);
+            }
+            stays
+        });
+        let known: BTreeSet<_> = self.by_device.keys().copied().collect();
+        // The turn of more comes with the epoch in which one of these is in.
+        let new = members.into_iter().filter(|member| !known.contains(&member.device));
+        for member in new.take(RECOVERIES_MAX.saturating_sub(known.len())) {
+            let recovery = self.by_device.entry(member.device);
+            let recovery = recovery.or_insert_with(|| Recovery::new(member.device, member.since));
+            recovery.survey(ctx);
+            recovery.go_on(ctx, shared);
+        }
+    }
+
+    /// Other devices than before are in, or available.
+    pub fn review(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
+        self.by_device.values_mut().for_each(|recovery| recovery.review(ctx, shared));
+    }
+}
+
+impl Recovery {
+    fn new(device: DeviceId, since: Epoch) -> Recovery {
+        Recovery {
+            device,
+            since,
+            stage: Stage::Surveying,
+            waiting: VecDeque::new(),
+            there: BTreeSet::new(),
+            objects: BTreeMap::new(),
+            missed: BTreeMap::new(),
+            rebuilding: None,
+            whole: BTreeSet::new(),
+            throttle: Throttle::default(),
+            progress: HealingProgress::default(),
+            lost: BTreeSet::new(),
+        }
+    }
+
+    /// The epoch of its return, once it has all that it missed.
+    pub fn done_since(&self) -> Option<Epoch> {
+        (self.stage == Stage::Done).then_some(self.since)
+    }
+
+    /// How many blocks of the device are still to be looked at, once that is known.
+    pub fn known_left(&self, shared: &Shared) -> Option<u64> {
+        let known = matches!(self.stage, Stage::Restoring | Stage::Rebuilding | Stage::Done);
+        known.then(|| self.left(shared))
+    }
+
+    /// How far it is, in blocks of the device.
+    pub fn progress(&self, shared: &Shared) -> HealingProgress {
+        HealingProgress { left: self.left(shared), lost: self.lost.len() as u64, ..self.progress }
+    }
+
+    /// Blocks of volumes that could not be restored, since too much of their rows is lost.
+    pub fn not_restored(&self) -> impl Iterator<Item = (VolumeId, u64)> {
+        self.lost.iter().copied()
+    }
+
+    /// Blocks of the device that it still lacks, as far as that is known.
+    fn left(&self, shared: &Shared) -> u64 {
+        let steps = self.waiting.iter().chain(shared.steps.of_recovery(self.device));
+        steps.map(Step::weight).sum::<u64>() + self.progress.left
+    }
+
+    /// Other devices are in, or available, than before. One that is out is not asked any more: all that are in know as much. As long as
+    /// it is being asked what was missed, the question is put anew to those that are in now.
+    fn review(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
+        let device = self.device;
+        let there = those_who_know(ctx, device);
+        if matches!(self.stage, Stage::Surveying | Stage::Listing) && self.there != there {
+            self.stage = Stage::Surveying;
+            shared.steps.keep_of_recovery(device, |_| false);
+            self.survey(ctx);
+        } else {
+            let needed = |step: &Step| match step {
+                Step::Survey { of } => *of == device || is_to_be_surveyed(ctx, device, *of),
+                Step::List { of, .. } => !ctx.is_out(*of),
+                Step::Allocated { of, .. } => ctx.is_available(*of),
+                Step::Object(_) | Step::Absent { .. } | Step::Restore { .. } => true,
+            };
+            self.waiting.retain(needed);
+            shared.steps.keep_of_recovery(device, needed);
+        }
+        self.go_on(ctx, shared);
+    }
+
+    /// Has every device that is in, but for those that need not be waited for, and the returning one, asked for its objects.
+    fn survey(&mut self, ctx: &Ctx) {
+        let device = self.device;
+        let others = ctx.devices_in().filter(|other| is_to_be_surveyed(ctx, device, *other));
+        self.waiting = others.chain([device]).map(|of| Step::Survey { of }).collect();
+        self.there = those_who_know(ctx, device);
+        self.objects.clear();
+    }
+
+    /// Goes on with what is to be done.
+    pub fn go_on(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
+        loop {
+            let out = shared.steps.of_recovery(self.device).count();
+            if out >= PARALLEL || self.stage == Stage::Done || ctx.leaving {
+                return;
+            }
+            let Some(step) = self.next_step(ctx) else {
+                if out > 0 || !self.enter_next_stage(ctx, shared) {
+                    return;
+                }
+                continue;
+            };
+            let step = match step {
+                Step::Restore { side, portion, salvage } => match self.begin_restore(ctx, shared, side, portion) {
+                    Some(portion) => Step::Restore { side, portion, salvage },
+                    None => return self.waiting.push_front(step),
+                },
+                other => other,
+            };
+            let request = step.request(self.device);
+            shared.ask(ctx, Job::Recovery(self.device, step), request);
+        }
+    }
+
+    /// What is to be done next in this stage. What was missed becomes steps only now: there may be much of it.
+    fn next_step(&mut self, ctx: &Ctx) -> Option<Step> {
+        let waiting = self.waiting.pop_front();
+        if waiting.is_some() || self.stage != Stage::Restoring {
+            return waiting;
+        }
+        while let Some(mut entry) = self.missed.first_entry() {
+            let side = *entry.key();
+            let Some((volume, run)) = ctx.side(side).zip(entry.get().from(0).next()) else {
+                entry.remove();
+                continue;
+            };
+            let end = volume.stripes() * volume.layout.stripe_blocks();
+            let blocks = BlockRange::new(run.start, run.count.min(BLOCKS_AT_ONCE));
+            entry.get_mut().remove(blocks);
+            let weight = weight(&volume, blocks.count);
+            self.progress.left = self.progress.left.saturating_sub(weight);
+            let blocks = blocks.intersection(BlockRange::new(0, end));
+            if !blocks.is_empty() {
+                let portion = Portion { blocks, weight, moves: true };
+                return Some(Step::Restore { side, portion, salvage: false });
+            }
+        }
+        None
+    }
+
+    /// Lets a restore begin, or as much of it as should now; what is left of it is the next step. None if it has to wait.
+    fn begin_restore(&mut self, ctx: &Ctx, shared: &mut Shared, side: Side, portion: Portion) -> Option<Portion> {
+        let hastens = self.stage == Stage::Restoring && self.progress.done < HASTE_BLOCKS;
+        let budget = shared.budget(ctx, side.volume, hastens);
+        let restores = shared.steps.of_recovery(self.device).filter(|step| matches!(step, Step::Restore { .. }));
+        if restores.count() >= budget.parallel.min(PARALLEL) {
+            return None;
+        }
+        let stripe = ctx.side(side).map_or(1, |volume| volume.layout.stripe_blocks());
+        let (portion, rest) = portion.cut(budget.blocks, stripe);
+        if let Err(later) = self.throttle.begin(ctx.now, &budget, portion.bytes()) {
+            shared.timers.set(Timer::Recover(self.device), later);
+            return None;
+        }
+        if let Some(portion) = rest {
+            self.waiting.push_front(Step::Restore { side, portion, salvage: false });
+        }
+        Some(portion)
+    }
+
+    /// All of a stage is done. False if there is nothing to do now.
+    fn enter_next_stage(&mut self, ctx: &mut Ctx, shared: &mut Shared) -> bool {
+        let timer = Timer::Recover(self.device);
+        match self.stage {
+            Stage::Surveying => match self.after_survey(ctx) {
+                Some(steps) => (self.stage, self.waiting) = (Stage::Listing, steps),
+                None => {
+                    // Its front end will tell of the volumes that are not known yet.
+                    self.survey(ctx);
+                    shared.timers.set(timer, ctx.now.after(PAUSE));
+                    return false;
+                }
+            },
+            Stage::Listing => {
+                let weighed = |(side, extents): (&Side, &Extents)| {
+                    ctx.side(*side).map_or(0, |volume| weight(&volume, extents.blocks()))
+                };
+                self.progress.left = self.missed.iter().map(weighed).sum();
+                self.stage = Stage::Restoring;
+            }
+            Stage::Restoring => {
+                self.progress.left = 0;
+                self.stage = Stage::Rebuilding;
+            }
+            Stage::Rebuilding => match self.next_of_rebuild(ctx) {
+                Some(steps) if steps.is_empty() => {
+                    shared.timers.set(timer, ctx.now.after(LINGER));
+                    return false;
+                }
+                Some(steps) => self.waiting = steps,
+                None => {
+                    self.stage = Stage::Done;
+                    // The monitor hears of it at once, and again until it has taken note.
+                    ctx.events.push(Event::Recovered);
+                    return false;
+                }
+            },
+            Stage::Done => return false,
+        }
+        true
+    }
+
+    /// A step has ended that has been under way since then.
+    pub fn answered(&mut self, ctx: &Ctx, shared: &mut Shared, step: Step, since: Time, outcome: HostOutcome) {
+        let timer = Timer::Recover(self.device);
+        if let Step::Restore { side, .. } = step {
+            let budget = shared.budget(ctx, side.volume, false);
+            self.throttle.ended(ctx.now, &budget, ctx.now.since(since));
+        }
+        if let (Step::Restore { side, portion, salvage: false }, Err(HostError::Unavailable { devices })) =
+            (&step, &outcome)
+            && is_given_up(ctx, *side, devices)
+        {
+            let (side, portion) = (*side, *portion);
+            self.name_lost(ctx, side, portion.blocks);
+            self.waiting.push_front(Step::Restore { side, portion, salvage: true });
+            return shared.timers.set(timer, ctx.now);
+        }
+        match self.take(ctx, step, outcome) {
+            Some(again) => {
+                self.waiting.push_back(again);
+                shared.timers.set(timer, ctx.now.after(PAUSE));
+            }
+            None if shared.timers.deadline_of(timer).is_none() => shared.timers.set(timer, ctx.now),
+            None => {}
+        }
+    }
+
+    /// What a step has brought. Returns the step if it has to be done again.
+    fn take(&mut self, ctx: &Ctx, step: Step, outcome: HostOutcome) -> Option<Step> {
+        match (step, outcome) {
+            (Step::Survey { of }, Ok(HostSuccess::Managed(Managed::Objects(objects)))) => {
+                self.objects.insert(of, objects);
+            }
+            (Step::List { volume, of, .. }, Ok(HostSuccess::Managed(Managed::Missed { extents, next }))) => {
+                for (side, _) in ctx.sides_on(self.device).into_iter().filter(|(side, _)| side.volume == volume) {
+                    let missed = self.missed.entry(side).or_default();
+                    extents.iter().for_each(|extent| missed.insert(*extent));
+                    if missed.len() > MISSED_MAX {
+                        missed.coarsen(MISSED_MAX / 4 * 3);
+                    }
+                }
+                self.waiting.extend(next.map(|from| Step::List { volume, of, from }));
+            }
+            (Step::Absent { side, from }, Ok(HostSuccess::Managed(Managed::Extents { extents, .. }))) => {
+                self.on_absent(ctx, side, from, &extents);
+            }
+            (Step::Allocated { side, of, range }, Ok(HostSuccess::Managed(Managed::Extents { extents, next }))) => {
+                self.on_allocated(ctx, side, &extents);
+                let on = |from| Step::Allocated { side, of, range: BlockRange::between(from, range.end()) };
+                self.waiting.extend(next.map(on));
+            }
+            (Step::Restore { portion, .. }, Ok(_)) => self.progress.done += portion.weight,
+            (Step::Object(_), Ok(_)) => {}
+            // A volume that was deleted meanwhile, or has moved, lacks nothing.
+            (Step::List { volume, .. }, Err(_)) if !ctx.volumes.contains_key(&volume) => {}
+            (Step::Absent { side, .. } | Step::Allocated { side, .. } | Step::Restore { side, .. }, Err(_))
+                if ctx.side(side).is_none() => {}
+            (
+                Step::Restore { side, portion, salvage: false },
+                Err(HostError::Device { failure: Failure::Lost { .. }, device }),
+            ) if device != self.device => self.on_not_restorable(side, portion),
+            // Too many extents for one request.
+            (Step::Restore { side, portion, salvage: false }, Err(HostError::OutOfRange))
+                if portion.blocks.count > 1 =>
+            {
+                self.on_not_restorable(side, portion);
+            }
+            (step, _) => return Some(step),
+        }
+        None
+    }
+
+    /// Some blocks can't be restored, since others of their rows are lost, too: they are cut down to the single ones that can't.
+    fn on_not_restorable(&mut self, side: Side, portion: Portion) {
+        let Portion { blocks, weight, moves } = portion;
+        if blocks.count <= 1 {
+            if self.lost.len() < limits::LOST_RUNS_MAX {
+                self.lost.insert((side.volume, blocks.start));
+            }
+            return self.waiting.push_front(Step::Restore { side, portion, salvage: true });
+        }
+        let half = blocks.count / 2;
+        let parts = [(blocks.start, half), (blocks.start + half, blocks.count - half)];
+        for (start, count) in parts {
+            let portion =
+                Portion { blocks: BlockRange::new(start, count), weight: weight * count / blocks.count, moves };
+            self.waiting.push_front(Step::Restore { side, portion, salvage: false });
+        }
+    }
+
+    /// Notes which of these blocks lie on the device, in stripes that are given up.
+    fn name_lost(&mut self, ctx: &Ctx, side: Side, blocks: BlockRange) {
+        let Some(volume) = ctx.side(side) else { return };
+        let is_gone = |place: usize| volume.devices.get(place).is_none_or(|held| !ctx.is_in(*held));
+        let layout = volume.layout;
+        let is_lost = |block: &u64| {
+            let stripe = block / layout.stripe_blocks();
+            let data = (0..layout.data_units()).map(|unit| layout.data_unit(stripe, unit).position);
+            let redundancy = (0..layout.redundancy_units()).map(|unit| layout.redundancy_unit(stripe, unit).position);
+            let gone = data.chain(redundancy).filter(|place| is_gone(*place)).count();
+            gone > layout.redundancy_units() && volume.devices.get(layout.locate(*block).position) == Some(&self.device)
+        };
+        let room = limits::LOST_RUNS_MAX.saturating_sub(self.lost.len());
+        let lost: Vec<_> = blocks.blocks().filter(is_lost).take(room).map(|block| (side.volume, block)).collect();
+        self.lost.extend(lost);
+    }
+}
+
+/// True if these devices are more than a stripe does without, and none of them is in. The monitor lets so many go only when an operator has
+/// given up what lies on them: nobody will bring it back.
+fn is_given_up(ctx: &Ctx, side: Side, devices: &[DeviceId]) -> bool {
+    let redundancy = ctx.side(side).map_or(usize::MAX, |volume| volume.layout.redundancy_units());
+    devices.len() > redundancy && !devices.iter().any(|device| ctx.is_in(*device))
+}

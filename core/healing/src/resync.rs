@@ -1,0 +1,194 @@
+//! Parity resync: a job that makes the redundancy of an interrupted write match its data again, where devwrites take effect on arrival (atomicity
+//! `consistent`; shared array, section 5).
+//!
+//! Devices name suspect transactions in their heartbeat answers; and what a device refused to take of an own transaction leaves that one
+//! suspect, too. Any host may resync one, several may at once: all steps are ordinary storage transactions.
+//!
+//! ```text
+//!   for the rows of each stripe:  Checking ── the linkage records agree ──────────────┐
+//!                                     └────── otherwise ──► Recomputing, from data ───┴─► next ─► devices may forget it
+//! ```
+//!
+//! If a unit of the stripe can't be read, the resync is given up: devices name the transaction again.
+//!
+//! Redundancy is computed anew unless the records prove that the transaction is whole. So it does no harm if another write has changed
+//! these rows in between, from old parity.
+
+use crate::ctx::{Ctx, Event};
+use crate::steps::{Job, Shared};
+use braid_base::{BlockRange, DeviceId, TransactionId};
+use braid_layout::{StripeRows, VolumeDescription};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
+use braid_wire::{Failure, Linkage, Suspect, SuspectBlocks};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// The most that one host resyncs at once for devices.
+const RESYNCS_MAX: usize = 16;
+
+/// What was interrupted: all of a transaction that is known to have written, or what one device has heard announced of it.
+pub(crate) type Name = (TransactionId, Option<DeviceId>);
+
+/// All parity resyncs of a host.
+#[derive(Debug, Default)]
+pub(crate) struct Resyncs {
+    under_way: BTreeMap<Name, Resync>,
+}
+
+#[derive(Debug)]
+struct Resync {
+    volume: Rc<VolumeDescription>,
+    /// What has not been looked at.
+    left: Left,
+    /// The next rows of that, the first of them under way.
+    rows: VecDeque<StripeRows>,
+    recomputing: bool,
+}
+
+/// Blocks whose rows are to be resynced.
+#[derive(Clone, Copy, Debug)]
+enum Left {
+    Volume(BlockRange),
+    Component(usize, BlockRange),
+}
+
+impl Resyncs {
+    /// True if all of this transaction is being resynced.
+    pub fn is_under_way(&self, transaction: TransactionId) -> bool {
+        self.under_way.contains_key(&(transaction, None))
+    }
+
+    /// A device names transactions that were interrupted.
+    pub fn on_suspects(&mut self, ctx: &mut Ctx, shared: &mut Shared, device: DeviceId, suspects: Vec<Suspect>) {
+        for Suspect { transaction, object, blocks } in suspects {
+            if self.under_way.len() >= RESYNCS_MAX || ctx.fenced || ctx.leaving {
+                return;
+            }
+            let Some(volume) = ctx.volumes.values().find(|volume| volume.id.object() == object).cloned() else {
+                continue;
+            };
+            let Some(position) = volume.devices.iter().position(|held| *held == device) else { continue };
+            let (name, left) = match blocks {
+                SuspectBlocks::Written(linkage) => ((transaction, None), Left::of_volume(linkage)),
+                SuspectBlocks::Announced(range) => ((transaction, Some(device)), Left::Component(position, range)),
+            };
+            self.start(ctx, shared, name, volume, left);
+        }
+    }
+
+    /// An own transaction was interrupted, and all participants know.
+    pub fn on_interrupted(
+        &mut self,
+        ctx: &mut Ctx,
+        shared: &mut Shared,
+        transaction: TransactionId,
+        volume: Rc<VolumeDescription>,
+        linkage: Linkage,
+    ) {
+        self.start(ctx, shared, (transaction, None), volume, Left::of_volume(linkage));
+    }
+
+    fn start(&mut self, ctx: &mut Ctx, shared: &mut Shared, name: Name, volume: Rc<VolumeDescription>, left: Left) {
+        if let Entry::Vacant(place) = self.under_way.entry(name) {
+            place.insert(Resync { volume, left, rows: VecDeque::new(), recomputing: false });
+            self.go_on(ctx, shared, name);
+        }
+    }
+
+    /// Looks at the next rows, if there are more.
+    fn go_on(&mut self, ctx: &mut Ctx, shared: &mut Shared, name: Name) {
+        let resync = self.under_way.get_mut(&name).expect("it is under way");
+        if resync.rows.is_empty() {
+            resync.refill();
+        }
+        let Some(rows) = resync.rows.front().copied() else { return self.end(ctx, name, true) };
+        let (volume, known) = (resync.volume.id, name.1.is_none());
+        let request = match resync.recomputing {
+            false => HostRequest::CrossCheck { volume, rows, transaction: name.0, known },
+            true => HostRequest::Recompute { volume, rows },
+        };
+        shared.ask(ctx, Job::Resync(name), request);
+    }
+
+    /// A check or recomputation has ended.
+    pub fn answered(&mut self, ctx: &mut Ctx, shared: &mut Shared, name: Name, outcome: &HostOutcome) {
+        let Some(resync) = self.under_way.get_mut(&name) else { return };
+        match outcome {
+            Ok(HostSuccess::Checked { matches: true }) => {
+                shared.counters.rows_checked += 1;
+                resync.rows.pop_front();
+            }
+            // It can do without redundancy that is away, or damaged.
+            Ok(HostSuccess::Checked { matches: false })
+            | Err(HostError::Unavailable { .. } | HostError::Device { failure: Failure::Lost { .. }, .. })
+                if !resync.recomputing =>
+            {
+                resync.recomputing = true;
+            }
+            Ok(_) => {
+                shared.counters.rows_recomputed += 1;
+                resync.recomputing = false;
+                resync.rows.pop_front();
+            }
+            Err(_) => return self.end(ctx, name, false),
+        }
+        self.go_on(ctx, shared, name);
+    }
+
+    /// All rows are right, or it can't be done now.
+    fn end(&mut self, ctx: &mut Ctx, name: Name, done: bool) {
+        let resync = self.under_way.remove(&name).expect("it is under way");
+        let (transaction, device) = name;
+        if done {
+            // A device that has written it knows all of its rows, so a device that has only heard of it may forget it alone.
+            let devices = device.map_or_else(|| resync.volume.devices.clone(), |device| vec![device]);
+            ctx.events.push(Event::Forget { transaction, devices });
+        }
+        if device.is_none() {
+            ctx.events.push(Event::Resynced { transaction });
+        }
+    }
+}
+
+impl Left {
+    fn of_volume(linkage: Linkage) -> Left {
+        Left::Volume(BlockRange::between(linkage.first, linkage.last.saturating_add(1).max(linkage.first)))
+    }
+}
+
+impl Resync {
+    /// Takes the rows of the next stripe from what is left; none, if nothing is. A device's word is not trusted to lie within the volume.
+    fn refill(&mut self) {
+        let layout = &self.volume.layout;
+        if layout.redundancy_units() == 0 {
+            return;
+        }
+        let (all, run) = match self.left {
+            Left::Volume(_) => {
+                (BlockRange::new(0, self.volume.stripes() * layout.stripe_blocks()), layout.stripe_blocks())
+            }
+            Left::Component(..) => (self.volume.component(), layout.unit_blocks()),
+        };
+        let next = |left: &mut BlockRange| {
+            *left = left.intersection(all);
+            let end = left.end().min((left.start / run + 1) * run);
+            let next = BlockRange::between(left.start, end);
+            *left = BlockRange::between(end, left.end());
+            next
+        };
+        match &mut self.left {
+            Left::Volume(left) if !left.is_empty() => {
+                let part = next(left);
+                self.rows.extend(StripeRows::of_volume(layout, part));
+            }
+            Left::Component(position, left) if !left.is_empty() => {
+                let part = next(left);
+                let rows = StripeRows::of_component(layout, *position, part);
+                // The last units of a component may be of no stripe.
+                self.rows.extend(rows.into_iter().filter(|rows| rows.stripe < self.volume.stripes()));
+            }
+            _ => {}
+        }
+    }
+}

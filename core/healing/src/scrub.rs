@@ -1,0 +1,360 @@
+//! The scrubber: a job that reads every row of a volume, verifies checksums and redundancy, and repairs what is wrong (`docs/healing.md`).
+//!
+//! ```text
+//!   for the rows of each stripe:  Checking ── all can be read, redundancy matches ───────────────────────► next
+//!                                    │ a block is corrupt ──► Repairing, from the others of its row ──► Checking
+//!                                    │                           └── another one is, too: reported, the rest of the rows is checked
+//!                                    └ does not match: reported; if asked, Recomputing ──────────────────► next
+//! ```
+//!
+//! Where a user's request met a checksum error, and could do without the block, the host does the same by itself for the stripe.
+
+use crate::ctx::{Ctx, Event};
+use crate::steps::{Job, Shared, Timer};
+use crate::throttle::Throttle;
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Time, VolumeId, limits};
+use braid_layout::{StripeRows, VolumeDescription};
+use braid_machine::{Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, OpId, ScrubReport};
+use braid_wire::Failure;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+/// Stripes that are looked at at a time.
+const PARALLEL: usize = 4;
+/// What fails for other reasons is tried so often.
+const ATTEMPTS: u32 = 3;
+/// The wait before another attempt.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The most scrubs at a time.
+const SCRUBS_MAX: usize = 16;
+/// The most stripes that are repaired at a time because of what users met there. Others are when somebody meets it again.
+const STRIPES_MAX: usize = 16;
+
+/// Names a scrub.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum ScrubId {
+    /// A front end asked for it.
+    Asked(OpId),
+    /// Of one stripe, since a user met a checksum error there.
+    Found(u64),
+}
+
+/// All scrubs of a host.
+#[derive(Debug, Default)]
+pub(crate) struct Scrubs {
+    under_way: BTreeMap<ScrubId, Scrub>,
+}
+
+#[derive(Debug)]
+struct Scrub {
+    volume: VolumeId,
+    repair: bool,
+    recompute: bool,
+    next_stripe: u64,
+    /// The one behind the last.
+    stripes: u64,
+    /// What comes before the next stripe.
+    waiting: VecDeque<Step>,
+    out: usize,
+    throttle: Throttle,
+    report: ScrubReport,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// `repaired`: the block that was just written anew for it.
+    Check {
+        rows: StripeRows,
+        attempts: u32,
+        repaired: Option<(DeviceId, u64)>,
+    },
+    /// A block of one of these rows, so many rows from the stripe's first.
+    Repair {
+        rows: StripeRows,
+        row: u64,
+        device: DeviceId,
+        block: u64,
+        attempts: u32,
+    },
+    Recompute {
+        rows: StripeRows,
+        attempts: u32,
+    },
+}
+
+impl Scrubs {
+    /// What is being scrubbed for front ends, the first stripe that has not been begun, and where that ends.
+    pub fn progress(&self) -> impl Iterator<Item = (VolumeId, u64, u64)> + '_ {
+        self.asked().map(|scrub| (scrub.volume, scrub.next_stripe, scrub.stripes))
+    }
+
+    fn asked(&self) -> impl Iterator<Item = &Scrub> {
+        self.under_way.iter().filter(|(id, _)| matches!(id, ScrubId::Asked(_))).map(|(_, scrub)| scrub)
+    }
+
+    /// A front end asks for a scrub of some stripes.
+    pub fn start(
+        &mut self,
+        ctx: &mut Ctx,
+        shared: &mut Shared,
+        op: OpId,
+        volume: VolumeId,
+        stripes: Range<u64>,
+        (repair, recompute): (bool, bool),
+    ) {
+        let refused = match ctx.volumes.get(&volume) {
+            None => HostError::NoSuchVolume,
+            Some(_) if self.asked().count() >= SCRUBS_MAX => HostError::Busy,
+            Some(known) => {
+                let scrub = Scrub::of(volume, stripes.start, stripes.end.min(known.stripes()));
+                self.under_way.insert(ScrubId::Asked(op), Scrub { repair, recompute, ..scrub });
+                return self.go_on(ctx, shared);
+            }
+        };
+        ctx.events.push(Event::Ended { op, outcome: Err(refused) });
+    }
+
+    /// A user met a checksum error in a device's block: the stripe is repaired soon. False if it is being repaired, or others are first.
+    pub fn start_stripe(
+        &mut self,
+        ctx: &Ctx,
+        shared: &mut Shared,
+        volume: &VolumeDescription,
+        device: DeviceId,
+        block: u64,
+    ) -> bool {
+        let Some(stripe) = stripe_of(volume, device, block) else { return false };
+        let found = self.under_way.iter().filter(|(id, _)| matches!(id, ScrubId::Found(_)));
+        let is_under_way = found.clone().any(|(_, scrub)| scrub.volume == volume.id && scrub.stripes == stripe + 1);
+        if is_under_way || found.count() >= STRIPES_MAX {
+            return false;
+        }
+        let scrub = Scrub { repair: true, ..Scrub::of(volume.id, stripe, stripe + 1) };
+        self.under_way.insert(ScrubId::Found(shared.steps.take_number()), scrub);
+        shared.timers.set(Timer::Scrub, ctx.now);
+        true
+    }
+
+    /// Goes on with every scrub, as far as its budget allows.
+    pub fn go_on(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
+        self.under_way.retain(|id, scrub| {
+            while scrub.begin_next(ctx, shared, *id) {}
+            let outcome = scrub.outcome(ctx);
+            if let (ScrubId::Asked(op), Some(outcome)) = (*id, &outcome) {
+                ctx.events.push(Event::Ended { op, outcome: outcome.clone() });
+            }
+            outcome.is_none()
+        });
+    }
+
+    /// A step has ended that has been under way since then.
+    pub fn answered(
+        &mut self,
+        ctx: &Ctx,
+        shared: &mut Shared,
+        (id, step): (ScrubId, Step),
+        since: Time,
+        outcome: &HostOutcome,
+    ) {
+        let scrub = self.under_way.get_mut(&id).expect("it waits for all its steps");
+        let budget = shared.budget(ctx, scrub.volume, false);
+        scrub.out -= 1;
+        scrub.throttle.ended(ctx.now, &budget, ctx.now.since(since));
+        if let Some(volume) = ctx.volumes.get(&scrub.volume) {
+            let before = (scrub.report.lost, scrub.report.repaired);
+            scrub.take(volume, step, outcome);
+            shared.counters.corrupt += scrub.report.lost - before.0;
+            shared.counters.repaired += scrub.report.repaired - before.1;
+        }
+        let is_in_the_way =
+            |error: &HostError| !matches!(error, HostError::Device { failure: Failure::Lost { .. }, .. });
+        let wait = if outcome.as_ref().is_err_and(is_in_the_way) { PAUSE } else { Duration::ZERO };
+        shared.timers.set(Timer::Scrub, ctx.now.after(wait));
+    }
+}
+
+impl Step {
+    /// The first look at some rows.
+    fn check(rows: StripeRows) -> Step {
+        Step::Check { rows, attempts: 0, repaired: None }
+    }
+
+    /// What the host is asked.
+    fn request(self, volume: VolumeId) -> HostRequest {
+        match self {
+            Step::Check { rows, .. } => HostRequest::CheckRows { volume, rows },
+            Step::Repair { device, block, .. } => {
+                let blocks = BlockRange::new(block, 1);
+                HostRequest::Restore { volume, device, blocks, salvage: false, target: false }
+            }
+            Step::Recompute { rows, .. } => HostRequest::Recompute { volume, rows },
+        }
+    }
+}
+
+impl Scrub {
+    fn of(volume: VolumeId, next_stripe: u64, stripes: u64) -> Scrub {
+        let (waiting, throttle, report) = (VecDeque::new(), Throttle::default(), ScrubReport::default());
+        Scrub { volume, repair: false, recompute: false, next_stripe, stripes, waiting, out: 0, throttle, report }
+    }
+
+    fn is_done(&self) -> bool {
+        self.waiting.is_empty() && self.next_stripe >= self.stripes
+    }
+
+    /// How it ends, if it does now.
+    fn outcome(&self, ctx: &Ctx) -> Option<HostOutcome> {
+        match ctx.volumes.contains_key(&self.volume) {
+            _ if self.out > 0 => None,
+            _ if self.is_done() => Some(Ok(HostSuccess::Scrubbed(self.report.clone()))),
+            _ if ctx.fenced => Some(Err(HostError::Fenced)),
+            false => Some(Err(HostError::NoSuchVolume)),
+            true => None,
+        }
+    }
+
+    /// Begins with what is next; false if there is nothing to begin now.
+    fn begin_next(&mut self, ctx: &mut Ctx, shared: &mut Shared, id: ScrubId) -> bool {
+        let ends = self.outcome(ctx).is_some() || self.is_done();
+        let Some(volume) = ctx.volumes.get(&self.volume).filter(|_| !ends) else { return false };
+        let budget = shared.budget(ctx, volume.id, false);
+        if self.out >= budget.parallel.min(PARALLEL) {
+            return false;
+        }
+        // What follows from a stripe was let through with it; but nothing goes on while everything is to wait.
+        let bytes = if self.waiting.is_empty() { volume.layout.stripe_blocks() * BLOCK_BYTES as u64 } else { 0 };
+        if let Err(later) = self.throttle.begin(ctx.now, &budget, bytes) {
+            shared.timers.set(Timer::Scrub, later);
+            return false;
+        }
+        let step = self.waiting.pop_front().unwrap_or_else(|| {
+            let rows = StripeRows { stripe: self.next_stripe, rows: BlockRange::new(0, volume.layout.unit_blocks()) };
+            self.next_stripe += 1;
+            Step::check(rows)
+        });
+        self.out += 1;
+        shared.ask(ctx, Job::Scrub(id, step), step.request(self.volume));
+        true
+    }
+
+    fn take(&mut self, volume: &VolumeDescription, step: Step, outcome: &HostOutcome) {
+        match (step, outcome) {
+            (Step::Check { rows, .. }, Ok(HostSuccess::Checked { matches: true })) => self.count_checked(rows),
+            (Step::Check { rows, .. }, Ok(_)) => {
+                self.count_checked(rows);
+                self.report.mismatched += 1;
+                self.report(Found::Mismatch, bytes_of_rows(volume, rows));
+                if self.recompute {
+                    self.waiting.push_back(Step::Recompute { rows, attempts: 0 });
+                }
+            }
+            (
+                Step::Check { rows, repaired, .. },
+                Err(HostError::Device { device, failure: Failure::Lost { block } }),
+            ) => {
+                self.report.lost += 1;
+                match block_of_volume(volume, *device, *block) {
+                    // It does not stay where it is written: its disk is no good there.
+                    Some((row, block)) if repaired == Some((*device, block)) => {
+                        self.report.unrepairable += 1;
+                        self.report(Found::Lost, BlockRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64));
+                        self.check_around(rows, row);
+                    }
+                    Some((row, block)) if self.repair => {
+                        let device = *device;
+                        self.waiting.push_front(Step::Repair { rows, row, device, block, attempts: 0 });
+                        debug_assert!(rows.rows.blocks().contains(&row), "it was read for these rows");
+                    }
+                    Some((row, _)) => self.check_around(rows, row),
+                    None => self.report.skipped += 1,
+                }
+            }
+            (Step::Repair { rows, device, block, .. }, Ok(_)) => {
+                self.report.repaired += 1;
+                self.waiting.push_front(Step::Check { rows, attempts: 0, repaired: Some((device, block)) });
+            }
+            // Another one of its row is lost, too. That one is found again by itself only if its row were checked: it is not.
+            (
+                Step::Repair { rows, device, block, .. },
+                Err(HostError::Device { device: other, failure: Failure::Lost { block: second } }),
+            ) if *other != device => {
+                self.report.lost += 1;
+                self.report.unrepairable += 1;
+                let second = block_of_volume(volume, *other, *second);
+                let row = second.map_or(rows.rows.start, |(row, _)| row);
+                for (device, block) in [(device, Some(block)), (*other, second.map(|(_, block)| block))] {
+                    let held = block.map(|block| (volume.layout.locate(block).position, block));
+                    if let Some((position, block)) = held
+                        && volume.device_at(position) == device
+                    {
+                        let bytes = BLOCK_BYTES as u64;
+                        self.report(Found::Lost, BlockRange::new(block * bytes, bytes));
+                    }
+                }
+                self.check_around(rows, row);
+            }
+            (Step::Recompute { .. }, Ok(_)) => self.report.recomputed += 1,
+            (Step::Check { rows, attempts, repaired }, Err(_)) if attempts < ATTEMPTS => {
+                self.waiting.push_back(Step::Check { rows, attempts: attempts + 1, repaired });
+            }
+            (Step::Repair { rows, row, device, block, attempts }, Err(_)) if attempts < ATTEMPTS => {
+                self.waiting.push_back(Step::Repair { rows, row, device, block, attempts: attempts + 1 });
+            }
+            (Step::Recompute { rows, attempts }, Err(_)) if attempts < ATTEMPTS => {
+                self.waiting.push_back(Step::Recompute { rows, attempts: attempts + 1 });
+            }
+            (Step::Repair { rows, row, .. }, Err(_)) => {
+                self.report.skipped += 1;
+                self.check_around(rows, row);
+            }
+            (Step::Check { .. } | Step::Recompute { .. }, Err(_)) => self.report.skipped += 1,
+        }
+    }
+
+    fn count_checked(&mut self, rows: StripeRows) {
+        self.report.rows += rows.rows.count;
+    }
+
+    /// Goes on with the other rows of some.
+    fn check_around(&mut self, rows: StripeRows, row: u64) {
+        let StripeRows { stripe, rows } = rows;
+        let parts = [BlockRange::between(rows.start, row.max(rows.start)), BlockRange::between(row + 1, rows.end())];
+        for rows in parts.into_iter().filter(|rows| !rows.is_empty()) {
+            self.waiting.push_back(Step::check(StripeRows { stripe, rows }));
+        }
+    }
+
+    fn report(&mut self, found: Found, bytes: BlockRange) {
+        if self.report.findings.len() < limits::LOST_RUNS_MAX {
+            self.report.findings.push(Finding { found, offset: bytes.start, length: bytes.count });
+        }
+    }
+}
+
+/// The bytes of the volume that lie in some rows: of its first unit. The others lie a unit further each.
+fn bytes_of_rows(volume: &VolumeDescription, rows: StripeRows) -> BlockRange {
+    let first = rows.stripe * volume.layout.stripe_blocks() + rows.rows.start;
+    let whole = rows.rows.count == volume.layout.unit_blocks();
+    let count = if whole { volume.layout.stripe_blocks() } else { rows.rows.count };
+    BlockRange::new(first * BLOCK_BYTES as u64, count * BLOCK_BYTES as u64)
+}
+
+/// The stripe that a device's block is of, if any.
+fn stripe_of(volume: &VolumeDescription, device: DeviceId, block: u64) -> Option<u64> {
+    let position = volume.devices.iter().position(|held| *held == device)?;
+    let stripe = StripeRows::of_component(&volume.layout, position, BlockRange::new(block, 1)).pop()?.stripe;
+    (stripe < volume.stripes()).then_some(stripe)
+}
+
+/// The row that a device's block is in, and a block of the volume of which just that one is written with: itself, or, of redundancy,
+/// any of its row. None if it is of no stripe.
+fn block_of_volume(volume: &VolumeDescription, device: DeviceId, block: u64) -> Option<(u64, u64)> {
+    let layout = &volume.layout;
+    let position = volume.devices.iter().position(|held| *held == device)?;
+    let rows = StripeRows::of_component(layout, position, BlockRange::new(block, 1)).pop()?;
+    let (stripe, row) = (rows.stripe, rows.rows.start);
+    let unit = (0..layout.data_units()).find(|unit| layout.data_unit(stripe, *unit).position == position);
+    let first = stripe * layout.stripe_blocks() + unit.unwrap_or(0) as u64 * layout.unit_blocks();
+    (stripe < volume.stripes()).then_some((row, first + row))
+}

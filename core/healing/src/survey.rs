@@ -1,0 +1,96 @@
+//! The first stage of a recovery: which objects the returning device lacks, and which it has too many.
+
+use crate::ctx::Ctx;
+use crate::recovery::{Recovery, Step};
+use braid_base::{BlockRange, DeviceId, VolumeId};
+use braid_layout::VolumeDescription;
+use braid_wire::{ObjectDescription, Task};
+use std::collections::{BTreeSet, VecDeque};
+
+/// The devices that are in, of the rings of a device's redundant volumes: they know what it has missed.
+pub(crate) fn those_who_know(ctx: &Ctx, device: DeviceId) -> BTreeSet<DeviceId> {
+    let rings = ctx.sides_on(device);
+    let others = rings.iter().flat_map(|(_, volume)| volume.devices.iter().copied());
+    others.filter(|other| *other != device && ctx.is_in(*other)).collect()
+}
+
+/// Every device that is in may have an object of a volume that is not known here. But an unavailable one has to be waited for only if it
+/// is on a ring with the returning device: what lies on the others does not concern the latter.
+pub(crate) fn is_to_be_surveyed(ctx: &Ctx, device: DeviceId, other: DeviceId) -> bool {
+    ctx.is_available(other) || those_who_know(ctx, device).contains(&other)
+}
+
+impl Recovery {
+    /// What follows from the objects that devices have; none if there is a volume that this host does not know.
+    pub(crate) fn after_survey(&self, ctx: &Ctx) -> Option<VecDeque<Step>> {
+        let device = self.device;
+        let own = self.objects.get(&device)?;
+        let others = || self.objects.iter().filter(|(other, _)| **other != device).flat_map(|(_, held)| held);
+        let is_known = |object: &ObjectDescription| ctx.volumes.contains_key(&VolumeId(object.object.0));
+        if others().any(|object| object.redundant && !is_known(object)) {
+            return None;
+        }
+        // Nobody else who was asked has it. But who was not may, and then it is of a volume that is not known yet.
+        let has_all_asked = ctx.devices_in().all(|other| self.objects.contains_key(&other));
+        let is_nobodys = |held: &ObjectDescription| held.redundant && !is_known(held);
+        if !has_all_asked && own.iter().any(is_nobodys) {
+            return None;
+        }
+        // Of a volume that was deleted, or has moved away, meanwhile.
+        let is_left_over = |held: &&ObjectDescription| match ctx.volumes.get(&VolumeId(held.object.0)) {
+            Some(volume) => held.redundant && volume.object_on(device).is_none(),
+            None => held.redundant && others().all(|other| other.object != held.object),
+        };
+        let removed = own.iter().filter(is_left_over).map(|held| Task::RemoveObject { object: held.object });
+        let mut steps: VecDeque<_> = removed.map(Step::Object).collect();
+        for volume in ctx.volumes.values().filter(|volume| volume.layout.redundancy_units() > 0) {
+            steps.extend(steps_of_volume(ctx, device, volume, own));
+        }
+        Some(steps)
+    }
+}
+
+/// Makes the device's object of a volume as it should be, and asks the others what it has missed of it.
+fn steps_of_volume(ctx: &Ctx, device: DeviceId, volume: &VolumeDescription, own: &[ObjectDescription]) -> Vec<Step> {
+    let Some(range) = volume.object_on(device) else { return Vec::new() };
+    let mut steps = Vec::new();
+    let (object, ordering) = (volume.id.object(), volume.ordering);
+    let held = own.iter().find(|held| held.object == object);
+    let mut has = held.map(ObjectDescription::range);
+    let mut asked = BTreeSet::new();
+    for (layout, devices) in volume.placements() {
+        let Some(place) = devices.iter().position(|held| *held == device) else { continue };
+        // Of what it lacks, others hold what belongs there: from before this disk came, or from while it was out.
+        let component = BlockRange::new(layout.first_block(), layout.component_blocks(volume.blocks()));
+        let stripes = layout.stripes(volume.blocks());
+        let absent = layout.used_blocks(place, stripes);
+        match has {
+            None => {
+                let BlockRange { start: first, count: blocks } = component;
+                let (redundant, atomicity) = (true, volume.atomicity);
+                let task = Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent };
+                steps.push(Step::Object(task));
+                has = Some(component);
+            }
+            Some(has) if !has.contains(component) => {
+                let absent = BlockRange::new(component.start, absent);
+                steps.push(Step::Object(Task::ResizeObject { object, range, absent }));
+            }
+            Some(_) => {}
+        }
+        // Whoever is in, and shares stripes with it, knows what it has missed; all who may vote must have decided what is from before
+        // its return, also those that are returning themselves.
+        let knows = |(other, device): &(usize, &DeviceId)| *other != place && !ctx.is_out(**device);
+        asked.extend(devices.iter().enumerate().filter(knows).map(|(_, device)| *device));
+    }
+    if held.is_some_and(|held| held.ordering != ordering) {
+        steps.push(Step::Object(Task::SetOrdering { object, ordering }));
+    }
+    if has.is_some_and(|has| has != range && has.contains(range)) {
+        // It was out when the volume had moved.
+        let absent = BlockRange::new(0, 0);
+        steps.push(Step::Object(Task::ResizeObject { object, range, absent }));
+    }
+    steps.extend(asked.into_iter().map(|of| Step::List { volume: volume.id, of, from: 0 }));
+    steps
+}

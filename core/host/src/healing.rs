@@ -1,0 +1,129 @@
+//! The host's side of its background jobs: what it lends to them, and what it does when they ask for something ([`braid_healing`]).
+
+use crate::ctx::{OperationId, Timer};
+use crate::host::Host;
+use braid_base::{DeviceId, Now, TransactionId, VolumeId};
+use braid_healing::{Ctx, Event, Healing, MigrationProgress};
+use braid_layout::VolumeDescription;
+use braid_machine::{Effects, HostRequest, OpId};
+use braid_wire::{Command, HealingProgress, Linkage, Suspect};
+use std::rc::Rc;
+
+impl Host {
+    /// Has jobs do something, and then does what they ask for, in that order.
+    pub(crate) fn heal<T>(&mut self, now: Now, out: &mut Effects, what: impl FnOnce(&mut Healing, &mut Ctx) -> T) -> T {
+        let Host { config, place, volumes, operations, healing, .. } = self;
+        let mut ctx = Ctx {
+            now: now.time,
+            host: config.generation,
+            membership: place.membership(),
+            away: place.away(),
+            volumes,
+            pace: place.pace,
+            heartbeat: config.settings.heartbeat,
+            has_users: operations.keys().next().is_some_and(|op| matches!(op, OperationId::User(_))),
+            fenced: self.fenced,
+            leaving: self.leaving.is_some(),
+            events: Vec::new(),
+        };
+        let result = what(healing, &mut ctx);
+        for event in ctx.events {
+            match event {
+                Event::Ask { step, request } => {
+                    // Steps were numbered by this counter once.
+                    self.links.take_sequence();
+                    self.start(now, OperationId::Job(step), request, out);
+                }
+                Event::Ended { op, outcome } => out.reply(op, outcome),
+                Event::Forget { transaction, devices } => {
+                    let (links, mut ctx) = self.links(now, out);
+                    for device in devices {
+                        links.send(&mut ctx, device, Command::Forget { transaction });
+                    }
+                }
+                Event::Resynced { transaction } => self.on_resynced(now, transaction),
+                Event::Recovered => self.on_monitor_timer(now, out),
+            }
+        }
+        result
+    }
+
+    /// A device names transactions that were interrupted. One of our own that is still under way may yet be whole.
+    pub(crate) fn on_suspects(&mut self, now: Now, device: DeviceId, mut suspects: Vec<Suspect>, out: &mut Effects) {
+        suspects.retain(|suspect| self.own(suspect.transaction).is_none());
+        if !suspects.is_empty() {
+            self.heal(now, out, |healing, ctx| healing.on_suspects(ctx, device, suspects));
+        }
+    }
+
+    /// A transaction of this host was interrupted, and all participants know.
+    pub(crate) fn resync(
+        &mut self,
+        now: Now,
+        id: TransactionId,
+        volume: Rc<VolumeDescription>,
+        linkage: Linkage,
+        out: &mut Effects,
+    ) {
+        self.heal(now, out, |healing, ctx| healing.on_interrupted(ctx, id, volume, linkage));
+    }
+
+    /// Lets an operation try again only when its interrupted transaction is resynced, if that is under way.
+    pub(crate) fn await_resync(&mut self, op: OperationId, id: TransactionId) {
+        if self.healing.resyncs(id)
+            && let Some(operation) = self.operations.get_mut(&op)
+        {
+            operation.awaits_resync = Some(id);
+        }
+    }
+
+    /// A parity resync is over: what has waited for it tries again.
+    fn on_resynced(&mut self, now: Now, id: TransactionId) {
+        for (op, operation) in &mut self.operations {
+            if operation.awaits_resync == Some(id) {
+                operation.awaits_resync = None;
+                if operation.attempt.is_none() {
+                    self.timers.set(Timer::Retry(*op), now.time);
+                }
+            }
+        }
+    }
+
+    /// A front end asks for a job.
+    pub(crate) fn start_job(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut Effects) {
+        self.heal(now, out, |healing, ctx| match request {
+            HostRequest::Scrub { volume, stripes, repair, recompute } => {
+                healing.scrub(ctx, op, volume, stripes, (repair, recompute));
+            }
+            HostRequest::Migrate { volume, from, bytes_per_second } => {
+                healing.migrate(ctx, op, volume, from, bytes_per_second);
+            }
+            _ => unreachable!("the others are no jobs"),
+        });
+    }
+
+    /// The first device that this host recovers, and how many blocks of it are still to be looked at, once that is known.
+    pub fn helps(&self) -> Option<(DeviceId, Option<u64>)> {
+        self.healing.recovers()
+    }
+
+    /// The devices that this host recovers, and how far that is, in blocks of the device.
+    pub fn healing(&self) -> impl Iterator<Item = (DeviceId, HealingProgress)> + '_ {
+        self.healing.progress()
+    }
+
+    /// Blocks of volumes that could not be restored on devices that this host recovers, since too much of their rows is lost.
+    pub fn not_restored(&self) -> impl Iterator<Item = (VolumeId, u64)> + '_ {
+        self.healing.not_restored()
+    }
+
+    /// What is being scrubbed, the first stripe that has not been begun, and where that ends.
+    pub fn scrubbing(&self) -> impl Iterator<Item = (VolumeId, u64, u64)> + '_ {
+        self.healing.scrubbing()
+    }
+
+    /// What is being copied.
+    pub fn migrating(&self) -> impl Iterator<Item = MigrationProgress> + '_ {
+        self.healing.migrating()
+    }
+}
