@@ -5,6 +5,7 @@
 
 use crate::cluster::Cluster;
 use crate::role::Role;
+use braid_base::checksum::crc32c;
 use braid_base::{BLOCK_BYTES, DeviceId, Membership, NodeId, Standing};
 use braid_device::Service;
 use braid_layout::Place;
@@ -50,7 +51,7 @@ impl Cluster {
     }
 
     /// True if all devices are in and serve, and volumes have redundancy.
-    fn is_everybody_there(&self) -> bool {
+    pub(crate) fn is_everybody_there(&self) -> bool {
         let serves = |device: &DeviceId| match self.world.machine(NodeId::Device(*device)) {
             Some(Role::Device(machine)) => *machine.service() == Service::Serving,
             _ => false,
@@ -124,6 +125,61 @@ fn homes(disk: &Disk, object: u64) -> Vec<(u64, Range<u64>)> {
         }
     }
     found
+}
+
+/// Where a record lies: each of its copies.
+pub(crate) type Record = Vec<Range<u64>>;
+
+/// The superblock.
+pub(crate) fn superblocks(_: &Disk) -> Vec<Record> {
+    vec![[0, 4096].map(|copy| copy..copy + SECTOR).into()]
+}
+
+/// The pages of the chunk map that have been written.
+pub(crate) fn map_pages(disk: &Disk) -> Vec<Record> {
+    let superblock = newest_superblock(disk);
+    let pages = u64::from(u32::from_le_bytes(superblock[72..76].try_into().expect("four bytes")));
+    let copies = |page: u64| [page, pages + page].map(|page| map_offset(&superblock) + page * 4096);
+    let records = (0..pages)
+        .map(copies)
+        .filter(|copies| copies.iter().all(|copy| disk.peek(*copy, SECTOR as usize).starts_with(b"BrMp")));
+    records.map(|copies| copies.map(|copy| copy..copy + 4096).into()).collect()
+}
+
+/// What describes the batches of the journal from which recovery begins, but for the last: that one is damaged is taken for a write that
+/// power has torn, and was never answered. Nor is the payload of any among them: damaged, it is a block that is lost.
+pub(crate) fn batches(disk: &Disk) -> Record {
+    let superblock = newest_superblock(disk);
+    let (journal, tail) = (number(&superblock, 40), number(&superblock, 96));
+    let mut batches = BTreeMap::new();
+    for at in (journal..map_offset(&superblock)).step_by(SECTOR as usize).filter(|at| disk.is_written(*at)) {
+        let header = disk.peek(at, SECTOR as usize);
+        if header.starts_with(b"BraidJnl") && number(&header, 8) >= tail && number(&header, 24) == at - journal {
+            let records = u64::from(u32::from_le_bytes(header[32..36].try_into().expect("four bytes")));
+            batches.insert(number(&header, 8), at..at + (64 + records).next_multiple_of(SECTOR));
+        }
+    }
+    batches.pop_last();
+    batches.into_values().collect()
+}
+
+/// Both copies of a small record, if they are whole and say the same: anything but their sequences.
+pub(crate) fn twice_recorded(disk: &Disk, bytes: u64) -> Option<[Range<u64>; 2]> {
+    let half = bytes / 2;
+    let copies = [0, half].map(|copy| disk.peek(copy, half as usize));
+    let is_whole = |copy: &Vec<u8>| {
+        let (rest, checksum) = copy.split_at(copy.len() - 4);
+        rest.starts_with(b"Braid") && crc32c(rest).to_le_bytes() == checksum
+    };
+    let said = |copy: &[u8]| copy[24..half as usize - 4].to_vec();
+    let alike = copies.iter().all(is_whole) && said(&copies[0]) == said(&copies[1]);
+    (alike && !disk.is_any_hurt()).then_some([0..half, half..bytes])
+}
+
+fn newest_superblock(disk: &Disk) -> Vec<u8> {
+    let copies = [0, 4096].map(|copy| disk.peek(copy, SECTOR as usize));
+    let [first, second] = copies;
+    if number(&second, 80) > number(&first, 80) { second } else { first }
 }
 
 /// Where the journal ends, and the chunk map begins.

@@ -90,7 +90,7 @@ impl Run {
 impl Cluster {
     /// True if all devices are in that have not died for good, and none of them is about to be missed: its lease runs for longer than
     /// anybody relies on one that has just died.
-    fn are_all_in_who_live(&self) -> bool {
+    pub(crate) fn are_all_in_who_live(&self) -> bool {
         let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return false };
         let now = self.world.local(NodeId::Monitor).expect("it is a node").time;
         let long_enough = now.after(self.options.settings.device_lease * 9 / 10);

@@ -27,6 +27,7 @@ mod moving;
 pub mod object_wishes;
 mod objects;
 pub mod options;
+mod records;
 pub mod report;
 mod role;
 mod standing;

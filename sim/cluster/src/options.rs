@@ -35,6 +35,8 @@ pub struct Options {
     pub dying: Vec<DeviceId>,
     /// If given, blocks are damaged while a device is out or returning, at this mean time after each other.
     pub damage_degraded: Option<Duration>,
+    /// If given, records of devices and of the monitor are damaged, at this mean time after each other.
+    pub record_damage: Option<Duration>,
     /// What keeps hosts apart.
     pub ordering: Ordering,
     /// What hostwrites promise.
@@ -95,6 +97,7 @@ impl Options {
             moves: false,
             dying: Vec::new(),
             damage_degraded: None,
+            record_damage: None,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
             lock_servers: 0,
@@ -155,6 +158,7 @@ impl Options {
             .with_dead(choices)
             .with_volumes(choices)
             .with_degraded_damage(choices)
+            .with_record_damage(choices)
     }
 
     /// The same, but that the disks of some seeds write 4 KiB at once, and those of some are behind a cache.
@@ -426,6 +430,7 @@ impl Options {
             moves: false,
             dying: Vec::new(),
             damage_degraded: None,
+            record_damage: None,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
             lock_servers: 0,
@@ -667,6 +672,9 @@ impl fmt::Display for Options {
         }
         if let Some(every) = self.damage_degraded {
             writeln!(f, "  while a device is out or returning, a block is damaged every {every:?} or so")?;
+        }
+        if let Some(every) = self.record_damage {
+            writeln!(f, "  records of devices and of the monitor are damaged, one every {every:?} or so")?;
         }
         if let Some(leaves) = &self.leaves {
             writeln!(f, "  hosts end in good order, one every {leaves:?}")?;

@@ -7,6 +7,7 @@ use crate::damage::Row;
 use crate::object_wishes::mirror::MIRROR;
 use crate::object_wishes::{ObjectOptions, ObjectWishes};
 use crate::options::Options;
+use crate::records::Ruined;
 use crate::report::{Failure, Report};
 use crate::role::Role;
 use crate::weather::Weather;
@@ -108,6 +109,9 @@ pub(crate) struct Run {
     /// Decides which blocks are damaged while the array is degraded, and which rows these were of.
     pub(crate) damage_dice: Rng,
     pub(crate) damaged: BTreeMap<Row, u32>,
+    /// Decides which records are damaged, and whose of a device are.
+    pub(crate) record_dice: Rng,
+    pub(crate) ruined: Option<Ruined>,
     /// By how much all wall clocks have leapt, while they have.
     pub(crate) leapt: i64,
     issued: u64,
@@ -165,6 +169,7 @@ impl Run {
         let which_volume = Rng::new(options.seed ^ 0x701_0e6);
         let damage_dice = Rng::new(options.seed ^ 0xda3a6e);
         let availability = Availability::new(&options);
+        let record_dice = Rng::new(options.seed ^ 0x04ec_04d6);
         let leave_rng = Rng::new(options.seed ^ 0x1ea4f);
         let mut cluster = Cluster::new(options, trace);
         cluster.world.bound(RUN_MAX);
@@ -174,6 +179,8 @@ impl Run {
             leave_rng,
             damage_dice,
             damaged: BTreeMap::new(),
+            record_dice,
+            ruined: None,
             cluster,
             storm,
             workload,
@@ -272,6 +279,7 @@ impl Run {
         self.plan_reconnect();
         self.plan_leaving();
         self.plan_damage();
+        self.plan_record_damage();
     }
 
     /// Everything that was asked is answered in its time, and soon after nothing is left under way.
@@ -299,6 +307,7 @@ impl Run {
                 self.on_happening(happening)?;
             }
             self.replace_fenced();
+            self.look_after_ruined();
             self.change_disks();
             self.set_usual_pace();
             match self.cluster.check_nothing_is_left().and_then(|()| self.cluster.check_left()) {

@@ -50,6 +50,8 @@ pub(crate) enum Weather {
     Death,
     /// A block is damaged, if a device is out or returning.
     DamageDegraded,
+    /// A record is damaged, if the array is well.
+    RecordDamage,
 }
 
 /// How often it is looked whether somebody copies.
@@ -133,7 +135,9 @@ impl Run {
                 self.plan_weather(DEATHS_EVERY, Weather::Death);
             }
             Weather::DamageDegraded => self.damage_and_plan_next(),
+            Weather::RecordDamage => self.damage_a_record_and_plan_next(),
             Weather::Disks => {
+                self.look_after_ruined();
                 self.change_disks();
                 self.plan_weather(DISKS_EVERY, Weather::Disks);
             }
@@ -248,7 +252,7 @@ impl Run {
         self.storming = false;
         let (now, delay) = (self.cluster.world.now(), self.cluster.options.faults.network.delay_max);
         // Nodes that stand still, and messages that are late, are so until their time has come.
-        self.availability.end_all_but(now, &["stall", "replaced disk", FAULTS_OF_MESSAGES]);
+        self.availability.end_all_but(now, &["stall", "replaced disk", "record damaged", FAULTS_OF_MESSAGES]);
         self.availability.end(now.after(delay), FAULTS_OF_MESSAGES);
         self.cluster.world.network.heal();
         for node in self.cluster.nodes_with_disks().collect::<Vec<_>>() {
@@ -478,7 +482,7 @@ impl Run {
         if self.cluster.options.faults.has(FaultKind::DiskError) {
             self.plan_weather(START_AGAIN_EVERY, Weather::StartAgain);
         }
-        if self.cluster.options.faults.has(FaultKind::Replace) {
+        if self.cluster.options.faults.has(FaultKind::Replace) || self.cluster.options.record_damage.is_some() {
             self.plan_weather(DISKS_EVERY, Weather::Disks);
         }
         if self.cluster.options.moves {

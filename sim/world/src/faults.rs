@@ -83,11 +83,13 @@ pub enum FaultKind {
     Dead,
     /// Blocks rot or can't be read while a device is out or returning. Not drawn like others: more than redundancy covers may be lost.
     DamageDegraded,
+    /// Records of devices, and of the monitor, rot or can't be read when their machine starts. Not drawn like others: a device may be lost with it.
+    RecordDamage,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 32] = [
+    pub const ALL: [FaultKind; 33] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -120,6 +122,7 @@ impl FaultKind {
         FaultKind::Leave,
         FaultKind::Dead,
         FaultKind::DamageDegraded,
+        FaultKind::RecordDamage,
     ];
 
     /// As it is called on the command line.
@@ -157,6 +160,7 @@ impl FaultKind {
             FaultKind::Leave => "leave",
             FaultKind::Dead => "dead",
             FaultKind::DamageDegraded => "damage-degraded",
+            FaultKind::RecordDamage => "record-damage",
         }
     }
 
@@ -497,6 +501,7 @@ impl FaultOptions {
             FaultKind::Calm,
             FaultKind::Dead,
             FaultKind::DamageDegraded,
+            FaultKind::RecordDamage,
             FaultKind::DiskError,
             FaultKind::LargeSectors,
             FaultKind::PageCache,

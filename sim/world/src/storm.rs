@@ -149,6 +149,7 @@ impl Storm {
             | FaultKind::Calm
             | FaultKind::Dead
             | FaultKind::DamageDegraded
+            | FaultKind::RecordDamage
             | FaultKind::LargeSectors
             | FaultKind::PageCache
             | FaultKind::Reconnect
@@ -316,6 +317,7 @@ mod tests {
             FaultKind::Calm,
             FaultKind::Dead,
             FaultKind::DamageDegraded,
+            FaultKind::RecordDamage,
             FaultKind::LargeSectors,
             FaultKind::PageCache,
             FaultKind::Reconnect,

@@ -115,6 +115,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Fence,
         FaultKind::Dead,
         FaultKind::DamageDegraded,
+        FaultKind::RecordDamage,
         FaultKind::DiskError,
         FaultKind::LargeSectors,
         FaultKind::PageCache,

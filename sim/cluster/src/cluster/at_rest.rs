@@ -70,7 +70,11 @@ impl Cluster {
         if standing.is_empty()
             || standing.iter().any(|member| member.standing != Standing::In && !expected(member.device))
         {
-            return Err(Failed { check: "device-not-in", details: format!("{standing:?}") });
+            let monitor = match self.world.machine(NodeId::Monitor) {
+                Some(Role::Monitor(monitor)) => format!("{:?}", monitor.service()),
+                _ => "down".into(),
+            };
+            return Err(Failed { check: "device-not-in", details: format!("{standing:?}, monitor: {monitor}") });
         }
         for device in self.devices().into_iter().filter(|device| !expected(*device)) {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {

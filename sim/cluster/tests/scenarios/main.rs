@@ -19,6 +19,7 @@ mod mirrors;
 mod monitor;
 mod objects;
 mod older_disks;
+mod records;
 mod recovery;
 mod sleepers;
 mod story;

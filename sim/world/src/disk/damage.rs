@@ -38,6 +38,16 @@ impl Disk {
         Some(sector)
     }
 
+    /// Flips this bit of a byte whose sector is on the medium, and well.
+    pub fn flip(&mut self, byte: u64, bit: u32) {
+        let sector = byte / SECTOR_BYTES as u64;
+        let content = self.content.get_mut(&sector).expect("something was written there");
+        let right = *content;
+        content[(byte % SECTOR_BYTES as u64) as usize] ^= 1 << bit;
+        self.wounds.insert(sector, Wound { right, unreadable: false });
+        self.counts.rotten += 1;
+    }
+
     /// Lets reads of one sector within these bytes fail until it is written, and says which.
     pub fn lose(&mut self, bytes: Range<u64>) -> Option<u64> {
         let sector = self.choose(bytes)?;

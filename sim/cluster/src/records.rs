@@ -1,0 +1,208 @@
+//! Damage to what is not a block at home: the records of a device, which are its superblock, its journal and its chunk map, and the record
+//! of the monitor. It happens while their machine is down, so that the start finds it.
+//!
+//! What has a second copy must be made good from that. Anything else makes a device one that has lost what it held: it must say so instead of
+//! serving, and its operator gives it an empty disk. That is within the redundancy of its volumes, so no user may hear of it.
+
+use crate::availability::Cause;
+use crate::cluster::Cluster;
+use crate::damage::{self, Record};
+use crate::options::{Choices, Options};
+use crate::role::Role;
+use crate::storm::{FOR_EVER, Run};
+use crate::weather::Weather;
+use braid_base::{DeviceId, DiskId, NodeId, Rng, Standing, Time};
+use braid_device::Service;
+use braid_machine::{DiskError, HostRequest, OpId};
+use braid_store::StoreError;
+use braid_wire::{Administration, Atomicity};
+use braid_world::FaultKind;
+use std::time::Duration;
+
+/// What the fault is called in summaries, from the damage until the device is whole again.
+const RUINED: &str = "record damaged";
+/// How often an operator asks for an empty disk.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// Damage strikes one of two copies of a record more often than the journal, which has one.
+const PARTS: [Part; 5] = [Part::Journal, Part::Journal, Part::Superblock, Part::Map, Part::Monitor];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Journal,
+    Superblock,
+    Map,
+    Monitor,
+}
+
+/// A device whose records are damaged, until it is in again and serves.
+pub(crate) struct Ruined {
+    device: DeviceId,
+    /// The disk that it is to have instead, if it has turned out that it has lost what it held.
+    disk: Option<DiskId>,
+    /// The last request for that.
+    asked: Option<(OpId, Time)>,
+}
+
+impl Options {
+    /// The same, but that records of devices and of the monitor are damaged in some seeds; in all in which that can be, where it is asked
+    /// for by its name.
+    pub(crate) fn with_record_damage(mut self, choices: &Choices) -> Options {
+        let kind = FaultKind::RecordDamage;
+        // Objects of a device alone would be lost with it.
+        let may = choices.kinds().contains(&kind)
+            && self.atomicity == Atomicity::Implied
+            && self.layout.redundancy_units() > 0
+            && self.objects.is_none()
+            && self.dying.is_empty()
+            && self.more_volumes.is_empty()
+            && self.damage_degraded.is_none()
+            && !self.moves
+            && !self.faults.has(FaultKind::Calm);
+        let named = choices.only.contains(&kind) || choices.also.contains(&kind);
+        // Dice of its own, so that all other seeds are as they are.
+        let rng = &mut Rng::new(self.seed ^ 0x04ec_04d5);
+        if !may || !(rng.below(10) == 0 || named) {
+            return self;
+        }
+        // What else is lost would be one loss too many.
+        let others =
+            [FaultKind::Rot, FaultKind::Unreadable, FaultKind::Replace, FaultKind::Misdirected, FaultKind::DiskError];
+        self.faults.weights.retain(|kind, _| !others.contains(kind));
+        let every = Duration::from_millis([200, 1_000, 3_000][rng.below(3) as usize]);
+        Options { record_damage: Some(every), ..self }
+    }
+}
+
+impl Run {
+    /// If records are to be damaged, they will be.
+    pub(crate) fn plan_record_damage(&mut self) {
+        if let Some(every) = self.cluster.options.record_damage {
+            let pause = self.record_dice.below(2 * every.as_nanos() as u64) + 1;
+            self.plan_weather(Duration::from_nanos(pause), Weather::RecordDamage);
+        }
+    }
+
+    pub(crate) fn damage_a_record_and_plan_next(&mut self) {
+        let part = PARTS[self.record_dice.below(PARTS.len() as u64) as usize];
+        let away = Duration::from_millis([20, 500, 3_000][self.record_dice.below(3) as usize]);
+        if part == Part::Monitor {
+            self.damage_the_monitor(away);
+        } else if self.ruined.is_none() && !self.cluster.replacing && self.cluster.is_well() {
+            self.damage_a_device(part, away);
+        }
+        self.plan_record_damage();
+    }
+
+    /// A device loses power; before it is back, something of what it has to read then is damaged.
+    fn damage_a_device(&mut self, part: Part, away: Duration) {
+        let devices = self.cluster.volume().devices.clone();
+        let device = devices[self.record_dice.below(devices.len() as u64) as usize];
+        let node = NodeId::Device(device);
+        self.crash_plans.remove(&node);
+        self.cluster.world.disk_mut(node).expect("devices have disks").spare();
+        self.crash(node);
+        self.availability.begin(self.cluster.world.now(), RUINED, Cause::Device(device), FOR_EVER);
+        (self.ruined, self.cluster.replacing) = (Some(Ruined { device, disk: None, asked: None }), true);
+        self.plan_weather(away, Weather::Return { node, reboot: false });
+        let disk = self.cluster.world.disk_mut(node).expect("devices have disks");
+        let records: Vec<Record> = match part {
+            Part::Superblock => damage::superblocks(disk),
+            Part::Map => damage::map_pages(disk),
+            Part::Journal | Part::Monitor => damage::batches(disk).into_iter().map(|batch| vec![batch]).collect(),
+        };
+        if records.is_empty() {
+            return;
+        }
+        let mut copies = records[self.record_dice.below(records.len() as u64) as usize].clone();
+        // Both copies of a page are one device, too.
+        if self.record_dice.chance(1, 2) {
+            copies.reverse();
+        }
+        if self.record_dice.chance(3, 4) {
+            copies.truncate(1);
+        }
+        let unreadable = self.record_dice.chance(1, 4);
+        let damage = |bytes| if unreadable { disk.lose(bytes) } else { disk.rot(bytes) };
+        let damaged = copies.into_iter().filter_map(damage).count();
+        let kind = match (part, damaged) {
+            (_, 0) => return,
+            (Part::Superblock, _) => "superblock damaged",
+            (Part::Map, 1) => "map page damaged",
+            (Part::Map, _) => "map page damaged twice",
+            (Part::Journal | Part::Monitor, _) => "journal damaged",
+        };
+        self.count_fault(kind);
+    }
+
+    /// The monitor loses power, and one copy of its record is damaged, if both are whole and say the same.
+    fn damage_the_monitor(&mut self, away: Duration) {
+        let node = NodeId::Monitor;
+        if self.cluster.world.machine(node).is_none() || self.crash_plans.contains_key(&node) {
+            return;
+        }
+        self.crash(node);
+        self.availability.begin(self.cluster.world.now(), "monitor's record damaged", Cause::Monitor, away);
+        self.plan_weather(away, Weather::Return { node, reboot: false });
+        let disk = self.cluster.world.disk_mut(node).expect("the monitor has one");
+        let Some(copies) = damage::twice_recorded(disk, braid_membership::DISK_BYTES) else { return };
+        let copy = copies[self.record_dice.below(2) as usize].clone();
+        if disk.rot(copy).is_some() {
+            self.count_fault("monitor's record damaged");
+        }
+    }
+
+    /// An operator sees whether a device with damaged records serves, or says that it has lost what it held.
+    pub(crate) fn look_after_ruined(&mut self) {
+        let Some(Ruined { device, disk, asked }) = self.ruined else { return };
+        let now = self.cluster.world.now();
+        let is_right = |disk: DiskId| self.cluster.disk_of(device) == disk;
+        if self.cluster.serves_and_is_in(device) && disk.is_none_or(is_right) && !self.cluster.is_any_disk_changing() {
+            (self.ruined, self.cluster.replacing) = (None, false);
+            self.availability.end(now, RUINED);
+            return;
+        }
+        let waits = asked
+            .is_some_and(|(op, at)| now.since(at) < ASK_EVERY || self.cluster.asked().any(|waiting| waiting.op == op));
+        if waits || !self.cluster.has_lost_records(device) || self.cluster.is_any_disk_changing() {
+            return;
+        }
+        let up = |slot: &crate::cluster::HostSlot| self.cluster.world.machine(self.cluster.node(*slot)).is_some();
+        let Some(host) = self.cluster.slots().find(up) else { return };
+        if disk.is_none() {
+            self.count_fault("device lost its records");
+        }
+        let disk = disk.unwrap_or_else(|| self.cluster.new_disk());
+        let request = Administration::Replace { device, disk, blocks: self.cluster.disk_blocks(), lose: false };
+        let op = self.cluster.ask(host, HostRequest::Administer { request });
+        self.chores.insert(op);
+        self.ruined = Some(Ruined { device, disk: Some(disk), asked: Some((op, now)) });
+    }
+}
+
+impl Cluster {
+    /// True if all devices are in, serve, and have leases that outlast what others rely on.
+    fn is_well(&self) -> bool {
+        self.is_everybody_there() && self.are_all_in_who_live()
+    }
+
+    fn service_of(&self, device: DeviceId) -> Option<&Service> {
+        match self.world.machine(NodeId::Device(device)) {
+            Some(Role::Device(machine)) => Some(machine.service()),
+            _ => None,
+        }
+    }
+
+    fn serves_and_is_in(&self, device: DeviceId) -> bool {
+        let member = self.membership().and_then(|membership| membership.member(device));
+        let is_in = member.is_some_and(|member| member.standing == Standing::In);
+        is_in && self.service_of(device) == Some(&Service::Serving)
+    }
+
+    /// True if a device says that what it has on record is damaged.
+    fn has_lost_records(&self, device: DeviceId) -> bool {
+        match self.service_of(device) {
+            Some(Service::Unusable(error)) => *error != StoreError::Disk(DiskError::Failed),
+            _ => false,
+        }
+    }
+}

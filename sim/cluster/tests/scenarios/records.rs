@@ -1,0 +1,102 @@
+//! Records of a device, or of the monitor, are damaged while their machine is down. What has a second copy is made good from that; a device
+//! whose journal is damaged has lost what it held, says so, and is given an empty disk. Users hear of neither.
+
+use crate::healing::renew;
+use crate::story::*;
+use braid_base::{DeviceId, NodeId, Standing};
+use braid_cluster::{Cluster, Role};
+use braid_device::Service;
+use braid_store::StoreError;
+use std::time::Duration;
+
+const SECTOR: usize = 512;
+const MAP_OFFSET_AT: usize = 56;
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Where the batches of a device's journal begin, in their order.
+fn batches(array: &Cluster, of: u16) -> Vec<u64> {
+    let disk = array.world.disk(device(of)).expect("it has one");
+    let superblock = disk.peek(0, SECTOR);
+    let journal = (8192..number(&superblock, MAP_OFFSET_AT)).step_by(SECTOR);
+    let sectors = journal.map(|at| (disk.peek(at, SECTOR), at));
+    let mut found: Vec<_> = sectors
+        .filter(|(bytes, _)| bytes.starts_with(b"BraidJnl"))
+        .map(|(bytes, at)| (number(&bytes, 8), at))
+        .collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, at)| at).collect()
+}
+
+fn service(array: &Cluster, of: u16) -> Service {
+    match array.world.machine(device(of)) {
+        Some(Role::Device(machine)) => machine.service().clone(),
+        _ => panic!("the device is up"),
+    }
+}
+
+#[test]
+fn a_device_with_a_damaged_journal_says_so_and_is_replaced_and_nobody_hears_of_it() {
+    for ordering in KEPT_APART {
+        for unreadable in [false, true] {
+            let (mut array, a, b) = array_by(ordering);
+            fill(&mut array, a);
+            array.crash(device(1));
+            let middle = batches(&array, 1);
+            let at = middle[middle.len() / 2];
+            let disk = array.world.disk_mut(device(1)).expect("it has one");
+            if unreadable {
+                disk.lose(at..at + SECTOR as u64).expect("there is a sector");
+            } else {
+                // In the header, so that the bit counts.
+                disk.flip(at + 20, 0);
+            }
+            array.restart_device(DeviceId(1));
+            let asked = [array.write(a, 0, BLOCK), array.read(b, 4 * BLOCK, BLOCK)];
+            for op in asked {
+                assert!(array.finish(op).is_ok(), "{ordering}");
+            }
+            let says_so = |array: &Cluster| {
+                matches!(service(array, 1), Service::Unusable(StoreError::Damaged { part: "journal", .. }))
+            };
+            wait_until(&mut array, "it says so", says_so);
+            wait_until(&mut array, "it is out", |array| standing(array, 1) == Some(Standing::Out));
+            write(&mut array, b, 2 * BLOCK, 3 * BLOCK);
+            renew(&mut array, a, 1);
+            wait_in(&mut array, 1);
+            all_is_well(array);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_copy_of_the_monitors_record_costs_nothing() {
+    let half = braid_membership::DISK_BYTES / 2;
+    for copy in [0, half] {
+        let (mut array, a, b) = array_of(braid_cluster::Options::calm("raid5:4+1", 5, 1, 3));
+        fill(&mut array, a);
+        lose(&mut array, 4);
+        write(&mut array, b, 0, 4 * BLOCK);
+        let epoch_before = epoch(&array);
+        // First this copy, and when that is made good, the other.
+        for damaged in [copy, half - copy] {
+            array.run_for(Duration::from_secs(1));
+            array.crash(NodeId::Monitor);
+            array.world.disk_mut(NodeId::Monitor).expect("it has one").flip(damaged + 40, 3);
+            array.restart_monitor();
+            array.run_for(Duration::from_millis(100));
+            assert_eq!(
+                (epoch(&array), standing(&array, 4)),
+                (epoch_before, Some(Standing::Out)),
+                "not as it was before"
+            );
+            write(&mut array, a, BLOCK, BLOCK);
+        }
+        array.run_for(Duration::from_secs(10));
+        welcome(&mut array, 4);
+        wait_in(&mut array, 4);
+        all_is_well(array);
+    }
+}
