@@ -63,10 +63,9 @@ impl Healing {
         self.resyncs.on_interrupted(ctx, &mut self.shared, transaction, volume, linkage);
     }
 
-    /// A user met a checksum error in a device's block, and did without: the stripe is repaired soon. False if it is being repaired already, or
-    /// too many others are.
-    pub fn on_checksum_error(&mut self, ctx: &Ctx, volume: &VolumeDescription, device: DeviceId, block: u64) -> bool {
-        self.scrubs.start_stripe(ctx, &mut self.shared, volume, device, block)
+    /// A user met a checksum error in a device's block, and did without: the stripe is repaired soon.
+    pub fn on_checksum_error(&mut self, ctx: &Ctx, volume: &VolumeDescription, device: DeviceId, block: u64) {
+        self.scrubs.start_stripe(ctx, &mut self.shared, volume, device, block);
     }
 
     /// A front end asks for some stripes of a volume to be scrubbed; `(repair, recompute)` says what is done about what is wrong.

@@ -115,7 +115,7 @@ impl Scrubs {
         ctx.events.push(Event::Ended { op, outcome: Err(refused) });
     }
 
-    /// A user met a checksum error in a device's block: the stripe is repaired soon. False if it is being repaired, or others are first.
+    /// A user met a checksum error in a device's block: the stripe is repaired soon. Nothing happens if it is being repaired, or too many others are.
     pub fn start_stripe(
         &mut self,
         ctx: &Ctx,
@@ -123,17 +123,16 @@ impl Scrubs {
         volume: &VolumeDescription,
         device: DeviceId,
         block: u64,
-    ) -> bool {
-        let Some(stripe) = stripe_of(volume, device, block) else { return false };
+    ) {
+        let Some(stripe) = stripe_of(volume, device, block) else { return };
         let found = self.under_way.iter().filter(|(id, _)| matches!(id, ScrubId::Found(_)));
         let is_under_way = found.clone().any(|(_, scrub)| scrub.volume == volume.id && scrub.stripes == stripe + 1);
         if is_under_way || found.count() >= STRIPES_MAX {
-            return false;
+            return;
         }
         let scrub = Scrub { repair: true, ..Scrub::of(volume.id, stripe, stripe + 1) };
         self.under_way.insert(ScrubId::Found(shared.steps.take_number()), scrub);
         shared.timers.set(Timer::Scrub, ctx.now);
-        true
     }
 
     /// Goes on with every scrub, as far as its budget allows.

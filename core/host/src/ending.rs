@@ -266,10 +266,7 @@ impl Host {
             self.counters.damaged += 1;
             if let Failure::Lost { block } = failure {
                 let volume = self.transactions[&id.sequence].volume.clone();
-                if self.heal(now, out, |healing, ctx| healing.on_checksum_error(ctx, &volume, device, block)) {
-                    // Such scrubs were numbered by this counter once.
-                    self.links.take_sequence();
-                }
+                self.heal(now, out, |healing, ctx| healing.on_checksum_error(ctx, &volume, device, block));
             }
             return self.lose(now, id.sequence, None, out);
         }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 impl Host {
     /// Has jobs do something, and then does what they ask for, in that order.
-    pub(crate) fn heal<T>(&mut self, now: Now, out: &mut Effects, what: impl FnOnce(&mut Healing, &mut Ctx) -> T) -> T {
+    pub(crate) fn heal(&mut self, now: Now, out: &mut Effects, what: impl FnOnce(&mut Healing, &mut Ctx)) {
         let Host { config, place, volumes, operations, healing, .. } = self;
         let mut ctx = Ctx {
             now: now.time,
@@ -26,14 +26,10 @@ impl Host {
             leaving: self.leaving.is_some(),
             events: Vec::new(),
         };
-        let result = what(healing, &mut ctx);
+        what(healing, &mut ctx);
         for event in ctx.events {
             match event {
-                Event::Ask { step, request } => {
-                    // Steps were numbered by this counter once.
-                    self.links.take_sequence();
-                    self.start(now, OperationId::Job(step), request, out);
-                }
+                Event::Ask { step, request } => self.start(now, OperationId::Job(step), request, out),
                 Event::Ended { op, outcome } => out.reply(op, outcome),
                 Event::Forget { transaction, devices } => {
                     let (links, mut ctx) = self.links(now, out);
@@ -45,7 +41,6 @@ impl Host {
                 Event::Recovered => self.on_monitor_timer(now, out),
             }
         }
-        result
     }
 
     /// A device names transactions that were interrupted. One of our own that is still under way may yet be whole.
