@@ -6,11 +6,10 @@
 
 use braid_base::checksum::crc32c;
 use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange, Epoch, Generation, ObjectId, Stamp, TransactionId};
+use braid_journal::SECTOR;
 use braid_wire::Linkage;
 use bytes::BufMut;
 
-/// What devices read and write at once, and may tear between.
-pub(crate) const SECTOR: usize = 512;
 /// A block's data and its header.
 pub(crate) const STRIDE: usize = BLOCK_BYTES + SECTOR;
 /// The blocks of a chunk, and the places of a slot.

@@ -1,7 +1,6 @@
 //! What a device's journal says, read without changing anything: for tools that look at a disk which nobody serves.
 
 use crate::StoreError;
-use crate::batch::{follow, seal_of};
 use crate::record::Record;
 use crate::superblock::Superblock;
 use braid_base::{Epoch, Generation, Membership, ObjectId};
@@ -24,8 +23,7 @@ impl JournalView {
     /// Reads the whole journal that `superblock` describes, by the rules of recovery: a torn last batch does not count, and a damaged
     /// record that had been durable is an error.
     pub fn read(superblock: &Superblock, journal: &Bytes) -> Result<JournalView, StoreError> {
-        let (tail, sequence) = (superblock.tail_offset, superblock.tail_sequence);
-        let found = follow(journal, seal_of(superblock), tail, sequence, superblock.geometry.journal_offset)?;
+        let found = superblock.read_journal(journal)?;
         let mut view = JournalView { membership: None, generation: Generation(0), objects: BTreeMap::new() };
         for (index, record) in found.records.iter().enumerate() {
             view.generation = view.generation.max(highest_host(record));

@@ -38,32 +38,34 @@
 //! `docs/disk-format.md` draws the format byte by byte.
 
 mod absent;
-mod answers;
 mod api;
-mod batch;
 mod block;
-mod checkpoint;
-mod counters;
-mod executing;
-mod journal;
+mod compaction;
+mod disk_queue;
 mod journal_view;
 mod leaves;
 mod map;
 mod merging;
 mod missed;
+mod noting;
 mod objects;
-mod reading;
+mod queries;
+mod read_queue;
 mod record;
 mod recovery;
+mod request_queue;
 mod request_record;
+mod room;
 mod serving;
-mod settling;
 mod slots;
 mod state;
 mod storage;
 mod store;
 mod superblock;
-mod writing;
+mod sweeping;
+mod view;
+mod waiting_requests;
+mod write_queue;
 
 pub use api::*;
 pub use block::CHUNK_BLOCKS;

@@ -159,6 +159,7 @@ pub(crate) fn merged(mut ranges: Vec<BlockRange>) -> Vec<BlockRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_journal::Record as _;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

@@ -1,72 +1,28 @@
 //! What the journal says, record by record. Decoding trusts nothing: a record that makes no sense is damage.
 
-use crate::block::{Attribution, CHUNK_BLOCKS};
+mod fields;
+mod intent;
+mod object;
+
+pub(crate) use intent::{Body, Home, IntentRecord, Part, Queued};
+pub(crate) use object::{MapExtent, ObjectRecord};
+
+use crate::block::Attribution;
 use crate::request_record::{
     Executed, put_answers, put_changes, put_executed, put_roots, take_answers, take_changes, take_executed, take_roots,
 };
-use braid_base::checksum::crc32c;
-use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, Membership, ObjectId, Stamp,
-    Standing, TransactionId, limits,
-};
+use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, Membership, ObjectId, TransactionId};
 use braid_catalogue::Root;
+use braid_journal::{AnswersRecord, DecodeError, Payload};
 use braid_objects::Change;
-use braid_wire::{Atomicity, Linkage, ObjectDescription, Ordering};
-use bytes::{Buf, BufMut, Bytes, TryGetError};
-use std::collections::BTreeSet;
-
-/// A devwrite as the journal keeps it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct IntentRecord {
-    pub by: Attribution,
-    pub participants: Vec<DeviceId>,
-    pub object: ObjectId,
-    /// By first block; no two share one.
-    pub pieces: Vec<Part>,
-    /// Slots set aside for chunks that have none and are written in part only.
-    pub homes: Vec<Home>,
-}
-
-/// Some blocks of an intent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub range: BlockRange,
-    pub body: Body,
-}
-
-/// Where the new content of some blocks is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Body {
-    /// There is none.
-    Hole,
-    /// In the journal, and here.
-    Inline(Bytes),
-    /// In whole slots, from this one on.
-    Slots(u32),
-    /// Nowhere: it was in the journal, and rotted there.
-    Lost,
-}
-
-/// A slot for a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Home {
-    pub chunk: u32,
-    pub slot: u32,
-}
-
-/// An object, and where in the chunk map it is described.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ObjectRecord {
-    pub description: ObjectDescription,
-    pub extents: Vec<MapExtent>,
-}
-
-impl ObjectRecord {
-    /// Its room in the journal.
-    pub fn journal_len(&self) -> u64 {
-        (1 + 8 + 8 + 8 + 1 + 1 + 1 + 4 + 8 * self.extents.len()) as u64
-    }
-}
+use braid_wire::Ordering;
+use bytes::{Buf, BufMut, Bytes};
+use fields::{
+    put_attribution, put_devices, put_extents, put_membership, put_named, put_ordering, take_attribution, take_devices,
+    take_extent, take_extents, take_membership, take_ordering, take_transaction,
+};
+use intent::{APPLIED, INTENT};
+use object::{put_object, take_object};
 
 /// A commit to be remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,13 +56,6 @@ pub(crate) const MISSED_PER_RECORD: usize = 512;
 /// The room of so many extents that were missed, or are absent.
 pub(crate) fn missed_len(extents: usize) -> u64 {
     (extents.div_ceil(MISSED_PER_RECORD) * (1 + 2 + 8 + 4) + 16 * extents) as u64
-}
-
-/// Neighbouring entries of the chunk map; an object's extents follow each other by chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MapExtent {
-    pub start: u32,
-    pub count: u32,
 }
 
 /// One record.
@@ -185,18 +134,6 @@ pub(crate) enum Record {
     Retired(Vec<u32>),
 }
 
-/// A record or batch that makes no sense.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nonsense;
-
-impl From<TryGetError> for Nonsense {
-    fn from(_: TryGetError) -> Nonsense {
-        Nonsense
-    }
-}
-
-const INTENT: u8 = 1;
-const APPLIED: u8 = 2;
 const COMMIT: u8 = 3;
 const ABORT: u8 = 4;
 const DECIDED: u8 = 5;
@@ -220,145 +157,12 @@ const SWEPT: u8 = 22;
 const OVER: u8 = 23;
 const RETIRED: u8 = 24;
 
-const STANDING_IN: u8 = 0;
-const STANDING_RETURNING: u8 = 1;
-const STANDING_HELPED: u8 = 2;
-const STANDING_OUT: u8 = 3;
-
 /// Bytes of an attribution, and the most of a member.
 const ATTRIBUTION: usize = 12 + 12 + 4 + 16;
 const MEMBER_MAX: usize = 2 + 1 + 4 + 4;
 
-const PART_HOLE: u8 = 0;
-const PART_INLINE: u8 = 1;
-const PART_SLOTS: u8 = 2;
-const PART_LOST: u8 = 3;
-
-impl IntentRecord {
-    /// The bytes that travel in the journal as payload.
-    pub fn payload_len(&self) -> usize {
-        let inline = |part: &Part| if let Body::Inline(data) = &part.body { data.len() } else { 0 };
-        self.pieces.iter().map(inline).sum()
-    }
-
-    /// Its room in the journal, description and payload; a little more than the truth.
-    pub fn journal_len(&self) -> u64 {
-        let payload = self.payload_len();
-        let description = 96
-            + 2 * self.participants.len()
-            + 21 * self.pieces.len()
-            + 8 * self.homes.len()
-            + payload / BLOCK_BYTES * 4;
-        (description + payload) as u64
-    }
-
-    /// Appends the record; `as_applied` says which kind.
-    pub fn encode(&self, as_applied: bool, to: &mut Vec<u8>) {
-        to.put_u8(if as_applied { APPLIED } else { INTENT });
-        put_attribution(to, &self.by);
-        put_devices(to, &self.participants);
-        to.put_u64_le(self.object.0);
-        to.put_u32_le(self.pieces.len() as u32);
-        for part in &self.pieces {
-            to.put_u8(match part.body {
-                Body::Hole => PART_HOLE,
-                Body::Inline(_) => PART_INLINE,
-                Body::Slots(_) => PART_SLOTS,
-                Body::Lost => PART_LOST,
-            });
-            to.put_u64_le(part.range.start);
-            to.put_u64_le(part.range.count);
-            match &part.body {
-                Body::Inline(data) => data.chunks_exact(BLOCK_BYTES).for_each(|block| to.put_u32_le(crc32c(block))),
-                Body::Slots(first) => to.put_u32_le(*first),
-                Body::Hole | Body::Lost => {}
-            }
-        }
-        to.put_u32_le(self.homes.len() as u32);
-        for home in &self.homes {
-            to.put_u32_le(home.chunk);
-            to.put_u32_le(home.slot);
-        }
-    }
-
-    fn decode(from: &mut &[u8], payload: &mut Payload) -> Result<IntentRecord, Nonsense> {
-        let by = take_attribution(from)?;
-        let participants = take_devices(from)?;
-        let object = ObjectId(from.try_get_u64_le()?);
-        let mut pieces = Vec::new();
-        let mut behind = 0;
-        for _ in 0..from.try_get_u32_le()? {
-            let kind = from.try_get_u8()?;
-            let range = BlockRange::new(from.try_get_u64_le()?, from.try_get_u64_le()?);
-            if range.is_empty() || range.start < behind || range.start.checked_add(range.count).is_none() {
-                return Err(Nonsense);
-            }
-            behind = range.end();
-            match kind {
-                PART_HOLE => pieces.push(Part { range, body: Body::Hole }),
-                PART_LOST => pieces.push(Part { range, body: Body::Lost }),
-                PART_SLOTS => {
-                    let whole = |at: u64| at.is_multiple_of(CHUNK_BLOCKS);
-                    if !whole(range.start) || !whole(range.count) {
-                        return Err(Nonsense);
-                    }
-                    let first = from.try_get_u32_le()?;
-                    if range.count / CHUNK_BLOCKS > u64::from(u32::MAX - first) {
-                        return Err(Nonsense);
-                    }
-                    pieces.push(Part { range, body: Body::Slots(first) });
-                }
-                PART_INLINE => payload.take(range, from, &mut pieces)?,
-                _ => return Err(Nonsense),
-            }
-        }
-        let homes = (0..from.try_get_u32_le()?)
-            .map(|_| Ok(Home { chunk: from.try_get_u32_le()?, slot: from.try_get_u32_le()? }))
-            .collect::<Result<_, Nonsense>>()?;
-        Ok(IntentRecord { by, participants, object, pieces, homes })
-    }
-}
-
-/// The payload of a batch while its records are decoded.
-pub(crate) struct Payload {
-    pub bytes: Bytes,
-    /// Whether all blocks taken so far were whole.
-    pub whole: bool,
-}
-
-impl Payload {
-    /// Takes the payload of an inline part: its whole blocks in one piece where they can be, the damaged ones apart.
-    fn take(&mut self, range: BlockRange, from: &mut &[u8], pieces: &mut Vec<Part>) -> Result<(), Nonsense> {
-        let blocks = usize::try_from(range.count).map_err(|_| Nonsense)?;
-        if blocks > self.bytes.len() / BLOCK_BYTES {
-            return Err(Nonsense);
-        }
-        let data = self.bytes.split_to(blocks * BLOCK_BYTES);
-        let mut start = 0;
-        for (index, block) in data.chunks_exact(BLOCK_BYTES).enumerate() {
-            if crc32c(block) == from.try_get_u32_le()? {
-                continue;
-            }
-            self.whole = false;
-            push_inline(pieces, range.start, &data, start, index);
-            pieces.push(Part { range: BlockRange::new(range.start + index as u64, 1), body: Body::Lost });
-            start = index + 1;
-        }
-        push_inline(pieces, range.start, &data, start, blocks);
-        Ok(())
-    }
-}
-
-fn push_inline(pieces: &mut Vec<Part>, first: u64, data: &Bytes, start: usize, end: usize) {
-    if start < end {
-        let range = BlockRange::new(first + start as u64, (end - start) as u64);
-        pieces.push(Part { range, body: Body::Inline(data.slice(start * BLOCK_BYTES..end * BLOCK_BYTES)) });
-    }
-}
-
-impl Record {
-    /// Appends the record, without the payload that an intent may have.
-    pub fn encode(&self, to: &mut Vec<u8>) {
+impl braid_journal::Record for Record {
+    fn encode(&self, to: &mut Vec<u8>) {
         match self {
             Record::Intent(intent) => intent.encode(false, to),
             Record::Applied(intent) => intent.encode(true, to),
@@ -446,27 +250,7 @@ impl Record {
         }
     }
 
-    /// True for the kinds that a snapshot is made of.
-    pub fn may_be_carried(&self) -> bool {
-        use Record::{Absent, Answers, Decided, Intent, Membership, Missed, Object, Over, Retired, Rooted, Stamps};
-        matches!(
-            self,
-            Stamps(_)
-                | Membership { .. }
-                | Object(_)
-                | Decided(_)
-                | Missed { .. }
-                | Absent { .. }
-                | Answers { .. }
-                | Over { .. }
-                | Rooted(_)
-                | Retired(_)
-                | Intent(_)
-        )
-    }
-
-    /// The next record of a batch's description.
-    pub fn decode(from: &mut &[u8], payload: &mut Payload) -> Result<Record, Nonsense> {
+    fn decode(from: &mut &[u8], payload: &mut Payload) -> Result<Record, DecodeError> {
         Ok(match from.try_get_u8()? {
             INTENT => Record::Intent(IntentRecord::decode(from, payload)?),
             APPLIED => Record::Applied(IntentRecord::decode(from, payload)?),
@@ -491,7 +275,7 @@ impl Record {
                 let TransactionId { host, sequence: settled } = take_transaction(from)?;
                 let stretch = |from: &mut &[u8]| {
                     let (first, behind) = (from.try_get_u64_le()?, from.try_get_u64_le()?);
-                    (first < behind).then_some((first, behind)).ok_or(Nonsense)
+                    (first < behind).then_some((first, behind)).ok_or(DecodeError)
                 };
                 let stretches = (0..from.try_get_u32_le()?).map(|_| stretch(from)).collect::<Result<_, _>>()?;
                 Record::Over { host, settled, stretches }
@@ -519,208 +303,39 @@ impl Record {
             RESIZED => Record::Resized { object: take_object(from)?, absent: take_extent(from)? },
             REMOVED => Record::Removed(ObjectId(from.try_get_u64_le()?)),
             REORDERED => Record::Reordered { object: ObjectId(from.try_get_u64_le()?), ordering: take_ordering(from)? },
-            _ => return Err(Nonsense),
+            _ => return Err(DecodeError),
         })
     }
 }
 
-fn put_named(to: &mut Vec<u8>, kind: u8, transaction: TransactionId) {
-    to.put_u8(kind);
-    put_transaction(to, transaction);
+impl Record {
+    /// True for the kinds that a snapshot is made of.
+    pub fn may_be_carried(&self) -> bool {
+        use Record::{Absent, Answers, Decided, Intent, Membership, Missed, Object, Over, Retired, Rooted, Stamps};
+        matches!(
+            self,
+            Stamps(_)
+                | Membership { .. }
+                | Object(_)
+                | Decided(_)
+                | Missed { .. }
+                | Absent { .. }
+                | Answers { .. }
+                | Over { .. }
+                | Rooted(_)
+                | Retired(_)
+                | Intent(_)
+        )
+    }
 }
 
-fn put_transaction(to: &mut Vec<u8>, transaction: TransactionId) {
-    to.put_u32_le(transaction.host.0);
-    to.put_u64_le(transaction.sequence);
-}
-
-fn take_transaction(from: &mut &[u8]) -> Result<TransactionId, Nonsense> {
-    Ok(TransactionId { host: Generation(from.try_get_u32_le()?), sequence: from.try_get_u64_le()? })
-}
-
-fn put_stamp(to: &mut Vec<u8>, stamp: Stamp) {
-    to.put_u64_le(stamp.clock.0);
-    to.put_u32_le(stamp.host.0);
-}
-
-fn take_stamp(from: &mut &[u8]) -> Result<Stamp, Nonsense> {
-    Ok(Stamp { clock: Clock(from.try_get_u64_le()?), host: Generation(from.try_get_u32_le()?) })
-}
-
-fn put_attribution(to: &mut Vec<u8>, by: &Attribution) {
-    put_transaction(to, by.transaction);
-    put_stamp(to, by.stamp);
-    to.put_u32_le(by.epoch.0);
-    to.put_u64_le(by.linkage.first);
-    to.put_u64_le(by.linkage.last);
-}
-
-fn take_attribution(from: &mut &[u8]) -> Result<Attribution, Nonsense> {
-    Ok(Attribution {
-        transaction: take_transaction(from)?,
-        stamp: take_stamp(from)?,
-        epoch: Epoch(from.try_get_u32_le()?),
-        linkage: Linkage { first: from.try_get_u64_le()?, last: from.try_get_u64_le()? },
-    })
-}
-
-fn put_membership(to: &mut Vec<u8>, kind: u8, membership: &Membership) {
-    to.put_u8(kind);
-    to.put_u32_le(membership.epoch.0);
-    to.put_u32_le(membership.members.len() as u32);
-    for member in &membership.members {
-        to.put_u16_le(member.device.0);
-        to.put_u32_le(member.since.0);
-        match member.standing {
-            Standing::In => to.put_u8(STANDING_IN),
-            Standing::Returning { helper: None } => to.put_u8(STANDING_RETURNING),
-            Standing::Returning { helper: Some(helper) } => {
-                to.put_u8(STANDING_HELPED);
-                to.put_u32_le(helper.0);
-            }
-            Standing::Out => to.put_u8(STANDING_OUT),
+impl From<AnswersRecord> for Record {
+    fn from(record: AnswersRecord) -> Record {
+        match record {
+            AnswersRecord::Over { host, settled, stretches } => Record::Over { host, settled, stretches },
+            AnswersRecord::Kept { host, settled, kept } => Record::Answers { host, settled, kept },
         }
     }
-    to.put_u32_le(membership.fence.below.0);
-    put_generations(to, &membership.fence.except);
-    put_generations(to, &membership.fence.also);
-}
-
-fn take_membership(from: &mut &[u8]) -> Result<Membership, Nonsense> {
-    let epoch = Epoch(from.try_get_u32_le()?);
-    let members: Vec<Member> = (0..from.try_get_u32_le()?).map(|_| take_member(from)).collect::<Result<_, _>>()?;
-    // They are looked up by halving.
-    if !members.is_sorted_by(|one, next| one.device < next.device) {
-        return Err(Nonsense);
-    }
-    let fence = FenceTable {
-        below: Generation(from.try_get_u32_le()?),
-        except: take_generations(from)?,
-        also: take_generations(from)?,
-    };
-    Ok(Membership { epoch, members, fence })
-}
-
-fn take_member(from: &mut &[u8]) -> Result<Member, Nonsense> {
-    let (device, since) = (DeviceId(from.try_get_u16_le()?), Epoch(from.try_get_u32_le()?));
-    let standing = match from.try_get_u8()? {
-        STANDING_IN => Standing::In,
-        STANDING_RETURNING => Standing::Returning { helper: None },
-        STANDING_HELPED => Standing::Returning { helper: Some(Generation(from.try_get_u32_le()?)) },
-        STANDING_OUT => Standing::Out,
-        _ => return Err(Nonsense),
-    };
-    Ok(Member { device, standing, since })
-}
-
-fn put_devices(to: &mut Vec<u8>, devices: &[DeviceId]) {
-    to.put_u16_le(devices.len() as u16);
-    devices.iter().for_each(|device| to.put_u16_le(device.0));
-}
-
-fn take_devices(from: &mut &[u8]) -> Result<Vec<DeviceId>, Nonsense> {
-    let count = usize::from(from.try_get_u16_le()?);
-    if count > limits::PARTICIPANTS_MAX {
-        return Err(Nonsense);
-    }
-    (0..count).map(|_| Ok(DeviceId(from.try_get_u16_le()?))).collect()
-}
-
-fn put_extents(to: &mut Vec<u8>, extents: &[BlockRange]) {
-    to.put_u32_le(extents.len() as u32);
-    for extent in extents {
-        to.put_u64_le(extent.start);
-        to.put_u64_le(extent.count);
-    }
-}
-
-fn take_extents(from: &mut &[u8]) -> Result<Vec<BlockRange>, Nonsense> {
-    (0..from.try_get_u32_le()?).map(|_| take_extent(from)).collect()
-}
-
-fn take_extent(from: &mut &[u8]) -> Result<BlockRange, Nonsense> {
-    let extent = BlockRange::new(from.try_get_u64_le()?, from.try_get_u64_le()?);
-    extent.start.checked_add(extent.count).map(|_| extent).ok_or(Nonsense)
-}
-
-fn put_generations(to: &mut Vec<u8>, generations: &BTreeSet<Generation>) {
-    to.put_u32_le(generations.len() as u32);
-    generations.iter().for_each(|generation| to.put_u32_le(generation.0));
-}
-
-fn take_generations(from: &mut &[u8]) -> Result<BTreeSet<Generation>, Nonsense> {
-    (0..from.try_get_u32_le()?).map(|_| Ok(Generation(from.try_get_u32_le()?))).collect()
-}
-
-fn put_ordering(to: &mut Vec<u8>, ordering: Ordering) {
-    to.put_u8(match ordering {
-        Ordering::Timestamp => 0,
-        Ordering::None => 1,
-        Ordering::ServerLock => 2,
-        Ordering::CallbackLock => 3,
-        Ordering::DeviceLock => 4,
-    });
-}
-
-fn take_ordering(from: &mut &[u8]) -> Result<Ordering, Nonsense> {
-    Ok(match from.try_get_u8()? {
-        0 => Ordering::Timestamp,
-        1 => Ordering::None,
-        2 => Ordering::ServerLock,
-        3 => Ordering::CallbackLock,
-        4 => Ordering::DeviceLock,
-        _ => return Err(Nonsense),
-    })
-}
-
-fn put_object(to: &mut Vec<u8>, kind: u8, object: &ObjectRecord) {
-    to.put_u8(kind);
-    to.put_u64_le(object.description.object.0);
-    to.put_u64_le(object.description.first);
-    to.put_u64_le(object.description.blocks);
-    put_ordering(to, object.description.ordering);
-    to.put_u8(u8::from(object.description.redundant));
-    to.put_u8(match object.description.atomicity {
-        Atomicity::Implied => 0,
-        Atomicity::Consistent => 1,
-    });
-    to.put_u32_le(object.extents.len() as u32);
-    for extent in &object.extents {
-        to.put_u32_le(extent.start);
-        to.put_u32_le(extent.count);
-    }
-}
-
-fn take_object(from: &mut &[u8]) -> Result<ObjectRecord, Nonsense> {
-    let description = ObjectDescription {
-        object: ObjectId(from.try_get_u64_le()?),
-        first: from.try_get_u64_le()?,
-        blocks: from.try_get_u64_le()?,
-        ordering: take_ordering(from)?,
-        redundant: match from.try_get_u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(Nonsense),
-        },
-        atomicity: match from.try_get_u8()? {
-            0 => Atomicity::Implied,
-            1 => Atomicity::Consistent,
-            _ => return Err(Nonsense),
-        },
-    };
-    let extents = (0..from.try_get_u32_le()?)
-        .map(|_| Ok(MapExtent { start: from.try_get_u32_le()?, count: from.try_get_u32_le()? }))
-        .collect::<Result<Vec<_>, Nonsense>>()?;
-    let chunks: u64 = extents.iter().map(|extent| u64::from(extent.count)).sum();
-    let end = description.first.checked_add(description.blocks);
-    let possible = |end: u64| end <= u64::from(u32::MAX) * CHUNK_BLOCKS;
-    if !description.first.is_multiple_of(CHUNK_BLOCKS) || !end.is_some_and(possible) {
-        return Err(Nonsense);
-    }
-    if chunks != description.blocks.div_ceil(CHUNK_BLOCKS) {
-        return Err(Nonsense);
-    }
-    Ok(ObjectRecord { description, extents })
 }
 
 #[cfg(test)]

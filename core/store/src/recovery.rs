@@ -8,16 +8,17 @@
 //! the next checkpoint may tear that one; and an empty batch puts on record which batches counted, so that what a torn
 //! one left behind can never count later.
 
-use crate::batch::{follow, seal_of};
-use crate::block::{SECTOR, SLOT_BYTES};
-use crate::journal::Journal;
+use crate::block::SLOT_BYTES;
 use crate::map::{ENTRIES_PER_PAGE, Page};
 use crate::record::{IntentRecord, MapExtent, Record};
 use crate::serving::Serving;
 use crate::state::{State, catalogue_settings};
 use crate::superblock::{PAGE, Superblock};
+use crate::view::Journal;
 use crate::{Medium, StoreConfig, StoreError};
+use braid_base::{DiskId, Time};
 use braid_catalogue::{Damaged, Opening};
+use braid_journal::SECTOR;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -83,7 +84,7 @@ pub(crate) struct Recovery {
 /// How far a start has come.
 pub(crate) enum Progress {
     Goes,
-    Ready(Box<Serving>),
+    Ready(Box<Serving>, DiskId),
     Failed(StoreError),
 }
 
@@ -189,7 +190,7 @@ impl Recovery {
                 }
             }
             Stage::Repairing => self.repair(out),
-            Stage::Marking(_) => return Ok(Progress::Ready(self.finish())),
+            Stage::Marking(_) => return Ok(self.finish()),
         }
         Ok(Progress::Goes)
     }
@@ -282,20 +283,19 @@ impl Recovery {
         let superblock = self.superblock.expect("it was read first");
         let geometry = superblock.geometry;
         let damaged = StoreError::Damaged { part: "journal", offset: geometry.journal_offset };
-        let seal = seal_of(&superblock);
-        let (tail, sequence) = (superblock.tail_offset, superblock.tail_sequence);
         let buffer = Bytes::from(buffer);
-        let found = follow(&buffer, seal, tail, sequence, geometry.journal_offset)?;
+        let found = superblock.read_journal(&buffer)?;
         for at in (0..buffer.len()).step_by(READ_MAX) {
             let bytes = buffer.slice(at..buffer.len().min(at + READ_MAX));
             self.secure(geometry.journal_offset + at as u64, &bytes);
         }
         let next = found.highest.saturating_add(2);
         let align = u64::from(self.medium.physical_sector);
-        let mut journal = Journal::new(geometry.journal_length, align, seal, tail, found.head, found.last, next);
+        let (ends, sequences) = ((superblock.tail_offset, found.head), (found.last, next));
+        let mut journal = Journal::new(geometry.journal_length, align, superblock.seal(), ends, sequences);
         self.resumes = found.snapshot.is_some();
         if let Some((offset, sequence)) = found.snapshot {
-            journal.adopt_snapshot(tail, offset, sequence);
+            journal.adopt_snapshot(superblock.tail_offset, offset, sequence);
         }
         self.journal = Some(journal);
         self.records = found.records;
@@ -445,19 +445,16 @@ impl Recovery {
         self.stage = Stage::Marking(Box::new(journal));
     }
 
-    fn finish(&mut self) -> Box<Serving> {
+    fn finish(&mut self) -> Progress {
         let Stage::Marking(journal) = std::mem::replace(&mut self.stage, Stage::Superblock) else {
             panic!("a start ends with its mark");
         };
         let mut journal = *journal;
-        journal.landed();
+        journal.landed(Time::default());
         let state = self.state.take().expect("it was made with the journal");
         let superblock = self.superblock.expect("it was read first");
-        let mut serving = Box::new(Serving::new(superblock, state, journal, self.next_tag + 1));
-        if self.resumes {
-            serving.resume_checkpoint();
-        }
-        serving
+        let serving = Serving::new(superblock, state, journal, self.next_tag + 1, self.resumes);
+        Progress::Ready(Box::new(serving), superblock.disk)
     }
 }
 

@@ -1,9 +1,9 @@
 //! What the journal says of requests for objects: what they changed, what was answered, and where all that is found.
 
 use crate::block::SLOT_BYTES;
-use crate::record::Nonsense;
 use braid_base::TransactionId;
 use braid_catalogue::{Place, Root};
+use braid_journal::DecodeError;
 use braid_objects::key::KEY_BYTES;
 use braid_objects::{Change, Key};
 use braid_wire::decode_answer;
@@ -51,7 +51,7 @@ pub(crate) fn put_executed(to: &mut Vec<u8>, executed: &Executed) {
     put_changes(to, &executed.changes);
 }
 
-pub(crate) fn take_executed(name: TransactionId, from: &mut &[u8]) -> Result<Executed, Nonsense> {
+pub(crate) fn take_executed(name: TransactionId, from: &mut &[u8]) -> Result<Executed, DecodeError> {
     Ok(Executed { name, settled: from.try_get_u64_le()?, answer: take_answer(from)?, changes: take_changes(from)? })
 }
 
@@ -63,12 +63,12 @@ pub(crate) fn put_answers(to: &mut Vec<u8>, kept: &[(u64, Bytes)]) {
     }
 }
 
-pub(crate) fn take_answers(from: &mut &[u8]) -> Result<Vec<(u64, Bytes)>, Nonsense> {
+pub(crate) fn take_answers(from: &mut &[u8]) -> Result<Vec<(u64, Bytes)>, DecodeError> {
     (0..from.try_get_u32_le()?).map(|_| Ok((from.try_get_u64_le()?, take_answer(from)?))).collect()
 }
 
-fn take_answer(from: &mut &[u8]) -> Result<Bytes, Nonsense> {
-    take_value(from)?.filter(|answer| decode_answer(answer).is_ok()).ok_or(Nonsense)
+fn take_answer(from: &mut &[u8]) -> Result<Bytes, DecodeError> {
+    take_value(from)?.filter(|answer| decode_answer(answer).is_ok()).ok_or(DecodeError)
 }
 
 pub(crate) fn put_changes(to: &mut Vec<u8>, changes: &[Change]) {
@@ -79,7 +79,7 @@ pub(crate) fn put_changes(to: &mut Vec<u8>, changes: &[Change]) {
     }
 }
 
-pub(crate) fn take_changes(from: &mut &[u8]) -> Result<Vec<Change>, Nonsense> {
+pub(crate) fn take_changes(from: &mut &[u8]) -> Result<Vec<Change>, DecodeError> {
     (0..from.try_get_u32_le()?).map(|_| Ok(Change { key: take_key(from)?, value: take_value(from)? })).collect()
 }
 
@@ -93,12 +93,12 @@ pub(crate) fn put_roots(to: &mut Vec<u8>, roots: &[Root]) {
     }
 }
 
-pub(crate) fn take_roots(from: &mut &[u8]) -> Result<Vec<Root>, Nonsense> {
+pub(crate) fn take_roots(from: &mut &[u8]) -> Result<Vec<Root>, DecodeError> {
     let take = |from: &mut &[u8]| {
         let first = take_key(from)?;
         let (slot, length, checksum) = (from.try_get_u32_le()?, from.try_get_u32_le()?, from.try_get_u32_le()?);
         let fits = u64::from(length) <= SLOT_BYTES;
-        fits.then_some(Root { first, place: Place { slot, length, checksum } }).ok_or(Nonsense)
+        fits.then_some(Root { first, place: Place { slot, length, checksum } }).ok_or(DecodeError)
     };
     (0..from.try_get_u32_le()?).map(|_| take(from)).collect()
 }
@@ -109,15 +109,15 @@ fn put_value(to: &mut Vec<u8>, value: Option<&Bytes>) {
     to.put_slice(value.map_or(&[], |value| value));
 }
 
-fn take_value(from: &mut &[u8]) -> Result<Option<Bytes>, Nonsense> {
+fn take_value(from: &mut &[u8]) -> Result<Option<Bytes>, DecodeError> {
     let Some(length) = from.try_get_u32_le()?.checked_sub(1) else { return Ok(None) };
-    let (value, rest) = from.split_at_checked(length as usize).ok_or(Nonsense)?;
+    let (value, rest) = from.split_at_checked(length as usize).ok_or(DecodeError)?;
     *from = rest;
     Ok(Some(Bytes::copy_from_slice(value)))
 }
 
-fn take_key(from: &mut &[u8]) -> Result<Key, Nonsense> {
-    let (key, rest) = from.split_first_chunk::<KEY_BYTES>().ok_or(Nonsense)?;
+fn take_key(from: &mut &[u8]) -> Result<Key, DecodeError> {
+    let (key, rest) = from.split_first_chunk::<KEY_BYTES>().ok_or(DecodeError)?;
     *from = rest;
-    Key::decode(key).ok_or(Nonsense)
+    Key::decode(key).ok_or(DecodeError)
 }

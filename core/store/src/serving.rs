@@ -1,532 +1,319 @@
-//! A store in service: what it knows, what it has in flight, and who hears of what.
+//! A store in service: routes what comes from the device and from the disk to the queue that it is for, and tells the others what follows.
+//!
+//! ```text
+//!             ┌─ write queue ──┐
+//!   device ───┼─ request queue ┼──► journal ──► batch durable: answers, released slots, snapshot, roots
+//!             └─ read queue    │       ▲
+//!                compaction ───┘       └── snapshot, roots
+//!                     all of them ──► disk queue ──► disk
+//! ```
 
-use crate::block::{CHUNK_BLOCKS, STRIDE, chunks, places_of};
-use crate::checkpoint::Checkpoint;
-use crate::counters::Counters;
-use crate::executing::{Requests, Sweeping, Unwritten};
-use crate::journal::{Flight, Journal};
-use crate::leaves::Leaves;
-use crate::merging::Merging;
-use crate::missed::{extent_of, merged};
-use crate::reading::ReadOperation;
-use crate::record::{IntentRecord, Record};
-use crate::settling::Unsaid;
+use crate::block::places_of;
+use crate::compaction::Compaction;
+use crate::disk_queue::{DiskQueue, Io, slots_of};
+use crate::read_queue::ReadQueue;
+use crate::record::IntentRecord;
+use crate::request_queue::RequestQueue;
 use crate::slots::Slots;
 use crate::state::State;
-use crate::superblock::{Geometry, Superblock};
-use crate::writing::{Preparing, Waiting, Written};
-use crate::{StoreError, StoreEvent};
-use braid_base::{BlockRange, Clock, DeviceId, Membership, Now, ObjectId, RangeTable, Time, TransactionId, limits};
-use braid_catalogue::Place;
-use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
-use braid_wire::{Failure, ObjectDescription, Ordering};
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
-
-/// How long a commit waits for a batch to ride on.
-const COMMIT_LINGER: Duration = Duration::from_millis(10);
-/// How long after a batch its durability is put on record, if no other batch does it.
-const MARK_AFTER: Duration = Duration::from_millis(50);
-
-/// What a disk command was for.
-#[derive(Debug)]
-pub(crate) enum Io {
-    /// The batch in flight.
-    Batch,
-    /// Space for the slots up to this one.
-    Reserve { frontier: u32 },
-    /// Part of a read.
-    Read { operation: u64, part: usize, places: BlockRange },
-    /// Whole chunks of an intent.
-    Data { preparing: u64, written: Written },
-    /// Blocks on their way home, by place.
-    Home { places: BlockRange },
-    /// A step of the checkpoint that ends with this one command.
-    CheckpointStep,
-    /// Map pages of the checkpoint, among others.
-    CheckpointPages,
-    /// A leaf of the catalogue, for a lookup; and whether that is the second try.
-    Leaf { place: Place, again: bool },
-    /// The same, for merging.
-    MergeRead { place: Place, again: bool },
-    /// A leaf or index node that merging has made.
-    MergeWrite { slot: u32 },
-    /// All of a round.
-    MergeSync,
-}
-
-impl Io {
-    /// Where in the data area the command is at work.
-    fn places(&self) -> Option<BlockRange> {
-        match self {
-            Io::Read { places, .. } | Io::Home { places } => Some(*places),
-            Io::Data { written, .. } => Some(written.places),
-            Io::Leaf { place, .. } | Io::MergeRead { place, .. } => Some(places_of(place.slot)),
-            Io::MergeWrite { slot } => Some(places_of(*slot)),
-            _ => None,
-        }
-    }
-}
+use crate::superblock::Superblock;
+use crate::view::{Due, Journal, Outbox, Shared, View};
+use crate::write_queue::{WriteQueue, on_intent_durable};
+use braid_base::{BlockRange, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId};
+use braid_journal::Flight;
+use braid_machine::{DiskResult, DiskTag, Effects};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Serving {
-    pub superblock: Superblock,
-    pub state: State,
-    pub slots: Slots,
-    pub journal: Journal,
-    pub checkpoint: Checkpoint,
-    pub reads: BTreeMap<u64, ReadOperation>,
-    pub queue: VecDeque<Waiting>,
-    /// Requests for objects that wait for room.
-    pub requests: Requests,
-    pub unwritten: Unwritten,
-    pub sweeping: Sweeping,
-    pub unsaid: Unsaid,
-    pub leaves: Leaves,
-    pub merging: Merging,
-    /// The records of those, in bytes.
-    pub queued_bytes: u64,
-    pub preparing: BTreeMap<u64, Preparing>,
-    pub reserving: bool,
-    pub refused: bool,
-    /// How often the disk refused space to the first that waits.
-    pub refusals: u32,
-    /// Commands in flight to the data area, by place.
-    pub places: RangeTable<u64, ()>,
-    pub events: VecDeque<StoreEvent>,
-    pub counters: Counters,
-    pub next_id: u64,
-    io: BTreeMap<DiskTag, Io>,
-    pub now: Now,
-    pub broken: bool,
+    pub shared: Shared,
+    reads: ReadQueue,
+    writes: WriteQueue,
+    requests: RequestQueue,
+    compaction: Compaction,
 }
 
 impl Serving {
-    /// Takes over from recovery.
-    pub fn new(superblock: Superblock, state: State, journal: Journal, next_tag: u64) -> Serving {
+    /// Takes over from recovery, which may have found a checkpoint to be ended.
+    pub fn new(superblock: Superblock, mut state: State, journal: Journal, next_tag: u64, resumes: bool) -> Serving {
         let slots = Slots::new(superblock.geometry.slots, state.used_slots());
-        Serving {
-            superblock,
-            state,
-            slots,
-            journal,
-            checkpoint: Checkpoint::default(),
-            reads: BTreeMap::new(),
-            queue: VecDeque::new(),
-            requests: Requests::default(),
-            unwritten: Unwritten::default(),
-            sweeping: Sweeping::default(),
-            unsaid: Unsaid::default(),
-            leaves: Leaves::default(),
-            merging: Merging::default(),
-            queued_bytes: 0,
-            preparing: BTreeMap::new(),
-            reserving: false,
-            refused: false,
-            refusals: 0,
-            places: RangeTable::default(),
-            events: VecDeque::new(),
-            counters: Counters::default(),
-            next_id: next_tag,
-            io: BTreeMap::new(),
-            now: Now::default(),
-            broken: false,
+        let mut compaction = Compaction::new(superblock);
+        if resumes {
+            compaction.resume(&mut state);
         }
-    }
-
-    pub fn geometry(&self) -> &Geometry {
-        &self.superblock.geometry
+        let disk = DiskQueue::new(superblock.geometry, next_tag);
+        let shared = Shared { state, slots, journal, disk, outbox: Outbox::default(), now: Time::default() };
+        let (reads, writes, requests) = (ReadQueue::default(), WriteQueue::default(), RequestQueue::default());
+        Serving { shared, reads, writes, requests, compaction }
     }
 
     /// Lets the clock run.
     pub fn observe(&mut self, now: Now) {
-        self.now = now;
+        self.shared.now = now.time;
     }
 
-    /// Lets the clock run; then does whatever can be done.
-    pub fn advance(&mut self, now: Option<Now>, out: &mut Effects) {
-        if let Some(now) = now {
-            self.now = now;
-        }
-        if self.broken {
+    /// What all queues share, to somebody who is none of them.
+    pub fn view<'a>(&'a mut self, out: &'a mut Effects) -> View<'a> {
+        let somebody_waits = self.writes.waiting() > 0 || !self.requests.is_empty();
+        self.shared.view(out, somebody_waits)
+    }
+
+    /// The write queue, and what it shares.
+    pub fn writes<'a>(&'a mut self, out: &'a mut Effects) -> (&'a mut WriteQueue, View<'a>) {
+        (&mut self.writes, self.shared.view(out, !self.requests.is_empty()))
+    }
+
+    /// The request queue, and what it shares.
+    pub fn requests<'a>(&'a mut self, out: &'a mut Effects) -> (&'a mut RequestQueue, View<'a>) {
+        (&mut self.requests, self.shared.view(out, self.writes.waiting() > 0))
+    }
+
+    /// The read queue, and what it shares.
+    pub fn reads<'a>(&'a mut self, out: &'a mut Effects) -> (&'a mut ReadQueue, View<'a>) {
+        (&mut self.reads, self.shared.view(out, false))
+    }
+
+    fn compaction<'a>(&'a mut self, out: &'a mut Effects) -> (&'a mut Compaction, View<'a>) {
+        (&mut self.compaction, self.shared.view(out, false))
+    }
+
+    /// Does whatever can be done; `awake` if the clock has been looked at for that.
+    pub fn advance(&mut self, awake: bool, out: &mut Effects) {
+        if self.shared.outbox.is_broken {
             return;
         }
-        self.unsaid.observe(self.now.time);
-        self.admit(out);
-        // Before the others, who may leave no room, and after, when they have left nothing else to do.
-        self.sweep(out);
-        self.execute_waiting(out);
-        self.sweep(out);
-        self.begin_checkpoint_if_due();
-        self.send_home(out);
-        if now.is_some() || self.merging.wants_slots {
-            self.merge_on(out);
+        self.requests.observe(self.shared.now);
+        let (writes, mut view) = self.writes(out);
+        writes.admit(&mut view);
+        let (requests, mut view) = self.requests(out);
+        requests.advance(&mut view);
+        let (compaction, mut view) = self.compaction(out);
+        if compaction.begin_if_due(&mut view) {
+            self.requests.on_snapshot();
+        }
+        let (compaction, mut view) = self.compaction(out);
+        compaction.send_home(&mut view);
+        if awake || compaction.wants_slots() {
+            compaction.merge_on(&mut view);
         }
         self.write_batch(out);
-        self.extend_ahead(out);
+        self.view(out).extend_ahead();
     }
 
     /// When there is something to do though nothing else happens.
     pub fn deadline(&self) -> Option<Time> {
-        if self.broken {
+        let Shared { journal, outbox, now, .. } = &self.shared;
+        if outbox.is_broken {
             return None;
         }
-        if self.merging.goes_on {
+        if self.compaction.goes_on() {
             // At once, but others come in between.
-            return Some(self.now.time);
+            return Some(*now);
         }
-        if self.journal.flight.is_some() {
+        if journal.flight().is_some() {
             return None;
         }
-        let patience = [self.patience_ends(), self.requests_patience_ends()];
-        let unsaid = self.unsaid.deadline(self.now.time);
-        [self.journal.flush_at, self.journal.mark_at, unsaid].into_iter().chain(patience).flatten().min()
+        let deadlines = [journal.deadline(), self.writes.patience_ends(), self.requests.deadline(*now)];
+        deadlines.into_iter().flatten().min()
     }
 
-    /// See [`Store::commit`](crate::Store::commit).
-    pub fn commit(&mut self, transaction: TransactionId) {
-        let mut released = std::mem::take(&mut self.journal.released);
-        let known = self.state.commit(transaction, &mut released);
-        self.journal.released = released;
-        self.decide(known, Record::Commit(transaction), StoreEvent::Committed { transaction });
+    /// See [`Storage::forget`](crate::Storage::forget).
+    pub fn forget(&mut self, transaction: TransactionId) {
+        self.requests.forget(transaction, &mut self.shared.state, &mut self.shared.journal);
     }
 
-    /// See [`Store::abort`](crate::Store::abort).
-    pub fn abort(&mut self, transaction: TransactionId) {
-        let mut released = std::mem::take(&mut self.journal.released);
-        let known = self.state.abort(transaction, &mut released);
-        self.journal.released = released;
-        self.decide(known, Record::Abort(transaction), StoreEvent::Aborted { transaction });
-        self.journal.urgent = true;
-    }
-
-    /// The intent of a removed object is gone already: its decision is as durable as the removal.
-    fn decide(&mut self, known: bool, note: Record, event: StoreEvent) {
-        if known {
-            self.journal.note(&note);
-        }
-        self.journal.events.push(event);
-        self.linger();
-    }
-
-    pub fn linger(&mut self) {
-        if self.journal.flush_at.is_none() {
-            self.journal.flush_at = Some(self.now.time.after(COMMIT_LINGER));
-        }
-        // Slots and room come back with decisions: who waits for them need not wait longer.
-        self.journal.urgent |= !self.queue.is_empty() || !self.requests.is_empty();
-    }
-
-    pub fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64) {
-        let there = self.state.objects.get(description.object).map(|record| record.description);
-        let result = match there {
-            Some(there) if there == description => Ok(()),
-            Some(_) => Err(Failure::ObjectExists),
-            None => self.state.objects.place(description, self.claimed_slots()).map(|record| {
-                self.journal.note(&Record::Created { object: record.clone(), absent });
-                assert!(self.state.create(record, absent), "its place was free");
-            }),
-        };
-        self.tell_when_durable(ticket, result);
-    }
-
-    pub fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering) {
-        let known = self.state.objects.set_ordering(object, ordering);
-        if known {
-            self.journal.note(&Record::Reordered { object, ordering });
-        }
-        self.tell_when_durable(ticket, if known { Ok(()) } else { Err(Failure::NoSuchObject) });
-    }
-
-    pub fn resize_object(&mut self, ticket: u64, object: ObjectId, range: BlockRange, absent: BlockRange) {
-        let mut released = std::mem::take(&mut self.journal.released);
-        let claimed = self.claimed_slots();
-        let result = self.state.objects.place_resized(object, range, claimed).map(|record| {
-            self.journal.note(&Record::Resized { object: record.clone(), absent });
-            assert!(self.state.resize(record, absent, &mut released), "its place was free");
-        });
-        self.journal.released = released;
-        self.tell_when_durable(ticket, result);
-    }
-
-    pub fn remove_object(&mut self, ticket: u64, object: ObjectId) {
-        let mut released = std::mem::take(&mut self.journal.released);
-        let known = self.state.remove(object, &mut released);
-        self.journal.released = released;
-        if known {
-            self.journal.note(&Record::Removed(object));
-        }
-        self.tell_when_durable(ticket, if known { Ok(()) } else { Err(Failure::NoSuchObject) });
-    }
-
-    pub fn reserve_stamps(&mut self, ticket: u64, until: Clock) {
-        self.state.stamps_reserved = self.state.stamps_reserved.max(until);
-        self.journal.note(&Record::Stamps(until));
-        self.tell_when_durable(ticket, Ok(()));
+    /// See [`Storage::settle`](crate::Storage::settle).
+    pub fn settle(&mut self, host: Generation, sequence: u64) {
+        self.requests.settle(host, sequence, &mut self.shared.state, &mut self.shared.journal);
     }
 
     /// See [`Storage::adopt`](crate::Storage::adopt).
-    pub fn adopt(&mut self, ticket: u64, membership: Membership) {
-        let record = Record::Adopted(membership.clone());
-        let mut released = std::mem::take(&mut self.journal.released);
-        let dropped = self.state.adopt(membership, &mut released);
-        self.journal.released = released;
-        if dropped.is_some() {
-            self.journal.note(&record);
-            self.drop_fenced_requests();
+    pub fn adopt(&mut self, ticket: u64, membership: Membership, out: &mut Effects) {
+        if self.view(out).adopt(ticket, membership) {
+            self.requests.drop_fenced(&self.shared.state);
         }
-        self.journal.events.push(StoreEvent::Adopted { ticket, dropped: dropped.unwrap_or_default() });
-        self.journal.urgent = true;
     }
 
     /// See [`Storage::missed`](crate::Storage::missed).
     pub fn missed(&self, device: DeviceId, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>) {
-        let Some(membership) = &self.state.membership else { return (Vec::new(), None) };
-        let is_redundant = self.state.objects.get(object).is_some_and(|record| record.description.redundant);
-        // What is still on its way into the journal may be decided after this answer as well.
-        let undecided = self.state.intents.values().chain(self.on_their_way());
-        let unheard = |intent: &&IntentRecord| {
-            is_redundant && intent.object == object && !membership.has_been_in_since(device, intent.by.epoch)
-        };
-        // Of the recorded ones no more than can be answered; the answer ends where the next one begins.
-        let mut extents: Vec<BlockRange> =
-            self.state.missed.of(device, object, from).take(limits::EXTENTS_MAX + 1).collect();
-        let end = extents.get(limits::EXTENTS_MAX).map(|extent| extent.start);
-        extents.truncate(limits::EXTENTS_MAX);
-        let answered = BlockRange::between(from, end.unwrap_or(u64::MAX));
-        extents.extend(undecided.filter(unheard).map(|intent| extent_of(intent.by.linkage).intersection(answered)));
-        let mut extents = merged(extents);
-        let next = extents.get(limits::EXTENTS_MAX).map(|extent| extent.start).or(end);
-        extents.truncate(limits::EXTENTS_MAX);
-        (extents, next)
+        self.shared.state.missed_by(device, object, from, self.on_their_way())
     }
 
-    /// See [`Storage::absent`](crate::Storage::absent).
-    pub fn absent(&self, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>) {
-        some_of(self.state.absent.of(object, from))
-    }
-
-    /// See [`Storage::allocated`](crate::Storage::allocated).
-    pub fn allocated(&self, object: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>) {
-        let Some(record) = self.state.objects.get(object) else { return (Vec::new(), None) };
-        let range = range.intersection(record.description.range());
-        let mut chunks = chunks(range).map(|(chunk, _)| chunk).peekable();
-        // Neighbours together.
-        let runs = std::iter::from_fn(|| {
-            let holds = |chunk: &u32| self.state.chunk(object, *chunk).blocks != 0;
-            let first = chunks.find(holds)?;
-            let mut end = first + 1;
-            while chunks.next_if(|chunk| *chunk == end && holds(chunk)).is_some() {
-                end += 1;
-            }
-            let (first, end) = (u64::from(first) * CHUNK_BLOCKS, u64::from(end) * CHUNK_BLOCKS);
-            Some(BlockRange::between(first, end).intersection(range))
-        });
-        some_of(runs)
-    }
-
-    pub fn flush(&mut self, ticket: u64) {
-        self.tell_when_durable(ticket, Ok(()));
-    }
-
-    /// Refusals wait too: what they are due to may not be durable yet.
-    fn tell_when_durable(&mut self, ticket: u64, result: Result<(), Failure>) {
-        self.journal.events.push(StoreEvent::Done { ticket, result });
-        self.journal.urgent = true;
-    }
-
-    /// Gives the disk a command, and remembers what for.
-    pub fn disk(&mut self, io: Io, command: DiskCommand, out: &mut Effects) {
-        let tag = DiskTag(self.next_id);
-        self.next_id += 1;
-        if let Some(places) = io.places() {
-            self.places.insert(places, tag.0, ());
-        }
-        self.counters.count(&command);
-        self.io.insert(tag, io);
-        out.disk(tag, command);
-    }
-
-    /// Where a place begins on the device.
-    pub fn offset_of(&self, place: u64) -> u64 {
-        self.geometry().data_offset + place * STRIDE as u64
+    /// Writes that are not durable yet.
+    fn on_their_way(&self) -> impl Iterator<Item = &IntentRecord> {
+        self.writes.on_their_way().chain(self.shared.journal.on_their_way().map(|queued| &queued.intent))
     }
 
     pub fn on_disk_done(&mut self, now: Now, tag: DiskTag, result: DiskResult, out: &mut Effects) {
-        self.now = now;
-        let Some(io) = self.io.remove(&tag) else { return };
-        if self.broken {
+        self.observe(now);
+        if self.shared.outbox.is_broken {
             return;
         }
-        if let Some(places) = io.places() {
-            self.places.remove(places.start, tag.0);
-        }
-        self.counters.count_result(&result);
+        let Some(io) = self.shared.disk.take(tag, &result) else { return };
         let (done, bytes) = match result {
             DiskResult::Done(done) => (done, None),
             DiskResult::Read(Ok(bytes)) => (Ok(()), Some(bytes)),
             DiskResult::Read(Err(error)) => (Err(error), None),
         };
+        if let (true, Err(error)) = (io.is_vital(), done) {
+            return self.shared.outbox.give_up(error);
+        }
+        let places = io.places();
         match io {
             Io::Read { operation, part, places } => {
-                self.on_read(operation, part, places, bytes, out);
-                self.on_places_quiet(places, out);
+                let (reads, mut view) = self.reads(out);
+                reads.on_read(operation, part, places, bytes, &mut view);
             }
             Io::Data { preparing, written } => {
-                let places = written.places;
-                self.on_data_written(preparing, written, done, out);
-                self.on_places_quiet(places, out);
+                let (writes, mut view) = self.writes(out);
+                writes.on_data_written(preparing, written, done, &mut view);
+                self.release_slots();
             }
-            Io::Reserve { frontier } => self.on_reserved(frontier, done),
             Io::Leaf { place, again } => {
-                self.on_leaf(place, again, bytes, out);
-                self.on_places_quiet(places_of(place.slot), out);
+                let (requests, mut view) = self.requests(out);
+                requests.on_leaf(place, again, bytes, &mut view);
             }
-            Io::MergeRead { place, again } => {
-                self.on_merge_read(place, again, bytes, out);
-                self.on_places_quiet(places_of(place.slot), out);
-            }
-            Io::Batch
-            | Io::Home { .. }
-            | Io::CheckpointStep
-            | Io::CheckpointPages
-            | Io::MergeWrite { .. }
-            | Io::MergeSync
-                if done.is_err() =>
-            {
-                return self.give_up(done.expect_err("just seen"));
-            }
+            Io::Reserve { frontier } => self.on_reserved(frontier, done.is_ok()),
             Io::Batch => self.on_batch_durable(out),
-            Io::Home { places } => {
-                self.on_home_written(places);
-                self.on_places_quiet(places, out);
+            io => {
+                let (compaction, mut view) = self.compaction(out);
+                compaction.on_done(io, bytes, &mut view);
             }
-            Io::CheckpointStep => self.on_checkpoint_step(out),
-            Io::CheckpointPages => self.on_checkpoint_pages(out),
-            Io::MergeWrite { .. } => self.on_merge_written(out),
-            Io::MergeSync => self.on_round_durable(),
         }
-        self.advance(None, out);
+        if let Some(places) = places {
+            self.on_places_quiet(places, out);
+        }
+        self.advance(false, out);
     }
 
-    /// Without its journal or its map a store is none.
-    pub fn give_up(&mut self, error: DiskError) {
-        self.broken = true;
-        self.events.push_back(StoreEvent::Unusable(StoreError::Disk(error)));
+    fn on_reserved(&mut self, frontier: u32, is_done: bool) {
+        self.shared.slots.on_reserved(frontier, is_done);
+        if !is_done {
+            self.writes.refusals += 1;
+            self.requests.refusals += 1;
+        }
     }
 
     fn write_batch(&mut self, out: &mut Effects) {
-        let mark_due = self.journal.is_mark_due(self.now.time);
-        let unsaid_due = self.unsaid.is_due(self.now.time);
-        if self.journal.flight.is_some() || !self.journal.is_due(self.now.time) && !mark_due && !unsaid_due {
+        let Shared { state, journal, disk, now, .. } = &mut self.shared;
+        let is_quiet = journal.is_mark_due(*now) || self.requests.is_due(*now);
+        if journal.flight().is_some() || !journal.is_due(*now) && !is_quiet {
             return;
         }
-        if mark_due || unsaid_due {
-            self.say_what_is_over();
+        if is_quiet {
+            self.requests.log_what_is_over(state, journal);
         }
-        let Some(batch) = self.journal.assemble() else {
-            // Its completion tries again; no clock need.
-            self.checkpoint.wanted = true;
-            self.journal.urgent |= self.journal.flush_at.take().is_some();
-            self.journal.mark_at = None;
-            return;
-        };
-        self.counters.batches += 1;
-        if self.journal.noted() == 0 {
-            self.unwritten = Unwritten { noted: false, in_flight: self.unwritten.noted };
+        if let Some(batch) = journal.assemble() {
+            disk.write_batch(batch, out);
         }
-        self.counters.journal_bytes += batch.buffer.len() as u64;
-        self.counters.journal_blocks += u64::from(batch.blocks);
-        let offset = self.geometry().journal_offset + batch.offset;
-        self.disk(Io::Batch, DiskCommand::Write { offset, data: vec![batch.buffer], durable: true }, out);
     }
 
     fn on_batch_durable(&mut self, out: &mut Effects) {
-        let Flight { intents, carried, events, released, ends_snapshot, has_roots, mark, .. } = self.journal.landed();
-        self.unwritten.in_flight = false;
-        self.journal.mark_at = (!mark).then(|| self.now.time.after(MARK_AFTER));
-        for intent in carried {
-            if let Some(held) = self.state.intents.get_mut(&intent.by.transaction) {
-                *held = intent;
+        let Shared { state, slots, journal, now, .. } = &mut self.shared;
+        let Flight { entries, carried, then, ends_snapshot, .. } = journal.landed(*now);
+        let Due { events, released, has_roots, .. } = then;
+        for queued in carried {
+            if let Some(held) = state.intents.get_mut(&queued.intent.by.transaction) {
+                *held = queued.intent;
             }
         }
-        let mut told = Vec::with_capacity(intents.len());
-        for (intent, applied) in intents {
-            told.push(self.on_intent_durable(intent, applied));
+        slots.released.extend(released);
+        for queued in entries {
+            let event = on_intent_durable(queued, &mut self.view(out));
+            self.shared.outbox.events.push_back(event);
         }
-        self.events.extend(told.into_iter().chain(events));
-        for slot in released {
-            self.release(slot);
-        }
+        self.shared.outbox.events.extend(events);
+        self.release_slots();
+        let (compaction, mut view) = self.compaction(out);
         if ends_snapshot {
-            self.on_snapshot_durable(out);
+            compaction.on_snapshot_durable(&mut view);
         }
         if has_roots {
-            self.on_roots_durable(out);
+            compaction.on_roots_durable(&mut view);
         }
     }
 
-    /// Gives a slot back as soon as nothing is in flight to it.
-    pub fn release(&mut self, slot: u32) {
-        self.checkpoint.drop_slot(slot);
-        if self.places.overlapping(places_of(slot)).next().is_some() {
-            self.slots.releasing.insert(slot);
-        } else {
-            self.slots.give_back(slot);
+    /// Gives slots back that are nobody's any more, as soon as nothing is in flight to them.
+    fn release_slots(&mut self) {
+        let Shared { slots, disk, .. } = &mut self.shared;
+        while let Some(slot) = slots.released.pop() {
+            self.compaction.drop_slot(slot);
+            slots.release(slot, disk.is_busy(places_of(slot)));
         }
     }
 
     /// A command to these places has ended: others may have waited for that.
     fn on_places_quiet(&mut self, places: BlockRange, out: &mut Effects) {
-        if !self.slots.releasing.is_empty() {
-            let first = (places.start / CHUNK_BLOCKS) as u32;
-            let behind = places.end().div_ceil(CHUNK_BLOCKS) as u32;
-            let quiet: Vec<u32> = self.slots.releasing.range(first..behind).copied().collect();
-            for slot in quiet {
-                if self.places.overlapping(places_of(slot)).next().is_none() {
-                    self.slots.releasing.remove(&slot);
-                    self.slots.give_back(slot);
-                }
-            }
-        }
-        self.send_home(out);
+        let Shared { slots, disk, .. } = &mut self.shared;
+        slots.settle(slots_of(places), |slot| disk.is_busy(places_of(slot)));
+        let (compaction, mut view) = self.compaction(out);
+        compaction.send_home(&mut view);
+    }
+
+    /// Names and values, in a fixed order.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Shared { state, slots, journal, disk, .. } = &self.shared;
+        let catalogue = state.catalogue.statistics();
+        let mut counters = disk.counters.list().to_vec();
+        counters.extend([
+            ("bytes_accepted", self.writes.counters.bytes_accepted),
+            ("journal_batches", disk.counters.batches),
+            ("journal_bytes", disk.counters.journal_bytes),
+            ("journal_blocks", disk.counters.journal_blocks),
+            ("chunks_written", self.writes.counters.chunks_written),
+            ("blocks_homed", self.compaction.counters.blocks_homed),
+            ("checkpoints", self.compaction.counters.checkpoints),
+            ("object_requests", self.requests.done),
+            ("keys_swept", self.requests.sweeping.keys_swept),
+            ("catalogue_leaves", catalogue.leaves),
+            ("catalogue_nodes", catalogue.nodes),
+            ("catalogue_changes", catalogue.pending),
+            ("catalogue_bytes_cached", catalogue.bytes_cached),
+            ("leaves_read", catalogue.leaves_read),
+            ("leaves_written", catalogue.leaves_written),
+            ("leaves_damaged", catalogue.leaves_damaged),
+            ("journal_bytes_used", journal.used()),
+            ("intents_undecided", state.intents.len() as u64),
+            ("answers_kept", state.answers.len() as u64),
+            ("commits_remembered", state.decisions.len() as u64),
+            ("extents_missed", state.missed.len() as u64),
+            ("blocks_absent", state.absent.blocks()),
+            ("blocks_in_journal", state.resident.len() as u64),
+            ("writes_waiting", self.writes.waiting() as u64),
+            ("slots", u64::from(slots.total())),
+            ("slots_set_aside", u64::from(slots.frontier())),
+            ("slots_free", u64::from(slots.free())),
+            ("slots_bad", state.bad.len() as u64),
+            ("slots_mapped", u64::from(state.map.mapped())),
+            ("blocks_unclaimed", state.free_blocks()),
+        ]);
+        counters
     }
 
     /// Asserts what must hold between steps.
     pub fn invariants(&self) {
-        self.journal.invariants();
+        let Shared { state, slots, journal, .. } = &self.shared;
+        journal.invariants();
         self.requests.invariants();
-        let mapped = self.state.map.mapped() + self.state.bad.len() as u32;
-        let held = u64::from(mapped + self.slots.free()) + self.state.catalogue.used_slots();
-        assert!(held <= u64::from(self.slots.frontier()), "a slot is used or free, not both");
-        assert!(self.slots.frontier() <= self.slots.total());
-        assert!(self.state.is_whole_if_in(), "what is in has nothing absent");
+        let held = state.held_slots() + u64::from(slots.free());
+        assert!(held <= u64::from(slots.frontier()), "a slot is used or free, not both");
+        assert!(slots.frontier() <= slots.total());
+        assert!(slots.released.is_empty(), "what is nobody's was given back");
+        assert!(state.is_whole_if_in(), "what is in has nothing absent");
     }
 
     /// Asserts that every slot is accounted for, once. Takes as long as the device is large: for tests.
     pub fn audit(&self) {
-        let mut owners = vec![0u32; self.slots.frontier() as usize];
-        let preparing = self.preparing.values().flat_map(|preparing| preparing.intent.slots());
-        let held = self.state.used_slots().chain(self.journal.slots()).chain(preparing);
-        let free = (0..self.slots.frontier()).filter(|slot| self.slots.is_free(*slot));
-        for slot in held.chain(self.slots.releasing.iter().copied()).chain(free) {
+        let Shared { state, slots, journal, .. } = &self.shared;
+        let mut owners = vec![0u32; slots.frontier() as usize];
+        let queued = journal.on_their_way().flat_map(|queued| queued.intent.slots());
+        let due = journal.flight().into_iter().flat_map(|flight| &flight.then.released).chain(&journal.then.released);
+        let held = state.used_slots().chain(self.writes.slots()).chain(queued).chain(due.copied());
+        for slot in held.chain(slots.unused()) {
             owners[slot as usize] += 1;
         }
         for (slot, owners) in owners.iter().enumerate() {
             assert_eq!(*owners, 1, "slot {slot} has {owners} owners");
         }
     }
-
-    /// A fresh identity for an operation.
-    pub fn id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
-    }
-}
-
-/// As many as an answer may name, and where to ask on.
-fn some_of(mut extents: impl Iterator<Item = BlockRange>) -> (Vec<BlockRange>, Option<u64>) {
-    let some = extents.by_ref().take(limits::EXTENTS_MAX).collect();
-    (some, extents.next().map(|extent| extent.start))
 }

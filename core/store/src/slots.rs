@@ -2,6 +2,7 @@
 //! need, and where the disk has no more to give, what is below it goes on being used.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// A set of small numbers that finds the next member in a few steps, however many there are.
 #[derive(Debug)]
@@ -77,7 +78,37 @@ pub(crate) struct Slots {
     frontier: u32,
     cursor: u32,
     /// Nobody's any more, but with a command still in flight.
-    pub releasing: BTreeSet<u32>,
+    releasing: BTreeSet<u32>,
+    /// Nobody's any more, just now.
+    pub released: Vec<u32>,
+    /// The disk is setting space aside.
+    pub is_reserving: bool,
+    /// It had none when it was asked last.
+    pub is_refused: bool,
+    /// Somebody waits for what merging shows: how few slots it takes.
+    pub is_merging_wanted: bool,
+}
+
+/// Slots that objects can't have: room for undecided overwrites of whole chunks.
+pub(crate) const SPARE_MIN: u32 = 64;
+const SPARE_MAX: u32 = 1024;
+
+/// A disk may lose this part of these slots before it is given up.
+const BAD_SHARE: u32 = 4;
+
+/// Of so many slots, those that objects can't have.
+pub(crate) fn spare_slots(slots: u32) -> u32 {
+    (slots / 16).clamp(SPARE_MIN, SPARE_MAX)
+}
+
+/// Of so many slots, those that may turn bad before the disk is given up.
+pub(crate) fn bad_slots_max(slots: u32) -> u32 {
+    spare_slots(slots) / BAD_SHARE
+}
+
+/// With so many bad ones, the disk is said to be failing: others take over while it still serves.
+pub(crate) fn failing_from(slots: u32) -> u32 {
+    bad_slots_max(slots) / 2
 }
 
 impl Slots {
@@ -93,7 +124,17 @@ impl Slots {
         }
         let mut free = Bits::new(total);
         (0..frontier).filter(|slot| !taken.contains(*slot)).for_each(|slot| free.insert(slot));
-        Slots { free, total, frontier, cursor: 0, releasing: BTreeSet::new() }
+        Slots {
+            free,
+            total,
+            frontier,
+            cursor: 0,
+            releasing: BTreeSet::new(),
+            released: Vec::new(),
+            is_reserving: false,
+            is_refused: false,
+            is_merging_wanted: false,
+        }
     }
 
     /// Takes a free slot; neighbours one after the other where it can.
@@ -110,8 +151,49 @@ impl Slots {
         self.free.insert(slot);
     }
 
+    /// Gives a slot back as soon as nothing is at work there.
+    pub fn release(&mut self, slot: u32, is_busy: bool) {
+        if is_busy {
+            self.releasing.insert(slot);
+        } else {
+            self.give_back(slot);
+        }
+    }
+
+    /// Something has ended in these slots: gives back those of them that wait for that.
+    pub fn settle(&mut self, slots: Range<u32>, is_busy: impl Fn(u32) -> bool) {
+        if self.releasing.is_empty() {
+            return;
+        }
+        let quiet: Vec<u32> = self.releasing.range(slots).copied().filter(|slot| !is_busy(*slot)).collect();
+        for slot in quiet {
+            self.releasing.remove(&slot);
+            self.give_back(slot);
+        }
+    }
+
+    /// The disk has set space aside, or has none.
+    pub fn on_reserved(&mut self, frontier: u32, is_done: bool) {
+        self.is_reserving = false;
+        self.is_refused = !is_done;
+        if is_done {
+            self.extend(frontier);
+        }
+    }
+
+    /// Slots that are nobody's: free, or about to be.
+    pub fn unused(&self) -> impl Iterator<Item = u32> {
+        let free = (0..self.frontier).filter(|slot| self.free.contains(*slot));
+        free.chain(self.releasing.iter().copied())
+    }
+
+    /// Slots for which no space is set aside.
+    pub fn left(&self) -> u32 {
+        self.total - self.frontier
+    }
+
     /// Space for every slot below `frontier` is set aside now.
-    pub fn extend(&mut self, frontier: u32) {
+    fn extend(&mut self, frontier: u32) {
         (self.frontier..frontier).for_each(|slot| self.free.insert(slot));
         self.frontier = frontier;
     }
@@ -119,11 +201,6 @@ impl Slots {
     /// Slots that can be taken.
     pub fn free(&self) -> u32 {
         self.free.count
-    }
-
-    /// True if `slot` can be taken.
-    pub fn is_free(&self, slot: u32) -> bool {
-        self.free.contains(slot)
     }
 
     /// Space is set aside for all slots below this one.

@@ -7,28 +7,22 @@
 //! a slot), so only the end result is checked.
 
 use crate::absent::Absent;
-use crate::answers::Answers;
 use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks};
 use crate::map::{ChunkMap, ENTRIES_PER_PAGE, Entry};
 use crate::missed::Missed;
 use crate::objects::Objects;
 use crate::record::{Body, Decision, IntentRecord, ObjectRecord, Part, Record, membership_len, retired_len};
 use crate::request_record::{Executed, roots_len};
+use crate::slots::spare_slots;
 use crate::superblock::Geometry;
 use crate::{Recovered, RecoveredCommit, RecoveredIntent};
 use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, Generation, Membership, ObjectId, Standing, TransactionId,
 };
 use braid_catalogue::{Catalogue, ROUND_SLOTS_MIN, Settings};
+use braid_journal::Answers;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Slots that objects can't have: room for undecided overwrites of whole chunks.
-pub(crate) const SPARE_MIN: u32 = 64;
-const SPARE_MAX: u32 = 1024;
-
-/// A disk may lose this part of these slots before it is given up.
-const BAD_SHARE: u32 = 4;
 
 /// Slots that a round of merging gets at most, as far as there are enough.
 const ROUND_SLOTS_MAX: u32 = 256;
@@ -93,21 +87,6 @@ pub(crate) struct State {
     /// What the undecided intents and the decisions take in the journal when they are carried on.
     intent_bytes: u64,
     decision_bytes: u64,
-}
-
-/// Of so many slots, those that objects can't have.
-pub(crate) fn spare_slots(slots: u32) -> u32 {
-    (slots / 16).clamp(SPARE_MIN, SPARE_MAX)
-}
-
-/// Of so many slots, those that may turn bad before the disk is given up.
-pub(crate) fn bad_slots_max(slots: u32) -> u32 {
-    spare_slots(slots) / BAD_SHARE
-}
-
-/// With so many bad ones, the disk is said to be failing: others take over while it still serves.
-pub(crate) fn failing_from(slots: u32) -> u32 {
-    bad_slots_max(slots) / 2
 }
 
 /// How the map of what objects hold lies on a device.
@@ -477,7 +456,7 @@ impl State {
 
     /// Claims the intent's chunks, and for its homes the slots.
     pub fn claim(&mut self, intent: &IntentRecord) {
-        for (chunk, whole) in claims_of(intent) {
+        for (chunk, whole) in intent.claims() {
             let claim = self.claims.entry((intent.object, chunk)).or_insert(Claim { sharers: 0, slot: None });
             claim.sharers += u32::from(!whole);
         }
@@ -494,7 +473,7 @@ impl State {
     }
 
     fn unclaim(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
-        for (chunk, whole) in claims_of(intent) {
+        for (chunk, whole) in intent.claims() {
             let key = (intent.object, chunk);
             let claim = self.claims.get_mut(&key).expect("who claimed a chunk holds the claim to the end");
             claim.sharers -= u32::from(!whole);
@@ -604,6 +583,11 @@ impl State {
         }
     }
 
+    /// True if a host does nothing any more.
+    pub fn is_fenced(&self, host: Generation) -> bool {
+        self.membership.as_ref().is_some_and(|membership| membership.fence.refuses(host))
+    }
+
     /// True unless this device is in, and yet lacks something.
     pub fn is_whole_if_in(&self) -> bool {
         let own = self.membership.as_ref().and_then(|membership| membership.member(self.own));
@@ -659,50 +643,8 @@ impl State {
     }
 }
 
-impl IntentRecord {
-    /// Its whole chunk in the slot `from` is in the slot `to` from now on; without one, it is a hole, of an intent that is given up.
-    pub fn move_chunk(&mut self, from: u32, to: Option<u32>) {
-        let holds = |part: &Part| match part.body {
-            Body::Slots(first) => (first..first + (part.range.count / CHUNK_BLOCKS) as u32).contains(&from),
-            _ => false,
-        };
-        let index = self.pieces.iter().position(holds).expect("the slot is one of the intent's");
-        let Part { range, body: Body::Slots(first) } = self.pieces.remove(index) else { panic!("just seen") };
-        let start = range.start + u64::from(from - first) * CHUNK_BLOCKS;
-        let moved = BlockRange::new(start, CHUNK_BLOCKS);
-        let parts = [
-            (BlockRange::between(range.start, start), Body::Slots(first)),
-            (moved, to.map_or(Body::Hole, Body::Slots)),
-            (BlockRange::between(moved.end(), range.end()), Body::Slots(from + 1)),
-        ];
-        let parts = parts.into_iter().filter(|(range, _)| !range.is_empty()).map(|(range, body)| Part { range, body });
-        self.pieces.splice(index..index, parts);
-    }
-
-    /// The slots that its whole chunks are in.
-    pub fn slots(&self) -> impl Iterator<Item = u32> {
-        self.pieces.iter().flat_map(|part| match part.body {
-            Body::Slots(first) => first..first + (part.range.count / CHUNK_BLOCKS) as u32,
-            _ => 0..0,
-        })
-    }
-}
-
 /// What lies in `range` and not in `other`.
 fn outside(range: BlockRange, other: BlockRange) -> [BlockRange; 2] {
     let (start, end) = (other.start.clamp(range.start, range.end()), other.end().clamp(range.start, range.end()));
     [BlockRange::between(range.start, start), BlockRange::between(end.max(start), range.end())]
-}
-
-/// The chunks that an intent changes, each once, and whether as a whole.
-pub(crate) fn claims_of(intent: &IntentRecord) -> impl Iterator<Item = (u32, bool)> {
-    let mut last = None;
-    intent
-        .pieces
-        .iter()
-        .flat_map(|part| {
-            let slots = matches!(part.body, Body::Slots(_) | Body::Hole);
-            chunks(part.range).map(move |(chunk, mask)| (chunk, slots && mask == WHOLE_CHUNK))
-        })
-        .filter(move |(chunk, _)| last.replace(*chunk) != Some(*chunk))
 }

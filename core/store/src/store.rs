@@ -1,18 +1,20 @@
 //! The store as its device sees it.
 
-use crate::batch::{BatchHeader, seal_of};
-use crate::block::SECTOR;
-use crate::reading::Of;
+use crate::read_queue::Of;
 use crate::recovery::{Progress, Recovery};
+use crate::request_queue::RequestQueue;
 use crate::serving::Serving;
-use crate::state::failing_from;
+use crate::slots::failing_from;
+use crate::state::State;
 use crate::storage::Storage;
 use crate::superblock::{Geometry, PAGE, Superblock};
+use crate::view::View;
 use crate::{Intent, Medium, StoreConfig, StoreError, StoreEvent};
 use braid_base::limits::Settings;
 use braid_base::{
     AlignedBuffer, BlockRange, Clock, DeviceId, DiskId, Generation, Membership, Now, ObjectId, Time, TransactionId,
 };
+use braid_journal::{SECTOR, first_batch};
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_wire::{ObjectDescription, ObjectRequest, Ordering, Piece};
 use bytes::Bytes;
@@ -69,16 +71,7 @@ impl Store {
         };
         // The map needs no wiping: an object's pages are written before they are read. What an earlier store left in the
         // journal could be taken for ours.
-        let first = BatchHeader {
-            sequence: 1,
-            previous: 0,
-            offset: 0,
-            records: 0,
-            payload: 0,
-            begins_snapshot: true,
-            ends_snapshot: true,
-        };
-        let first = first.encode(seal_of(&superblock), &[]);
+        let first = first_batch(superblock.seal());
         let zeros = AlignedBuffer::zeroed(WIPE_BYTES).freeze();
         let length = geometry.journal_length as usize;
         let mut writes: Vec<(u64, Bytes)> = (0..length)
@@ -114,8 +107,7 @@ impl Store {
 
     /// Blocks that more objects may have.
     pub fn free_blocks(&self) -> u64 {
-        let room = |serving: &Serving| serving.state.objects.room().saturating_sub(serving.claimed_slots());
-        self.serving().map_or(0, |serving| room(serving) * crate::block::CHUNK_BLOCKS)
+        self.serving().map_or(0, |serving| serving.shared.state.free_blocks())
     }
 
     /// Asserts that every slot has exactly one owner. Takes as long as the device is large.
@@ -132,17 +124,54 @@ impl Store {
         }
     }
 
+    fn state(&self) -> Option<&State> {
+        self.serving().map(|serving| &serving.shared.state)
+    }
+
     fn with(&mut self, act: impl FnOnce(&mut Serving)) {
         if let Phase::Serving(serving) = &mut self.phase {
             act(serving);
         }
     }
 
-    fn then_advance(&mut self, now: Now, out: &mut Effects, act: impl FnOnce(&mut Serving)) {
+    /// Puts something on record; then the store does whatever can be done.
+    fn note(&mut self, now: Option<Now>, out: &mut Effects, act: impl FnOnce(&mut View)) {
+        self.with(|serving| {
+            now.into_iter().for_each(|now| serving.observe(now));
+            act(&mut serving.view(out));
+            serving.advance(false, out);
+        });
+    }
+
+    fn write(&mut self, now: Now, intent: Intent, applied: bool, out: &mut Effects) {
         self.with(|serving| {
             serving.observe(now);
-            act(serving);
-            serving.advance(None, out);
+            let (writes, mut view) = serving.writes(out);
+            writes.write(intent, applied, &mut view);
+            serving.advance(false, out);
+        });
+    }
+
+    fn request<R: Default>(
+        &mut self,
+        now: Now,
+        out: &mut Effects,
+        act: impl FnOnce(&mut RequestQueue, &mut View) -> R,
+    ) -> R {
+        let mut result = R::default();
+        self.with(|serving| {
+            serving.observe(now);
+            let (requests, mut view) = serving.requests(out);
+            result = act(requests, &mut view);
+            serving.advance(false, out);
+        });
+        result
+    }
+
+    fn read_of(&mut self, of: Of, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+        self.with(|serving| {
+            let (reads, mut view) = serving.reads(out);
+            reads.read(ticket, object, extents, of, &mut view);
         });
     }
 }
@@ -158,10 +187,10 @@ impl Storage for Store {
             Phase::Serving(serving) => serving.on_disk_done(now, tag, result, out),
             Phase::Recovering(recovery) => match recovery.on_disk_done(tag, result, out) {
                 Progress::Goes => {}
-                Progress::Ready(mut serving) => {
-                    let recovered = serving.state.recovered(serving.superblock.disk);
-                    self.events.push_back(StoreEvent::Ready(recovered));
-                    serving.advance(Some(now), out);
+                Progress::Ready(mut serving, disk) => {
+                    self.events.push_back(StoreEvent::Ready(serving.shared.state.recovered(disk)));
+                    serving.observe(now);
+                    serving.advance(true, out);
                     self.phase = Phase::Serving(serving);
                 }
                 Progress::Failed(error) => {
@@ -174,7 +203,10 @@ impl Storage for Store {
     }
 
     fn wake(&mut self, now: Now, out: &mut Effects) {
-        self.with(|serving| serving.advance(Some(now), out));
+        self.with(|serving| {
+            serving.observe(now);
+            serving.advance(true, out);
+        });
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -183,50 +215,50 @@ impl Storage for Store {
 
     fn pop_event(&mut self) -> Option<StoreEvent> {
         self.events.pop_front().or_else(|| match &mut self.phase {
-            Phase::Serving(serving) => serving.events.pop_front(),
+            Phase::Serving(serving) => serving.shared.outbox.events.pop_front(),
             _ => None,
         })
     }
 
     fn object(&self, object: ObjectId) -> Option<&ObjectDescription> {
-        self.serving()?.state.objects.get(object).map(|record| &record.description)
+        self.state()?.objects.get(object).map(|record| &record.description)
     }
 
     fn objects(&self) -> Vec<ObjectDescription> {
-        let objects = self.serving().into_iter().flat_map(|serving| serving.state.objects.iter());
+        let objects = self.state().into_iter().flat_map(|state| state.objects.iter());
         objects.map(|record| record.description).collect()
     }
 
     fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.with(|serving| serving.read(ticket, object, extents, Of::Data, out));
+        self.read_of(Of::Data, ticket, object, extents, out);
     }
 
     fn salvage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.with(|serving| serving.read(ticket, object, extents, Of::Salvage, out));
+        self.read_of(Of::Salvage, ticket, object, extents, out);
     }
 
     fn linkage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.with(|serving| serving.read(ticket, object, extents, Of::Header, out));
+        self.read_of(Of::Header, ticket, object, extents, out);
     }
 
     fn allocation(&self, object: ObjectId, extents: &[BlockRange]) -> Vec<Piece> {
-        self.serving().map_or(Vec::new(), |serving| serving.allocation(object, extents))
+        self.state().map_or(Vec::new(), |state| state.allocation(object, extents))
     }
 
     fn prepare(&mut self, now: Now, intent: Intent, out: &mut Effects) {
-        self.then_advance(now, out, |serving| serving.write(intent, false));
+        self.write(now, intent, false, out);
     }
 
     fn apply(&mut self, now: Now, intent: Intent, out: &mut Effects) {
-        self.then_advance(now, out, |serving| serving.write(intent, true));
+        self.write(now, intent, true, out);
     }
 
     fn commit(&mut self, now: Now, transaction: TransactionId, out: &mut Effects) {
-        self.then_advance(now, out, |serving| serving.commit(transaction));
+        self.note(Some(now), out, |view| view.commit(transaction));
     }
 
     fn abort(&mut self, now: Now, transaction: TransactionId, out: &mut Effects) {
-        self.then_advance(now, out, |serving| serving.abort(transaction));
+        self.note(Some(now), out, |view| view.abort(transaction));
     }
 
     fn forget(&mut self, transaction: TransactionId) {
@@ -238,17 +270,11 @@ impl Storage for Store {
     }
 
     fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects) {
-        self.with(|serving| {
-            serving.create_object(ticket, description, absent);
-            serving.advance(None, out);
-        });
+        self.note(None, out, |view| view.create_object(ticket, description, absent));
     }
 
     fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering, out: &mut Effects) {
-        self.with(|serving| {
-            serving.set_ordering(ticket, object, ordering);
-            serving.advance(None, out);
-        });
+        self.note(None, out, |view| view.set_ordering(ticket, object, ordering));
     }
 
     fn resize_object(
@@ -259,24 +285,15 @@ impl Storage for Store {
         absent: BlockRange,
         out: &mut Effects,
     ) {
-        self.with(|serving| {
-            serving.resize_object(ticket, object, range, absent);
-            serving.advance(None, out);
-        });
+        self.note(None, out, |view| view.resize_object(ticket, object, range, absent));
     }
 
     fn remove_object(&mut self, ticket: u64, object: ObjectId, out: &mut Effects) {
-        self.with(|serving| {
-            serving.remove_object(ticket, object);
-            serving.advance(None, out);
-        });
+        self.note(None, out, |view| view.remove_object(ticket, object));
     }
 
     fn reserve_stamps(&mut self, ticket: u64, until: Clock, out: &mut Effects) {
-        self.with(|serving| {
-            serving.reserve_stamps(ticket, until);
-            serving.advance(None, out);
-        });
+        self.note(None, out, |view| view.reserve_stamps(ticket, until));
     }
 
     fn execute(
@@ -288,24 +305,22 @@ impl Storage for Store {
         request: ObjectRequest,
         out: &mut Effects,
     ) -> bool {
-        let mut awaited = false;
-        self.then_advance(now, out, |serving| awaited = serving.execute(name, settled, given_up, request));
-        awaited
+        self.request(now, out, |requests, view| requests.execute(name, settled, given_up, request, view))
     }
 
     fn look(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects) {
-        self.then_advance(now, out, |serving| serving.look(ticket, request));
+        self.request(now, out, |requests, view| requests.look(ticket, request, view));
     }
 
     fn adopt(&mut self, ticket: u64, membership: Membership, out: &mut Effects) {
         self.with(|serving| {
-            serving.adopt(ticket, membership);
-            serving.advance(None, out);
+            serving.adopt(ticket, membership, out);
+            serving.advance(false, out);
         });
     }
 
     fn membership(&self) -> Option<&Membership> {
-        self.serving()?.state.membership.as_ref()
+        self.state()?.membership.as_ref()
     }
 
     fn missed(&self, device: DeviceId, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>) {
@@ -313,57 +328,26 @@ impl Storage for Store {
     }
 
     fn absent(&self, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>) {
-        self.serving().map_or((Vec::new(), None), |serving| serving.absent(object, from))
+        self.state().map_or((Vec::new(), None), |state| state.absent_of(object, from))
     }
 
     fn allocated(&self, object: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>) {
-        self.serving().map_or((Vec::new(), None), |serving| serving.allocated(object, range))
+        self.state().map_or((Vec::new(), None), |state| state.allocated(object, range))
     }
 
     fn flush(&mut self, ticket: u64, out: &mut Effects) {
-        self.with(|serving| {
-            serving.flush(ticket);
-            serving.advance(None, out);
-        });
+        self.note(None, out, |view| view.flush(ticket));
     }
 
     fn bad_slots(&self) -> (u32, bool) {
         self.serving().map_or((0, false), |serving| {
-            let bad = serving.state.bad.len() as u32;
-            (bad, bad >= failing_from(serving.slots.total()))
+            let bad = serving.shared.state.bad.len() as u32;
+            (bad, bad >= failing_from(serving.shared.slots.total()))
         })
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.serving().map_or(Vec::new(), |serving| {
-            let mut counters = serving.counters.list();
-            let slots = &serving.slots;
-            let catalogue = serving.state.catalogue.statistics();
-            counters.extend([
-                ("catalogue_leaves", catalogue.leaves),
-                ("catalogue_nodes", catalogue.nodes),
-                ("catalogue_changes", catalogue.pending),
-                ("catalogue_bytes_cached", catalogue.bytes_cached),
-                ("leaves_read", catalogue.leaves_read),
-                ("leaves_written", catalogue.leaves_written),
-                ("leaves_damaged", catalogue.leaves_damaged),
-                ("journal_bytes_used", serving.journal.used()),
-                ("intents_undecided", serving.state.intents.len() as u64),
-                ("answers_kept", serving.state.answers.len() as u64),
-                ("commits_remembered", serving.state.decisions.len() as u64),
-                ("extents_missed", serving.state.missed.len() as u64),
-                ("blocks_absent", serving.state.absent.blocks()),
-                ("blocks_in_journal", serving.state.resident.len() as u64),
-                ("writes_waiting", serving.queue.len() as u64),
-                ("slots", u64::from(slots.total())),
-                ("slots_set_aside", u64::from(slots.frontier())),
-                ("slots_free", u64::from(slots.free())),
-                ("slots_bad", serving.state.bad.len() as u64),
-                ("slots_mapped", u64::from(serving.state.map.mapped())),
-                ("blocks_unclaimed", self.free_blocks()),
-            ]);
-            counters
-        })
+        self.serving().map_or(Vec::new(), Serving::counters)
     }
 
     fn invariants(&self) {

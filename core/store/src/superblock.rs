@@ -1,12 +1,14 @@
 //! The superblock: whose device this is, where its parts lie, and where recovery begins. Two copies, written one after
 //! the other; what they free is used only when both are written, so either of them is good enough to start from.
 
-use crate::block::{CHUNK_BLOCKS, SECTOR, SLOT_BYTES};
+use crate::block::{CHUNK_BLOCKS, SLOT_BYTES};
 use crate::map::ENTRIES_PER_PAGE;
-use crate::state::spare_slots;
+use crate::record::Record;
+use crate::slots::spare_slots;
 use crate::{StoreConfig, StoreError};
 use braid_base::checksum::crc32c;
 use braid_base::{AlignedBuffer, ArrayId, DeviceId, DiskId};
+use braid_journal::{Damaged, Found, SECTOR};
 use bytes::{Buf, BufMut, Bytes};
 
 /// The format that this release writes. A device of a newer one is refused, never guessed at.
@@ -109,6 +111,21 @@ impl Geometry {
 }
 
 impl Superblock {
+    /// A number that all batches of one store carry, and nothing else does but by a rare chance: it depends on what only the
+    /// superblock knows.
+    pub(crate) fn seal(&self) -> u32 {
+        let mut bytes = self.array.0.to_vec();
+        bytes.put_u16_le(self.device.0);
+        bytes.put_u64_le(self.nonce);
+        crc32c(&bytes)
+    }
+
+    /// What the journal says from its tail on.
+    pub(crate) fn read_journal(&self, journal: &Bytes) -> Result<Found<Record>, StoreError> {
+        let damaged = |Damaged(at)| StoreError::Damaged { part: "journal", offset: self.geometry.journal_offset + at };
+        braid_journal::read(journal, self.seal(), self.tail_offset, self.tail_sequence).map_err(damaged)
+    }
+
     /// Finds the superblock in a device's first 8 KiB.
     pub fn read(start: &[u8]) -> Result<Superblock, StoreError> {
         let copies = [Superblock::decode(start, 0), Superblock::decode(start, PAGE)];
@@ -248,7 +265,7 @@ mod tests {
 
     #[test]
     fn batches_of_devices_that_differ_in_their_nonce_alone_have_other_seals() {
-        let seal = |nonce| crate::batch::seal_of(&Superblock { nonce, ..superblock(1) });
+        let seal = |nonce| Superblock { nonce, ..superblock(1) }.seal();
         assert_ne!(seal(5), seal(6), "else whoever writes blocks could forge a batch");
         let read = Superblock::read(&[superblock(1).encode(), superblock(1).encode()].concat());
         assert_eq!(read.map(|superblock| (superblock.nonce, superblock.disk)), Ok((5, DiskId(6))));

@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::request_record::{changes_len, roots_len};
+use braid_base::{BLOCK_BYTES, FenceTable, Member, Stamp, Standing};
 use braid_catalogue::Place;
+use braid_journal::Record as _;
 use braid_objects::Key;
-use braid_wire::encode_answer;
+use braid_wire::{Atomicity, Linkage, ObjectDescription, encode_answer};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 fn intent() -> IntentRecord {
     IntentRecord {
@@ -96,13 +99,13 @@ fn records() -> Vec<Record> {
     ]
 }
 
-fn decode(description: &[u8], payload: Vec<u8>) -> Result<(Vec<Record>, bool), Nonsense> {
-    let (mut from, mut payload) = (description, Payload { bytes: payload.into(), whole: true });
+fn decode(description: &[u8], payload: Vec<u8>) -> Result<(Vec<Record>, bool), DecodeError> {
+    let (mut from, mut payload) = (description, Payload::new(payload.into()));
     let mut found = Vec::new();
     while !from.is_empty() {
         found.push(Record::decode(&mut from, &mut payload)?);
     }
-    Ok((found, payload.whole))
+    Ok((found, payload.is_whole()))
 }
 
 #[test]

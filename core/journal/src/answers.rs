@@ -4,7 +4,6 @@
 //! requests are over, or for a single request above that. What is over is never done any more, whether it was done before or not. A host
 //! that is fenced asks nothing again.
 
-use crate::record::Record;
 use braid_base::{FenceTable, Generation, TransactionId, limits};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -23,7 +22,7 @@ const LAST: usize = 4;
 const LAST_SHARE: usize = 64;
 
 /// The most bytes of answers, where the journal is so long: they are carried on in it.
-pub(crate) fn bytes_max(journal_length: u64) -> usize {
+pub fn bytes_max(journal_length: u64) -> usize {
     (journal_length / JOURNAL_SHARE).clamp(BYTES_MIN, limits::OBJECT_ANSWER_BYTES_MAX as u64) as usize
 }
 
@@ -47,7 +46,7 @@ const HOST_BYTES: usize = 24;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+pub struct Answers {
     hosts: BTreeMap<Generation, HostAnswers>,
     kept: usize,
     bytes: usize,
@@ -74,7 +73,7 @@ struct HostAnswers {
 
 /// What is known of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub enum Known {
     /// It was not done yet.
     No,
     /// It was done, with this answer.
@@ -83,9 +82,32 @@ pub(crate) enum Known {
     Over,
 }
 
+/// What a snapshot says of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnswersRecord {
+    /// Its requests that are over: all below its mark, and stretches above, by where each begins and what is behind it.
+    Over {
+        /// Whose.
+        host: Generation,
+        /// Its mark.
+        settled: u64,
+        /// Above that.
+        stretches: Vec<(u64, u64)>,
+    },
+    /// Answers that it may ask for, by sequence.
+    Kept {
+        /// Whose.
+        host: Generation,
+        /// Its mark.
+        settled: u64,
+        /// The answers.
+        kept: Vec<(u64, Bytes)>,
+    },
+}
+
 /// Whether one more answer can be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+pub enum Room {
     /// It can.
     Enough,
     /// Not for this host: the others need the rest.
@@ -270,7 +292,7 @@ impl Answers {
 
     /// What a snapshot says: of each host what is over, and its answers, in records of about so many bytes. One that is much longer might
     /// not fit into the journal's end and its start. Those last heard of come last, so that they are known as such by who reads it.
-    pub fn records(&self, bytes: usize) -> impl Iterator<Item = Record> {
+    pub fn records(&self, bytes: usize) -> impl Iterator<Item = AnswersRecord> {
         let of_host = move |(host, held): (&Generation, &HostAnswers)| {
             let mut parts = Vec::new();
             let mut filled = bytes;
@@ -285,8 +307,8 @@ impl Answers {
             let (host, settled) = (*host, held.settled);
             let stretches = held.over.iter().map(|(first, behind)| (*first, *behind)).collect();
             // Stretches that have become one don't take with them what is kept in between: it comes behind.
-            let over = Record::Over { host, settled, stretches };
-            std::iter::once(over).chain(parts.into_iter().map(move |kept| Record::Answers { host, settled, kept }))
+            let over = AnswersRecord::Over { host, settled, stretches };
+            std::iter::once(over).chain(parts.into_iter().map(move |kept| AnswersRecord::Kept { host, settled, kept }))
         };
         let mut hosts: Vec<_> = self.hosts.iter().collect();
         hosts.sort_by_key(|(_, held)| held.touched);
@@ -344,12 +366,12 @@ fn insert_stretch(stretches: &mut BTreeMap<u64, u64>, (mut first, mut behind): (
 }
 
 /// The room of a record that says so many stretches are over.
-pub(crate) fn over_len(stretches: usize) -> u64 {
+pub fn over_len(stretches: usize) -> u64 {
     (HOST_BYTES + stretches * STRETCH_BYTES) as u64
 }
 
 /// Sequences as stretches: where each begins, and what is behind it.
-pub(crate) fn stretches_of(mut sequences: Vec<u64>) -> Vec<(u64, u64)> {
+pub fn stretches_of(mut sequences: Vec<u64>) -> Vec<(u64, u64)> {
     sequences.sort_unstable();
     let mut stretches: Vec<(u64, u64)> = Vec::new();
     for sequence in sequences {
@@ -384,9 +406,8 @@ mod tests {
         let mut read = Answers::default();
         for record in answers.records(1000) {
             match record {
-                Record::Over { host, settled, stretches } => read.over(host, settled, &stretches),
-                Record::Answers { host, settled, kept } => read.carry_on(host, settled, kept),
-                other => panic!("{other:?}"),
+                AnswersRecord::Over { host, settled, stretches } => read.over(host, settled, &stretches),
+                AnswersRecord::Kept { host, settled, kept } => read.carry_on(host, settled, kept),
             }
         }
         read.keep(name(5001, 1), 1, Bytes::new());
@@ -422,9 +443,8 @@ mod tests {
         let mut read = Answers::default();
         for record in answers.records(1000) {
             match record {
-                Record::Over { host, settled, stretches } => read.over(host, settled, &stretches),
-                Record::Answers { host, settled, kept } => read.carry_on(host, settled, kept),
-                other => panic!("{other:?}"),
+                AnswersRecord::Over { host, settled, stretches } => read.over(host, settled, &stretches),
+                AnswersRecord::Kept { host, settled, kept } => read.carry_on(host, settled, kept),
             }
         }
         assert_eq!((read.get(name(1, 11)), read.get(name(1, 13))), (known, Known::Over));

@@ -1,0 +1,427 @@
+//! The journal's head: what waits for the next batch, and what follows when that is durable.
+//!
+//! One batch is in flight at a time; what comes meanwhile collects for the next (group commit). A batch holds, in this
+//! order: a part of the snapshot that a checkpoint carries on, if there is one; then, once all of that is written,
+//! *notes* (decisions and other small records, always all of them); then *entries* with their payload.
+
+use crate::batch::{BatchHeader, HEADER};
+use crate::record::{Entry, Record};
+use crate::ring::Ring;
+use braid_base::{AlignedBuffer, BLOCK_BYTES, Time};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How long a note that is in no hurry waits for a batch to ride on.
+const LINGER: Duration = Duration::from_millis(10);
+/// How long after a batch its durability is put on record, if no other batch does it.
+const MARK_AFTER: Duration = Duration::from_millis(50);
+
+/// A part of a snapshot.
+#[derive(Debug)]
+pub enum Carried<E> {
+    /// Small records, encoded.
+    Notes(Vec<u8>),
+    /// An undecided entry.
+    Entry(E),
+}
+
+/// A batch on its way to the disk.
+#[derive(Debug)]
+pub struct Flight<E, D> {
+    /// New entries, their payload now in the batch's buffer.
+    pub entries: Vec<E>,
+    /// Entries carried along, likewise.
+    pub carried: Vec<E>,
+    /// What follows when it is durable.
+    pub then: D,
+    /// True if a snapshot ends in it.
+    pub ends_snapshot: bool,
+    /// True if there was nothing in it: it only proves that the batch before it was durable.
+    is_mark: bool,
+    sequence: u64,
+}
+
+/// A journal of entries `E`. `D` is what its owner does when a batch is durable.
+#[derive(Debug)]
+pub struct Journal<E, D> {
+    ring: Ring,
+    seal: u32,
+    sequences: Sequences,
+    flight: Option<Flight<E, D>>,
+    snapshot: VecDeque<Carried<E>>,
+    notes: Vec<u8>,
+    /// Notes of what may be forgotten. They go before the others, so that they never forget what those say; lost, they cost
+    /// only room.
+    hints: Vec<u8>,
+    /// Goes with the notes.
+    pub then: D,
+    entries: VecDeque<E>,
+    promised: Promised,
+    pace: Pace,
+    scratch: Vec<u8>,
+}
+
+/// Of batches: the last that is durable, and the next.
+#[derive(Debug)]
+struct Sequences {
+    last: u64,
+    next: u64,
+}
+
+/// Room set aside for entries that are not in a batch yet.
+#[derive(Debug, Default)]
+struct Promised {
+    entries: usize,
+    bytes: u64,
+    /// In the next snapshot.
+    carried: u64,
+}
+
+/// When the next batch goes.
+#[derive(Debug, Default)]
+struct Pace {
+    /// At once.
+    urgent: bool,
+    /// At the latest.
+    flush_at: Option<Time>,
+    /// As a mark, to prove that the last batch was durable.
+    mark_at: Option<Time>,
+}
+
+/// Where a batch goes, and its buffer.
+#[derive(Debug)]
+pub struct Assembled {
+    /// Counted from the journal's start.
+    pub offset: u64,
+    /// All of it.
+    pub buffer: Bytes,
+    /// Blocks of its payload.
+    pub blocks: u32,
+}
+
+impl<E: Entry, D: Default> Journal<E, D> {
+    /// A journal of `capacity` bytes as recovery found it: where its tail and its head are, the last batch that counts, and the sequence
+    /// of the next.
+    pub fn new(capacity: u64, align: u64, seal: u32, (tail, head): (u64, u64), (last, next): (u64, u64)) -> Self {
+        Journal {
+            ring: Ring::new(capacity, align, tail, head),
+            seal,
+            sequences: Sequences { last, next },
+            flight: None,
+            snapshot: VecDeque::new(),
+            notes: Vec::new(),
+            hints: Vec::new(),
+            then: D::default(),
+            entries: VecDeque::new(),
+            promised: Promised::default(),
+            pace: Pace::default(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Takes over a snapshot that recovery found whole.
+    pub fn adopt_snapshot(&mut self, tail: u64, offset: u64, sequence: u64) {
+        self.ring.adopt_snapshot(tail, offset, sequence);
+    }
+
+    /// Bytes of the ring.
+    pub fn capacity(&self) -> u64 {
+        self.ring.capacity()
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> u64 {
+        self.ring.used()
+    }
+
+    /// The most that one entry may take, and about the most of a batch.
+    pub fn batch_max(&self) -> u64 {
+        self.capacity() / 8
+    }
+
+    /// True if a record of `length` may be promised room: there must still be enough for a decision of everything
+    /// undecided and for the next snapshot. `undecided` (durable ones) and `snapshot` are what is so far.
+    pub fn has_room(&self, length: u64, is_carried: bool, undecided: usize, snapshot: u64) -> bool {
+        let carried = if is_carried { length } else { 0 };
+        let snapshot = snapshot + self.promised.carried + carried;
+        let snapshot = snapshot + (2 + snapshot / self.batch_max()) * 2 * self.ring.align();
+        // Each in a batch of its own, followed by a mark; and a few others.
+        let decisions = 2 * (undecided + self.promised.entries + 16) as u64 * self.ring.align();
+        let wasted_at_the_end = self.batch_max() + self.capacity() / 32;
+        let pending_notes = (self.notes.len() + self.hints.len()) as u64;
+        let needed =
+            self.promised.bytes + self.padded(length) + snapshot + decisions + pending_notes + wasted_at_the_end;
+        self.used() + needed < self.capacity()
+    }
+
+    /// Bytes of notes that wait for the next batch.
+    pub fn noted(&self) -> u64 {
+        self.notes.len() as u64
+    }
+
+    /// True if an entry of `length` may be undecided along with `undecided` bytes of others: they are carried from snapshot to
+    /// snapshot.
+    pub fn is_within_quota(&self, length: u64, undecided: u64) -> bool {
+        undecided + self.promised.carried + length <= self.capacity() / 4
+    }
+
+    /// The room of a record that has a batch of its own.
+    pub fn padded(&self, length: u64) -> u64 {
+        length + HEADER as u64 + self.ring.align()
+    }
+
+    /// Sets room aside for an entry that will be queued.
+    pub fn promise(&mut self, entry: &E) {
+        let length = entry.room();
+        self.promised.entries += 1;
+        self.promised.bytes += self.padded(length);
+        self.promised.carried += if entry.is_carried() { length } else { 0 };
+    }
+
+    /// Takes a promise back: the entry will not be queued, or is in a batch.
+    pub fn fulfil(&mut self, entry: &E) {
+        let length = entry.room();
+        self.promised.entries -= 1;
+        self.promised.bytes -= self.padded(length);
+        self.promised.carried -= if entry.is_carried() { length } else { 0 };
+    }
+
+    /// Queues an entry that was promised room.
+    pub fn queue(&mut self, entry: E) {
+        self.entries.push_back(entry);
+        self.pace.urgent = true;
+    }
+
+    /// Adds a note to the next batch.
+    pub fn note(&mut self, record: &impl Record) {
+        record.encode(&mut self.notes);
+    }
+
+    /// Adds a note that something may be forgotten.
+    pub fn hint(&mut self, record: &impl Record) {
+        record.encode(&mut self.hints);
+    }
+
+    /// The next batch can't wait.
+    pub fn hurry(&mut self) {
+        self.pace.urgent = true;
+    }
+
+    /// The next batch may wait a little for others to go with it.
+    pub fn linger(&mut self, now: Time) {
+        self.pace.flush_at.get_or_insert_with(|| now.after(LINGER));
+    }
+
+    /// Somebody waits for room that a snapshot may make.
+    pub fn want_room(&mut self) {
+        if self.ring.has_grown() {
+            self.ring.want_room();
+        }
+    }
+
+    /// True if a snapshot is due, and may be begun.
+    pub fn wants_snapshot(&self) -> bool {
+        self.ring.wants_snapshot()
+    }
+
+    /// Begins a snapshot. Notes that wait are part of it already, but follow it all the same, in its last batch: should
+    /// the checkpoint not end, they are news to a replay that begins earlier. Hints don't: they could forget what the snapshot
+    /// has to say.
+    pub fn begin_snapshot(&mut self, carried: VecDeque<Carried<E>>) {
+        assert!(self.snapshot.is_empty() && self.flight.is_none() && !carried.is_empty());
+        self.hints.clear();
+        self.snapshot = carried;
+        self.ring.await_snapshot();
+        self.pace.urgent = true;
+    }
+
+    /// Where the last snapshot begins, and the sequence of its first batch.
+    pub fn snapshot_start(&self) -> (u64, u64) {
+        self.ring.snapshot_start()
+    }
+
+    /// Frees what is before the last snapshot: recovery begins there now.
+    pub fn advance_tail(&mut self) {
+        self.ring.advance_tail();
+    }
+
+    /// When a batch is to be written, if nothing else happens.
+    pub fn deadline(&self) -> Option<Time> {
+        [self.pace.flush_at, self.pace.mark_at].into_iter().flatten().min()
+    }
+
+    /// True if a batch is to be written now.
+    pub fn is_due(&self, now: Time) -> bool {
+        let passed = self.pace.flush_at.is_some_and(|deadline| deadline <= now);
+        let waiting = self.pace.urgent || !self.snapshot.is_empty() || !self.entries.is_empty();
+        self.flight.is_none() && (waiting || passed)
+    }
+
+    /// True if all is quiet and the last batch is not yet known to have been durable.
+    pub fn is_mark_due(&self, now: Time) -> bool {
+        self.flight.is_none() && self.pace.mark_at.is_some_and(|at| at <= now)
+    }
+
+    /// The next batch, or nothing if the ring has no room for it until a checkpoint ends.
+    pub fn assemble(&mut self) -> Option<Assembled> {
+        let mut records = std::mem::take(&mut self.scratch);
+        records.clear();
+        let (carried, mut payload) = self.encode_snapshot(&mut records);
+        let ends_snapshot = carried > 0 && carried == self.snapshot.len();
+        let mut taken = 0;
+        if carried == self.snapshot.len() {
+            records.extend_from_slice(&self.hints);
+            records.extend_from_slice(&self.notes);
+            for entry in &self.entries {
+                let length = entry.room() as usize;
+                if (taken > 0 || carried > 0) && records.len() + payload + length > self.batch_max() as usize {
+                    break;
+                }
+                entry.encode(&mut records);
+                payload += entry.payload_len();
+                taken += 1;
+            }
+        }
+        let begins_snapshot = carried > 0 && !self.ring.has_snapshot();
+        let mut header = BatchHeader {
+            sequence: self.sequences.next,
+            previous: self.sequences.last,
+            offset: self.ring.head(),
+            records: records.len() as u32,
+            payload: (payload / BLOCK_BYTES) as u32,
+            begins_snapshot,
+            ends_snapshot,
+        };
+        let Some(place) = self.ring.find(header.len() as u64) else {
+            self.scratch = records;
+            return self.assemble_without_hints();
+        };
+        header.offset = place.offset;
+        if begins_snapshot {
+            self.ring.start_snapshot(place, header.sequence);
+        }
+        self.ring.take(place, carried == 0 || taken > 0);
+        self.sequences.next += 1;
+        // Hints may be lost. If that is all there is, nothing need prove that it was durable.
+        let is_mark = carried == 0 && taken == 0 && self.notes.is_empty();
+        let buffer = header.encode(self.seal, &records);
+        self.scratch = records;
+        let (buffer, entries, carried) = self.fill(buffer, header.description_len(), carried, taken);
+        let mut flight =
+            Flight { entries, carried, then: D::default(), ends_snapshot, is_mark, sequence: header.sequence };
+        if self.snapshot.is_empty() {
+            self.hints.clear();
+            self.notes.clear();
+            flight.then = std::mem::take(&mut self.then);
+            self.pace = Pace::default();
+        }
+        self.pace.mark_at = None;
+        self.flight = Some(flight);
+        Some(Assembled { offset: header.offset, buffer, blocks: header.payload })
+    }
+
+    /// As much of the snapshot as one batch takes: how many parts of it, and the bytes of their payload.
+    fn encode_snapshot(&self, records: &mut Vec<u8>) -> (usize, usize) {
+        let (mut carried, mut payload) = (0, 0);
+        for part in &self.snapshot {
+            if carried > 0 && records.len() + payload + part.len() > self.batch_max() as usize {
+                break;
+            }
+            match part {
+                Carried::Notes(notes) => records.extend_from_slice(notes),
+                Carried::Entry(entry) => {
+                    entry.encode(records);
+                    payload += entry.payload_len();
+                }
+            }
+            carried += 1;
+        }
+        (carried, payload)
+    }
+
+    /// There may be ever so many hints; nothing must wait for those, which may be lost. Without any, the end of a checkpoint makes room,
+    /// and tries again: no clock need.
+    fn assemble_without_hints(&mut self) -> Option<Assembled> {
+        if self.hints.is_empty() {
+            self.ring.want_room();
+            self.pace.urgent |= self.pace.flush_at.take().is_some();
+            self.pace.mark_at = None;
+            return None;
+        }
+        self.hints.clear();
+        self.assemble()
+    }
+
+    /// Copies the payload into the batch, and lets the entries refer to it there: what they referred to before may be a
+    /// small part of something large. Gives the batch, the new entries in it, and those carried along.
+    fn fill(
+        &mut self,
+        mut buffer: AlignedBuffer,
+        start: usize,
+        carried: usize,
+        taken: usize,
+    ) -> (Bytes, Vec<E>, Vec<E>) {
+        let mut at = start;
+        let parts = self.snapshot.iter().take(carried).filter_map(|part| match part {
+            Carried::Entry(entry) => Some(entry),
+            Carried::Notes(_) => None,
+        });
+        for data in parts.chain(self.entries.iter().take(taken)).flat_map(Entry::payload) {
+            buffer[at..at + data.len()].copy_from_slice(data);
+            at += data.len();
+        }
+        assert_eq!(at, buffer.len(), "the batch is as long as its payload");
+        let buffer = buffer.freeze();
+        let mut at = start;
+        let mut point_into_buffer = |mut entry: E| {
+            for data in entry.payload_mut() {
+                let length = data.len();
+                *data = buffer.slice(at..at + length);
+                at += length;
+            }
+            entry
+        };
+        let parts = self.snapshot.drain(..carried).filter_map(|part| match part {
+            Carried::Entry(entry) => Some(point_into_buffer(entry)),
+            Carried::Notes(_) => None,
+        });
+        let carried: Vec<E> = parts.collect();
+        let entries: Vec<E> = self.entries.drain(..taken).map(point_into_buffer).collect();
+        entries.iter().for_each(|entry| self.fulfil(entry));
+        (buffer, entries, carried)
+    }
+
+    /// The batch in flight is durable. One that was not empty is to be followed by another before long, which proves it.
+    pub fn landed(&mut self, now: Time) -> Flight<E, D> {
+        let flight = self.flight.take().expect("only a batch in flight can land");
+        self.sequences.last = flight.sequence;
+        self.pace.mark_at = (!flight.is_mark).then(|| now.after(MARK_AFTER));
+        flight
+    }
+
+    /// The batch in flight.
+    pub fn flight(&self) -> Option<&Flight<E, D>> {
+        self.flight.as_ref()
+    }
+
+    /// Entries that wait to be in a batch or are in the one in flight.
+    pub fn on_their_way(&self) -> impl Iterator<Item = &E> {
+        self.entries.iter().chain(self.flight.iter().flat_map(|flight| &flight.entries))
+    }
+
+    /// Asserts what must hold between steps.
+    pub fn invariants(&self) {
+        self.ring.invariants();
+        assert!(self.sequences.last < self.sequences.next);
+    }
+}
+
+impl<E: Entry> Carried<E> {
+    fn len(&self) -> usize {
+        match self {
+            Carried::Notes(notes) => notes.len(),
+            Carried::Entry(entry) => entry.room() as usize,
+        }
+    }
+}

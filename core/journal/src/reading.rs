@@ -1,0 +1,98 @@
+//! The records that a start finds in a journal. Damage to what had been durable is an error, and never taken for "was not written".
+
+use crate::batch::{BatchHeader, HEADER, SECTOR};
+use crate::record::{DecodeError, Payload, Record};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// What recovery found in a journal.
+#[derive(Debug)]
+pub struct Found<R> {
+    /// The records from the tail on, in order.
+    pub records: Vec<R>,
+    /// Where the next batch may go.
+    pub head: u64,
+    /// The last batch that counts.
+    pub last: u64,
+    /// The highest sequence seen: the next must be above it and one more, which may have been torn beyond recognition.
+    pub highest: u64,
+    /// How many of them belong to the batches of the tail's snapshot.
+    pub snapshot_records: usize,
+    /// Where a whole snapshot begins, other than at the tail: its checkpoint needs only be ended.
+    pub snapshot: Option<(u64, u64)>,
+}
+
+/// A batch or record that had been durable is damaged: it begins at this byte of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged(pub u64);
+
+/// Reads the journal from its tail.
+pub fn read<R: Record>(journal: &Bytes, seal: u32, tail_offset: u64, tail_sequence: u64) -> Result<Found<R>, Damaged> {
+    let found: BTreeMap<u64, BatchHeader> = (0..journal.len())
+        .step_by(SECTOR)
+        .filter_map(|offset| BatchHeader::decode(journal, offset, seal))
+        .filter(|header| header.sequence >= tail_sequence)
+        .map(|header| (header.sequence, header))
+        .collect();
+    let (highest, mut last) = found.last_key_value().map(|(at, header)| (*at, *header)).ok_or(Damaged(tail_offset))?;
+    // The last batch may never have been answered: torn, it does not count. The one before it was durable.
+    let torn = match open::<R>(journal, &last) {
+        Ok((_, whole)) => !whole,
+        Err(DecodeError) => return Err(Damaged(last.offset)),
+    };
+    if torn && last.sequence > tail_sequence {
+        last = *found.get(&last.previous).ok_or(Damaged(last.offset))?;
+    }
+    let mut chain = vec![last];
+    while let Some(first) = chain.last().filter(|first| first.sequence > tail_sequence) {
+        let before = found.get(&first.previous).ok_or(Damaged(first.offset))?;
+        chain.push(*before);
+    }
+    let tail = chain.last().expect("the last batch is in it");
+    if tail.offset != tail_offset {
+        return Err(Damaged(tail_offset));
+    }
+    chain.reverse();
+    drop_idle_end(&mut chain);
+    let last = *chain.last().expect("the tail stays");
+    let ended = chain.iter().rposition(|header| header.ends_snapshot).unwrap_or(0);
+    let begun = chain[..=ended].iter().rposition(|header| header.begins_snapshot).unwrap_or(0);
+    let snapshot = (begun > 0).then(|| (chain[begun].offset, chain[begun].sequence));
+    let tails_snapshot = chain.iter().position(|header| header.ends_snapshot).map_or(0, |ended| ended + 1);
+    let (mut records, mut snapshot_records) = (Vec::new(), 0);
+    for (index, header) in chain.iter().enumerate() {
+        records.extend(open(journal, header).map_err(|DecodeError| Damaged(header.offset))?.0);
+        if index < tails_snapshot {
+            snapshot_records = records.len();
+        }
+    }
+    let head = last.offset + last.len() as u64;
+    let head = head % journal.len() as u64;
+    Ok(Found { records, snapshot_records, head, last: last.sequence, highest, snapshot })
+}
+
+/// Takes off the end what says nothing: a snapshot that did not end, and empty batches. Their room is used again, so
+/// that failing time and again while starting, or early in a checkpoint, can't fill the journal.
+fn drop_idle_end(chain: &mut Vec<BatchHeader>) {
+    let begun = chain.iter().rposition(|header| header.begins_snapshot).filter(|begun| *begun > 0);
+    if let Some(begun) = begun
+        && !chain[begun..].iter().any(|header| header.ends_snapshot)
+    {
+        chain.truncate(begun);
+    }
+    while chain.len() > 1 && chain.last().is_some_and(|header| header.records == 0) {
+        chain.pop();
+    }
+}
+
+/// The records of a batch, and whether its payload is whole.
+fn open<R: Record>(journal: &Bytes, header: &BatchHeader) -> Result<(Vec<R>, bool), DecodeError> {
+    let start = header.offset as usize;
+    let mut from = &journal[start + HEADER..][..header.records as usize];
+    let mut payload = Payload::new(journal.slice(start + header.description_len()..start + header.len()));
+    let mut records = Vec::new();
+    while !from.is_empty() {
+        records.push(R::decode(&mut from, &mut payload)?);
+    }
+    Ok((records, payload.is_whole()))
+}

@@ -1,0 +1,343 @@
+//! Checkpoints make room in the journal.
+//!
+//! ```text
+//!   snapshot     what must outlive the journal's old part is written to its head: objects, membership, undecided intents,
+//!                decisions not yet to be forgotten, what others missed. Who comes then is after the snapshot.
+//!   homing       blocks committed before it are written to their slots, then a sync
+//!   merging      what objects were given before it goes into their catalogue: see `merging`
+//!   pages        map pages changed before it: one copy, a sync, the other copy, a sync
+//!   superblock   now says that recovery begins with the snapshot: one copy, then the other
+//! ```
+//!
+//! Everything written home was decided before the snapshot, and the snapshot is durable before anything goes home: so
+//! no content reaches its place before its decision is beyond doubt. Blocks overwritten since go home nevertheless, as
+//! what overwrites them may not be durable yet.
+
+use crate::block::{CHUNK_BLOCKS, STRIDE, places_of, seal};
+use crate::disk_queue::Io;
+use crate::merging::{Merging, on_round_durable};
+use crate::record::{IntentRecord, Queued, Record};
+use crate::state::{Resident, State};
+use crate::superblock::{PAGE, Superblock};
+use crate::view::{Journal, View};
+use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange, ObjectId};
+use braid_journal::{Carried, Record as _};
+use braid_machine::DiskCommand;
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The most commands of a checkpoint in flight. More follow when half of them have ended, so that they go together.
+const IN_FLIGHT_MAX: usize = 16;
+/// The most blocks and pages in one command.
+const RUN_BLOCKS_MAX: usize = 64;
+const RUN_PAGES_MAX: u32 = 64;
+/// Small records, and what was answered, are carried on in parts of about this size.
+const CARRIED_BYTES: usize = 16 << 10;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Idle,
+    Snapshot,
+    Homing,
+    SyncingHome,
+    Merging,
+    Pages(u32),
+    SyncingPages(u32),
+    Superblock(u32),
+}
+
+/// A block on its way home.
+#[derive(Debug)]
+struct HomeBlock {
+    object: ObjectId,
+    block: u64,
+    resident: Resident,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Compaction {
+    superblock: Superblock,
+    phase: Phase,
+    /// Yet to be written, by place.
+    home: BTreeMap<u64, HomeBlock>,
+    /// Being written, by first place.
+    homing: BTreeMap<u64, Vec<HomeBlock>>,
+    in_flight: usize,
+    next_page: u32,
+    merging: Merging,
+    pub counters: CompactionCounters,
+}
+
+/// What was done.
+#[derive(Debug, Default)]
+pub(crate) struct CompactionCounters {
+    pub checkpoints: u64,
+    pub blocks_homed: u64,
+}
+
+impl Compaction {
+    pub fn new(superblock: Superblock) -> Compaction {
+        Compaction {
+            superblock,
+            phase: Phase::Idle,
+            home: BTreeMap::new(),
+            homing: BTreeMap::new(),
+            in_flight: 0,
+            next_page: 0,
+            merging: Merging::default(),
+            counters: CompactionCounters::default(),
+        }
+    }
+
+    /// A slot is nobody's any more: nothing need go there.
+    pub fn drop_slot(&mut self, slot: u32) {
+        let places = places_of(slot);
+        while let Some((place, _)) = self.home.range(places.blocks()).next() {
+            let place = *place;
+            self.home.remove(&place);
+        }
+    }
+
+    /// Begins a checkpoint at a moment when no batch is in flight, so that what is known here is what the journal says. True if it begins.
+    pub fn begin_if_due(&mut self, view: &mut View) -> bool {
+        let merging_wanted = view.slots.is_merging_wanted && view.state.catalogue.pending() > 0;
+        let due = view.journal.wants_snapshot() || merging_wanted;
+        if !due || self.phase != Phase::Idle || view.journal.flight().is_some() {
+            return false;
+        }
+        view.slots.is_merging_wanted = false;
+        self.freeze(Phase::Snapshot, view.state);
+        view.journal.begin_snapshot(snapshot(view.state));
+        true
+    }
+
+    /// Goes on with a checkpoint whose snapshot recovery found: all that was decided since is durable too.
+    pub fn resume(&mut self, state: &mut State) {
+        self.freeze(Phase::Homing, state);
+    }
+
+    fn freeze(&mut self, phase: Phase, state: &mut State) {
+        self.phase = phase;
+        self.home = homeless(state);
+        state.map.freeze();
+        state.catalogue.freeze();
+    }
+
+    /// The snapshot is durable: blocks may go home.
+    pub fn on_snapshot_durable(&mut self, view: &mut View) {
+        assert_eq!(self.phase, Phase::Snapshot);
+        self.phase = Phase::Homing;
+        self.send_home(view);
+    }
+
+    /// Writes blocks home that nobody is reading at their old content.
+    pub fn send_home(&mut self, view: &mut View) {
+        if self.phase != Phase::Homing || self.in_flight > IN_FLIGHT_MAX / 2 {
+            return;
+        }
+        let mut from = 0;
+        while self.in_flight < IN_FLIGHT_MAX
+            && let Some(places) = self.next_run(from)
+        {
+            from = places.end();
+            if !view.disk.is_busy(places) {
+                self.send_run_home(places, view);
+            }
+        }
+        if self.home.is_empty() && self.in_flight == 0 {
+            self.phase = Phase::SyncingHome;
+            view.disk.submit(Io::CheckpointStep, DiskCommand::Sync, view.out);
+        }
+    }
+
+    fn next_run(&self, from: u64) -> Option<BlockRange> {
+        let mut places = self.home.range(from..).map(|(place, _)| *place);
+        let first = places.next()?;
+        let more = places.zip(first + 1..).take(RUN_BLOCKS_MAX - 1).take_while(|(place, next)| place == next).count();
+        Some(BlockRange::new(first, 1 + more as u64))
+    }
+
+    fn send_run_home(&mut self, places: BlockRange, view: &mut View) {
+        let mut buffer = AlignedBuffer::recycled(places.count as usize * STRIDE);
+        let mut blocks = Vec::with_capacity(places.count as usize);
+        for (place, stride) in places.blocks().zip(buffer.chunks_exact_mut(STRIDE)) {
+            let home = self.home.remove(&place).expect("it is in the run");
+            match &home.resident.data {
+                Some(data) => stride[..BLOCK_BYTES].copy_from_slice(data),
+                None => stride[..BLOCK_BYTES].fill(0),
+            }
+            seal(stride, home.object, home.block, &home.resident.by, home.resident.data.is_none());
+            blocks.push(home);
+        }
+        self.homing.insert(places.start, blocks);
+        self.in_flight += 1;
+        self.counters.blocks_homed += places.count;
+        view.disk.write_places(Io::Home { places }, places.start, buffer.freeze(), false, view.out);
+    }
+
+    /// A command of a checkpoint has ended.
+    pub fn on_done(&mut self, io: Io, bytes: Option<Bytes>, view: &mut View) {
+        match io {
+            Io::Home { places } => self.on_home_written(places, view),
+            Io::CheckpointStep => self.on_step(view),
+            Io::CheckpointPages => self.on_pages(view),
+            Io::MergeRead { place, again } => {
+                if self.merging.on_read(place, again, bytes, view) {
+                    self.merge_on(view);
+                }
+            }
+            Io::MergeWrite { .. } => {
+                self.merging.on_written();
+                self.merge_on(view);
+            }
+            Io::MergeSync => on_round_durable(view),
+            io => panic!("{io:?} is none of a checkpoint's"),
+        }
+    }
+
+    /// Blocks are at home: those not overwritten since are read from there from now on.
+    fn on_home_written(&mut self, places: BlockRange, view: &mut View) {
+        self.in_flight -= 1;
+        let written = self.homing.remove(&places.start).expect("it was sent");
+        for HomeBlock { object, block, resident } in written {
+            let key = (object, block);
+            if view.state.resident.get(&key).is_some_and(|held| held.by.transaction == resident.by.transaction) {
+                view.state.resident.remove(&key);
+            }
+        }
+    }
+
+    /// A sync or a superblock is written: the next phase.
+    fn on_step(&mut self, view: &mut View) {
+        match self.phase {
+            Phase::SyncingHome => {
+                self.phase = Phase::Merging;
+                self.merging.begin();
+                self.merge_on(view);
+            }
+            Phase::SyncingPages(0) => self.begin_pages(1, view),
+            Phase::SyncingPages(_) => self.write_superblock(0, view),
+            Phase::Superblock(0) => self.write_superblock(1, view),
+            Phase::Superblock(_) => self.end(view.state, view.journal),
+            phase => panic!("nothing was to be done in {phase:?}"),
+        }
+    }
+
+    /// Goes on with merging, by a small step. When all that was frozen is merged, the next phase begins.
+    pub fn merge_on(&mut self, view: &mut View) {
+        if !self.merging.advance(view) {
+            return;
+        }
+        assert_eq!(self.phase, Phase::Merging);
+        if view.state.map.frozen_run(0, 1).is_some() {
+            self.begin_pages(0, view);
+        } else {
+            self.write_superblock(0, view);
+        }
+    }
+
+    /// The roots are durable.
+    pub fn on_roots_durable(&mut self, view: &mut View) {
+        self.merging.on_roots_durable();
+        self.merge_on(view);
+    }
+
+    /// True if merging waits for free slots.
+    pub fn wants_slots(&self) -> bool {
+        self.merging.wants_slots
+    }
+
+    /// True if there is more to do at once.
+    pub fn goes_on(&self) -> bool {
+        self.merging.goes_on
+    }
+
+    fn begin_pages(&mut self, copy: u32, view: &mut View) {
+        self.phase = Phase::Pages(copy);
+        self.next_page = 0;
+        self.send_pages(view);
+    }
+
+    fn send_pages(&mut self, view: &mut View) {
+        let Phase::Pages(copy) = self.phase else { panic!("pages are written in their phase") };
+        while self.in_flight < IN_FLIGHT_MAX
+            && let Some((first, count)) = view.state.map.frozen_run(self.next_page, RUN_PAGES_MAX)
+        {
+            self.next_page = first + count;
+            self.in_flight += 1;
+            let buffer = view.state.map.encode(first, count, self.superblock.checkpoint + 1).freeze();
+            let offset = self.superblock.geometry.page_offset(copy, first);
+            let command = DiskCommand::Write { offset, data: vec![buffer], durable: false };
+            view.disk.submit(Io::CheckpointPages, command, view.out);
+        }
+        if self.in_flight == 0 {
+            self.phase = Phase::SyncingPages(copy);
+            view.disk.submit(Io::CheckpointStep, DiskCommand::Sync, view.out);
+        }
+    }
+
+    /// Some pages are written.
+    fn on_pages(&mut self, view: &mut View) {
+        self.in_flight -= 1;
+        self.send_pages(view);
+    }
+
+    fn write_superblock(&mut self, copy: u32, view: &mut View) {
+        self.phase = Phase::Superblock(copy);
+        let data = vec![self.next_superblock(view.journal).encode()];
+        let offset = u64::from(copy) * PAGE as u64;
+        view.disk.submit(Io::CheckpointStep, DiskCommand::Write { offset, data, durable: true }, view.out);
+    }
+
+    fn next_superblock(&self, journal: &Journal) -> Superblock {
+        let (tail_offset, tail_sequence) = journal.snapshot_start();
+        Superblock { checkpoint: self.superblock.checkpoint + 1, tail_offset, tail_sequence, ..self.superblock }
+    }
+
+    fn end(&mut self, state: &mut State, journal: &mut Journal) {
+        self.superblock = self.next_superblock(journal);
+        journal.advance_tail();
+        state.map.thaw();
+        self.phase = Phase::Idle;
+        self.counters.checkpoints += 1;
+    }
+}
+
+/// The blocks to go home, by place.
+fn homeless(state: &State) -> BTreeMap<u64, HomeBlock> {
+    let home = |((object, block), resident): (&(ObjectId, u64), &Resident)| {
+        let slot = state.chunk(*object, (block / CHUNK_BLOCKS) as u32).slot;
+        let slot = slot.expect("recovery and commits see to it that what holds anything has a slot");
+        let home = HomeBlock { object: *object, block: *block, resident: resident.clone() };
+        (u64::from(slot) * CHUNK_BLOCKS + block % CHUNK_BLOCKS, home)
+    };
+    state.resident.iter().map(home).collect()
+}
+
+fn snapshot(state: &State) -> VecDeque<Carried<Queued>> {
+    let objects = state.objects.iter().map(|object| Record::Object(object.clone()));
+    let decided = state.decisions.values().map(|decision| Record::Decided(decision.clone()));
+    let bad = (!state.bad.is_empty()).then(|| Record::Retired(state.bad.iter().copied().collect()));
+    let single = [Some(Record::Stamps(state.stamps_reserved)), state.membership_record(), bad];
+    let extents = state.missed.records().chain(state.absent.records());
+    let mut carried = VecDeque::new();
+    let mut notes = Vec::new();
+    let roots = state.catalogue.roots();
+    let answers = state
+        .answers
+        .records(CARRIED_BYTES)
+        .map(Record::from)
+        .chain((!roots.is_empty()).then_some(Record::Rooted(roots)));
+    for record in single.into_iter().flatten().chain(objects).chain(decided).chain(extents).chain(answers) {
+        record.encode(&mut notes);
+        if notes.len() >= CARRIED_BYTES {
+            carried.push_back(Carried::Notes(std::mem::take(&mut notes)));
+        }
+    }
+    carried.push_back(Carried::Notes(notes));
+    let queued = |intent: &IntentRecord| Carried::Entry(Queued { intent: intent.clone(), applied: false });
+    carried.extend(state.intents.values().map(queued));
+    carried
+}

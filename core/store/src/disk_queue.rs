@@ -1,0 +1,219 @@
+//! Commands in flight to the disk: what each is for, and where in the data area one is at work.
+
+use crate::block::{CHUNK_BLOCKS, STRIDE, places_of};
+use crate::superblock::Geometry;
+use braid_base::{BlockRange, RangeTable};
+use braid_catalogue::Place;
+use braid_journal::Assembled;
+use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// What a disk command was for.
+#[derive(Debug)]
+pub(crate) enum Io {
+    /// The batch in flight.
+    Batch,
+    /// Space for the slots up to this one.
+    Reserve { frontier: u32 },
+    /// Part of a read.
+    Read { operation: u64, part: usize, places: BlockRange },
+    /// Whole chunks of an intent.
+    Data { preparing: u64, written: Written },
+    /// Blocks on their way home, by place.
+    Home { places: BlockRange },
+    /// A step of the checkpoint that ends with this one command.
+    CheckpointStep,
+    /// Map pages of the checkpoint, among others.
+    CheckpointPages,
+    /// A leaf of the catalogue, for a lookup; and whether that is the second try.
+    Leaf { place: Place, again: bool },
+    /// The same, for merging.
+    MergeRead { place: Place, again: bool },
+    /// A leaf or index node that merging has made.
+    MergeWrite { slot: u32 },
+    /// All of a round.
+    MergeSync,
+}
+
+/// Whole chunks that were to be written.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub places: BlockRange,
+    /// With headers, as on the disk.
+    pub data: Bytes,
+    /// A single one, for the second time or in another slot.
+    pub alone: bool,
+}
+
+impl Io {
+    /// Where in the data area the command is at work.
+    pub fn places(&self) -> Option<BlockRange> {
+        match self {
+            Io::Read { places, .. } | Io::Home { places } => Some(*places),
+            Io::Data { written, .. } => Some(written.places),
+            Io::Leaf { place, .. } | Io::MergeRead { place, .. } => Some(places_of(place.slot)),
+            Io::MergeWrite { slot } => Some(places_of(*slot)),
+            _ => None,
+        }
+    }
+
+    /// True if the store can't go on without it: the journal, the map or the index would be wrong.
+    pub fn is_vital(&self) -> bool {
+        !matches!(self, Io::Reserve { .. } | Io::Read { .. } | Io::Data { .. } | Io::Leaf { .. } | Io::MergeRead { .. })
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct DiskQueue {
+    geometry: Geometry,
+    next_id: u64,
+    commands: BTreeMap<DiskTag, Io>,
+    /// Those to the data area.
+    places: RangeTable<u64, ()>,
+    pub counters: DiskCounters,
+}
+
+impl DiskQueue {
+    pub fn new(geometry: Geometry, next_id: u64) -> DiskQueue {
+        let (commands, places) = (BTreeMap::new(), RangeTable::default());
+        DiskQueue { geometry, next_id, commands, places, counters: DiskCounters::default() }
+    }
+
+    /// A fresh identity for an operation.
+    pub fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Gives the disk a command, and remembers what for.
+    pub fn submit(&mut self, io: Io, command: DiskCommand, out: &mut Effects) {
+        let tag = DiskTag(self.next_id);
+        self.next_id += 1;
+        if let Some(places) = io.places() {
+            self.places.insert(places, tag.0, ());
+        }
+        self.counters.count(&command);
+        self.commands.insert(tag, io);
+        out.disk(tag, command);
+    }
+
+    /// Reads blocks with their headers.
+    pub fn read_places(&mut self, io: Io, places: BlockRange, out: &mut Effects) {
+        let length = places.count as usize * STRIDE;
+        self.submit(io, DiskCommand::Read { offset: self.offset_of(places.start), length }, out);
+    }
+
+    /// Writes from this place on.
+    pub fn write_places(&mut self, io: Io, first: u64, data: Bytes, durable: bool, out: &mut Effects) {
+        let offset = self.offset_of(first);
+        self.submit(io, DiskCommand::Write { offset, data: vec![data], durable }, out);
+    }
+
+    /// Reads a leaf of the catalogue.
+    pub fn read_leaf(&mut self, io: Io, place: Place, out: &mut Effects) {
+        let offset = self.offset_of(places_of(place.slot).start);
+        self.submit(io, DiskCommand::Read { offset, length: place.read_len() }, out);
+    }
+
+    /// Writes a batch of the journal.
+    pub fn write_batch(&mut self, batch: Assembled, out: &mut Effects) {
+        self.counters.batches += 1;
+        self.counters.journal_bytes += batch.buffer.len() as u64;
+        self.counters.journal_blocks += u64::from(batch.blocks);
+        let offset = self.geometry.journal_offset + batch.offset;
+        self.submit(Io::Batch, DiskCommand::Write { offset, data: vec![batch.buffer], durable: true }, out);
+    }
+
+    /// Sets space aside for the slots from `frontier` on.
+    pub fn reserve(&mut self, frontier: u32, slots: u32, out: &mut Effects) {
+        let offset = self.offset_of(places_of(frontier).start);
+        let length = self.offset_of(places_of(frontier + slots).start) - offset;
+        self.submit(Io::Reserve { frontier: frontier + slots }, DiskCommand::Reserve { offset, length }, out);
+    }
+
+    /// A command has ended: what it was for.
+    pub fn take(&mut self, tag: DiskTag, result: &DiskResult) -> Option<Io> {
+        let io = self.commands.remove(&tag)?;
+        if let Some(places) = io.places() {
+            self.places.remove(places.start, tag.0);
+        }
+        self.counters.count_result(result);
+        Some(io)
+    }
+
+    /// True if a command is at work there.
+    pub fn is_busy(&self, places: BlockRange) -> bool {
+        self.places.overlapping(places).next().is_some()
+    }
+
+    /// Where a place begins on the device.
+    fn offset_of(&self, place: u64) -> u64 {
+        self.geometry.data_offset + place * STRIDE as u64
+    }
+}
+
+/// The slots that these places lie in.
+pub(crate) fn slots_of(places: BlockRange) -> std::ops::Range<u32> {
+    (places.start / CHUNK_BLOCKS) as u32..places.end().div_ceil(CHUNK_BLOCKS) as u32
+}
+
+/// What the disk was asked for since the store started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DiskCounters {
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    write_bytes: u64,
+    durable_writes: u64,
+    syncs: u64,
+    reservations: u64,
+    /// Commands that the disk has failed, other than for want of space.
+    read_errors: u64,
+    write_errors: u64,
+    pub batches: u64,
+    pub journal_bytes: u64,
+    pub journal_blocks: u64,
+}
+
+impl DiskCounters {
+    fn count(&mut self, command: &DiskCommand) {
+        match command {
+            DiskCommand::Read { length, .. } => {
+                self.reads += 1;
+                self.read_bytes += *length as u64;
+            }
+            DiskCommand::Write { data, durable, .. } => {
+                self.writes += 1;
+                self.durable_writes += u64::from(*durable);
+                self.write_bytes += data.iter().map(|part| part.len() as u64).sum::<u64>();
+            }
+            DiskCommand::Sync => self.syncs += 1,
+            DiskCommand::Reserve { .. } => self.reservations += 1,
+        }
+    }
+
+    fn count_result(&mut self, result: &DiskResult) {
+        match result {
+            DiskResult::Read(Err(_)) => self.read_errors += 1,
+            DiskResult::Done(Err(DiskError::Failed)) => self.write_errors += 1,
+            DiskResult::Read(Ok(_)) | DiskResult::Done(_) => {}
+        }
+    }
+
+    /// Names and values of the commands, in a fixed order.
+    pub fn list(&self) -> [(&'static str, u64); 9] {
+        [
+            ("disk_reads", self.reads),
+            ("disk_read_bytes", self.read_bytes),
+            ("disk_writes", self.writes),
+            ("disk_write_bytes", self.write_bytes),
+            ("disk_durable_writes", self.durable_writes),
+            ("disk_syncs", self.syncs),
+            ("disk_reservations", self.reservations),
+            ("read_errors", self.read_errors),
+            ("write_errors", self.write_errors),
+        ]
+    }
+}

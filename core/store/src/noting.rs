@@ -1,0 +1,99 @@
+//! What is put on record as soon as it is asked for: decisions, objects and their form, reserved stamps, memberships.
+
+use crate::StoreEvent;
+use crate::record::Record;
+use crate::view::View;
+use braid_base::{BlockRange, Clock, Membership, ObjectId, TransactionId};
+use braid_wire::{Failure, ObjectDescription, Ordering};
+
+impl View<'_> {
+    /// See [`Storage::commit`](crate::Storage::commit).
+    pub fn commit(&mut self, transaction: TransactionId) {
+        let known = self.state.commit(transaction, &mut self.journal.then.released);
+        self.decide(known, Record::Commit(transaction), StoreEvent::Committed { transaction });
+    }
+
+    /// See [`Storage::abort`](crate::Storage::abort).
+    pub fn abort(&mut self, transaction: TransactionId) {
+        let known = self.state.abort(transaction, &mut self.journal.then.released);
+        self.decide(known, Record::Abort(transaction), StoreEvent::Aborted { transaction });
+        self.journal.hurry();
+    }
+
+    /// The intent of a removed object is gone already: its decision is as durable as the removal.
+    fn decide(&mut self, known: bool, note: Record, event: StoreEvent) {
+        if known {
+            self.journal.note(&note);
+        }
+        self.journal.then.events.push(event);
+        self.linger(false);
+    }
+
+    pub fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64) {
+        let there = self.state.objects.get(description.object).map(|record| record.description);
+        let result = match there {
+            Some(there) if there == description => Ok(()),
+            Some(_) => Err(Failure::ObjectExists),
+            None => self.state.objects.place(description, self.state.claimed_slots()).map(|record| {
+                self.journal.note(&Record::Created { object: record.clone(), absent });
+                assert!(self.state.create(record, absent), "its place was free");
+            }),
+        };
+        self.end(ticket, result);
+    }
+
+    pub fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering) {
+        let known = self.state.objects.set_ordering(object, ordering);
+        self.end_if(ticket, known, Record::Reordered { object, ordering });
+    }
+
+    pub fn resize_object(&mut self, ticket: u64, object: ObjectId, range: BlockRange, absent: BlockRange) {
+        let claimed = self.state.claimed_slots();
+        let result = self.state.objects.place_resized(object, range, claimed).map(|record| {
+            self.journal.note(&Record::Resized { object: record.clone(), absent });
+            let released = &mut self.journal.then.released;
+            assert!(self.state.resize(record, absent, released), "its place was free");
+        });
+        self.end(ticket, result);
+    }
+
+    pub fn remove_object(&mut self, ticket: u64, object: ObjectId) {
+        let known = self.state.remove(object, &mut self.journal.then.released);
+        self.end_if(ticket, known, Record::Removed(object));
+    }
+
+    pub fn reserve_stamps(&mut self, ticket: u64, until: Clock) {
+        self.state.stamps_reserved = self.state.stamps_reserved.max(until);
+        self.journal.note(&Record::Stamps(until));
+        self.end(ticket, Ok(()));
+    }
+
+    /// See [`Storage::adopt`](crate::Storage::adopt). True if it is news.
+    pub fn adopt(&mut self, ticket: u64, membership: Membership) -> bool {
+        let record = Record::Adopted(membership.clone());
+        let dropped = self.state.adopt(membership, &mut self.journal.then.released);
+        let is_news = dropped.is_some();
+        if is_news {
+            self.journal.note(&record);
+        }
+        self.tell_when_durable(StoreEvent::Adopted { ticket, dropped: dropped.unwrap_or_default() });
+        is_news
+    }
+
+    pub fn flush(&mut self, ticket: u64) {
+        self.end(ticket, Ok(()));
+    }
+
+    /// What concerns an object that is there is noted.
+    fn end_if(&mut self, ticket: u64, known: bool, record: Record) {
+        if known {
+            self.journal.note(&record);
+        }
+        self.end(ticket, if known { Ok(()) } else { Err(Failure::NoSuchObject) });
+    }
+
+    /// Refusals wait too: what they are due to may not be durable yet.
+    fn end(&mut self, ticket: u64, result: Result<(), Failure>) {
+        self.tell_when_durable(StoreEvent::Done { ticket, result });
+    }
+}

@@ -1,0 +1,231 @@
+//! Reads: committed content as of the call. Each block comes from the journal's blocks in memory, from home, or is a
+//! hole; what lies side by side at home is one command. Where the disk can't read that, each block is read alone: so one
+//! unreadable sector costs one block, which is lost, and not its neighbours.
+
+use crate::StoreEvent;
+use crate::block::{CHUNK_BLOCKS, STRIDE, holds, source};
+use crate::disk_queue::Io;
+use crate::state::State;
+use crate::view::View;
+use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
+use braid_wire::{Content, Failure, Piece};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// The most blocks that one command reads.
+const RUN_MAX: u64 = 256;
+
+/// What of the blocks a read is to bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Data,
+    /// Who wrote them.
+    Header,
+    /// The content; of blocks that are damaged, that they are.
+    Salvage,
+}
+
+/// Reads that wait for the disk.
+#[derive(Debug, Default)]
+pub(crate) struct ReadQueue {
+    reads: BTreeMap<u64, ReadOperation>,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct ReadOperation {
+    ticket: u64,
+    object: ObjectId,
+    of: Of,
+    parts: Vec<ReadPart>,
+    outstanding: usize,
+}
+
+/// Some of a read's blocks.
+#[derive(Debug)]
+enum ReadPart {
+    Ready(Piece),
+    /// At home, at these places.
+    Home {
+        blocks: BlockRange,
+        places: BlockRange,
+    },
+    /// At home from this place on, each block read alone, as all together could not be.
+    Apart(u64, Vec<ReadPart>),
+    Arrived(Vec<Piece>),
+    Failed(Failure),
+}
+
+impl ReadQueue {
+    /// See [`Storage::read`](crate::Storage::read) and [`Storage::linkage`](crate::Storage::linkage).
+    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], of: Of, view: &mut View) {
+        let parts = check(view.state, object, extents).and_then(|()| {
+            let mut parts = Vec::with_capacity(extents.len());
+            extents.iter().try_for_each(|extent| locate(view.state, object, *extent, of, &mut parts))?;
+            Ok(parts)
+        });
+        let parts = match parts {
+            Ok(parts) => parts,
+            Err(failure) => return view.tell(StoreEvent::Read { ticket, result: Err(failure) }),
+        };
+        let homes = |part: &(usize, &ReadPart)| matches!(part.1, ReadPart::Home { .. });
+        let outstanding = parts.iter().enumerate().filter(homes).count();
+        let operation = ReadOperation { ticket, object, of, parts, outstanding };
+        if outstanding == 0 {
+            return view.tell(operation.finish());
+        }
+        let id = view.disk.id();
+        for (part, found) in operation.parts.iter().enumerate() {
+            if let ReadPart::Home { places, .. } = *found {
+                view.disk.read_places(Io::Read { operation: id, part, places }, places, view.out);
+            }
+        }
+        self.reads.insert(id, operation);
+    }
+
+    /// What is at `places`, a part of a read, has come from the disk, or can't be read.
+    pub fn on_read(&mut self, operation: u64, part: usize, places: BlockRange, bytes: Option<Bytes>, view: &mut View) {
+        let reading = self.reads.get_mut(&operation).expect("a read lasts until its last part has come");
+        let (object, of) = (reading.object, reading.of);
+        let found = match &mut reading.parts[part] {
+            ReadPart::Apart(first, blocks) => &mut blocks[(places.start - *first) as usize],
+            whole => whole,
+        };
+        let ReadPart::Home { blocks, .. } = *found else { panic!("a part comes once") };
+        let bytes = bytes.filter(|bytes| bytes.len() == blocks.count as usize * STRIDE);
+        *found = match bytes.map(|bytes| strip(&bytes, object, blocks, of)) {
+            Some(Ok(pieces)) => ReadPart::Arrived(pieces),
+            Some(Err(failure)) => ReadPart::Failed(failure),
+            None if blocks.count == 1 && of == Of::Salvage => {
+                ReadPart::Arrived(vec![Piece { range: blocks, content: Content::Lost }])
+            }
+            None if blocks.count == 1 => ReadPart::Failed(Failure::Lost { block: blocks.start }),
+            None => ReadPart::Apart(places.start, one_by_one(blocks, places)),
+        };
+        let is_apart = matches!(found, ReadPart::Apart(..));
+        reading.outstanding -= 1;
+        if is_apart {
+            // All at once, before anybody else may have the places.
+            reading.outstanding += places.count as usize;
+            for place in places.blocks() {
+                let places = BlockRange::new(place, 1);
+                view.disk.read_places(Io::Read { operation, part, places }, places, view.out);
+            }
+        } else if reading.outstanding == 0 {
+            let reading = self.reads.remove(&operation).expect("it was there just now");
+            view.tell(reading.finish());
+        }
+    }
+}
+
+fn check(state: &State, object: ObjectId, extents: &[BlockRange]) -> Result<(), Failure> {
+    let within = |extent: &BlockRange| state.objects.contains(object, *extent);
+    match state.objects.get(object) {
+        None => Err(Failure::NoSuchObject),
+        Some(_) if !extents.iter().all(within) => Err(Failure::OutOfRange),
+        Some(_) if extents.iter().any(|extent| state.absent.has_any_of(object, *extent)) => Err(Failure::Absent),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Adds where the blocks of `extent` are to `parts`.
+fn locate(
+    state: &State,
+    object: ObjectId,
+    extent: BlockRange,
+    of: Of,
+    parts: &mut Vec<ReadPart>,
+) -> Result<(), Failure> {
+    if extent.is_empty() {
+        return Ok(());
+    }
+    let own = parts.len();
+    let mut residents = state.resident.range((object, extent.start)..(object, extent.end())).peekable();
+    let mut entry = Default::default();
+    for block in extent.blocks() {
+        if block == extent.start || block.is_multiple_of(CHUNK_BLOCKS) {
+            entry = state.chunk(object, (block / CHUNK_BLOCKS) as u32);
+        }
+        let resident = residents.next_if(|((_, at), _)| *at == block).map(|(_, resident)| resident);
+        let last = parts[own..].last_mut();
+        if let Some(resident) = resident {
+            let by = &resident.by;
+            let content = match (of, resident.data.clone()) {
+                (Of::Salvage, None) => Content::Lost,
+                (_, None) => return Err(Failure::Lost { block }),
+                (Of::Data | Of::Salvage, Some(data)) => Content::Data(data),
+                (Of::Header, Some(_)) => Content::Header { transaction: by.transaction, linkage: by.linkage },
+            };
+            parts.push(ReadPart::Ready(Piece { range: BlockRange::new(block, 1), content }));
+        } else if entry.blocks >> (block % CHUNK_BLOCKS) & 1 == 0 {
+            match last {
+                Some(ReadPart::Ready(Piece { range, content: Content::Hole })) => range.count += 1,
+                _ => {
+                    let range = BlockRange::new(block, 1);
+                    parts.push(ReadPart::Ready(Piece { range, content: Content::Hole }));
+                }
+            }
+        } else {
+            let slot = entry.slot.expect("recovery and commits see to it that what holds anything has a slot");
+            let place = u64::from(slot) * CHUNK_BLOCKS + block % CHUNK_BLOCKS;
+            match last {
+                Some(ReadPart::Home { blocks, places }) if places.end() == place && places.count < RUN_MAX => {
+                    blocks.count += 1;
+                    places.count += 1;
+                }
+                _ => {
+                    parts.push(ReadPart::Home { blocks: BlockRange::new(block, 1), places: BlockRange::new(place, 1) })
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl ReadOperation {
+    fn finish(self) -> StoreEvent {
+        let mut pieces = Vec::with_capacity(self.parts.len());
+        let result = self.parts.into_iter().try_for_each(|part| part.finish(&mut pieces));
+        StoreEvent::Read { ticket: self.ticket, result: result.map(|()| pieces) }
+    }
+}
+
+impl ReadPart {
+    fn finish(self, pieces: &mut Vec<Piece>) -> Result<(), Failure> {
+        match self {
+            ReadPart::Ready(piece) => pieces.push(piece),
+            ReadPart::Arrived(arrived) => pieces.extend(arrived),
+            ReadPart::Apart(_, parts) => return parts.into_iter().try_for_each(|part| part.finish(pieces)),
+            ReadPart::Failed(failure) => return Err(failure),
+            ReadPart::Home { .. } => panic!("a read ends when all its parts have come"),
+        }
+        Ok(())
+    }
+}
+
+fn one_by_one(blocks: BlockRange, places: BlockRange) -> Vec<ReadPart> {
+    let one = |(block, place)| ReadPart::Home { blocks: BlockRange::new(block, 1), places: BlockRange::new(place, 1) };
+    blocks.blocks().zip(places.blocks()).map(one).collect()
+}
+
+/// The data of `blocks` without their headers, or the headers' linkage without the data; each verified.
+fn strip(bytes: &Bytes, object: ObjectId, blocks: BlockRange, of: Of) -> Result<Vec<Piece>, Failure> {
+    let one = |(block, at): (u64, usize)| {
+        let range = BlockRange::new(block, 1);
+        if !holds(&bytes[at..at + STRIDE], object, block) {
+            return match of {
+                Of::Salvage => Ok(Piece { range, content: Content::Lost }),
+                Of::Data | Of::Header => Err(Failure::Lost { block }),
+            };
+        }
+        let content = match of {
+            Of::Data | Of::Salvage => Content::Data(bytes.slice(at..at + BLOCK_BYTES)),
+            Of::Header => {
+                let (transaction, linkage) = source(&bytes[at..at + STRIDE]);
+                Content::Header { transaction, linkage }
+            }
+        };
+        Ok(Piece { range, content })
+    };
+    blocks.blocks().zip((0..).step_by(STRIDE)).map(one).collect()
+}

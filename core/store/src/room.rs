@@ -1,0 +1,183 @@
+//! How much room there is in the slots and in the journal, and what of both is kept back: for merging, for overwrites, for the removal of
+//! objects. Nothing is let in that these would not do for.
+
+use crate::block::CHUNK_BLOCKS;
+use crate::request_record::roots_len;
+use crate::state::State;
+use crate::view::View;
+use braid_catalogue::{Growth, Needs};
+use braid_objects::{Change, Kind, Obstacle};
+
+/// Slots for which space is set aside at once.
+pub(crate) const RESERVE_STEP: u32 = 64;
+/// Free slots that are kept for overwrites of whole chunks.
+const SPARE: u32 = crate::slots::SPARE_MIN;
+/// Slots that are kept for what goes on record when objects are removed: that must be possible on a full device.
+const REMOVALS_KEPT: u64 = 16;
+/// The roots may take this part of the journal.
+const ROOTS_SHARE: u64 = 64;
+/// The most bytes of notes before a batch goes, as a part of the most that a batch should have.
+const NOTES_PART: u64 = 2;
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Of the catalogue.
+    Leaves,
+    /// In the journal, or slots.
+    Room,
+    /// What removed objects left goes first.
+    Sweep,
+}
+
+/// Whether there are slots for changes.
+pub(crate) enum Growable {
+    /// This is what merging needs with them, and it has it.
+    Enough(Needs),
+    /// It can't grow so much.
+    TooFew,
+}
+
+impl State {
+    /// What merging needs if nothing more comes.
+    pub fn merging_needs(&self) -> Needs {
+        self.catalogue.needs(0, Growth::default())
+    }
+
+    /// Slots that the catalogue has, or is to have: volumes can't be promised these.
+    pub fn claimed_slots(&self) -> u64 {
+        let needs = self.merging_needs();
+        needs.slots + kept_for_removals(needs)
+    }
+
+    /// Blocks that more objects may have.
+    pub fn free_blocks(&self) -> u64 {
+        self.objects.room().saturating_sub(self.claimed_slots()) * CHUNK_BLOCKS
+    }
+
+    /// Slots that hold something, or never will.
+    pub fn held_slots(&self) -> u64 {
+        u64::from(self.map.mapped()) + self.bad.len() as u64 + self.catalogue.used_slots()
+    }
+
+    /// Free slots that are kept for overwrites of whole chunks. Bad ones are taken from these, so that there are as many for objects as
+    /// were promised.
+    pub fn spare_kept(&self) -> u32 {
+        SPARE.saturating_sub(self.bad.len() as u32).max(SPARE / 2)
+    }
+}
+
+impl View<'_> {
+    /// Free slots that are not kept for merging.
+    pub fn free_slots(&self) -> u32 {
+        let needs = self.state.merging_needs();
+        u64::from(self.slots.free()).saturating_sub(needs.free + kept_for_removals(needs)) as u32
+    }
+
+    /// Slots that are neither free nor held: they come back when something is decided or durable.
+    pub fn slots_on_their_way(&self) -> u64 {
+        u64::from(self.slots.frontier() - self.slots.free()) - self.state.held_slots()
+    }
+
+    /// Room in the journal that must be kept for the next snapshot, and for the roots that merging notes.
+    pub fn kept_room(&self, needs: Needs) -> u64 {
+        let each = self.journal.padded(roots_len(needs.nodes));
+        self.state.snapshot_len() + needs.rounds * each
+    }
+
+    /// Whether the journal has room for a record of `length` while so much is kept. If not, a checkpoint is to make some.
+    pub fn has_room(&mut self, length: u64, is_carried: bool, kept: u64) -> bool {
+        let has_room = self.journal.has_room(length, is_carried, self.state.intents.len(), kept);
+        if !has_room {
+            self.journal.want_room();
+        }
+        has_room
+    }
+
+    /// True if a note of this length is to wait until those that are there have gone.
+    pub fn is_crowded(&self, length: u64) -> bool {
+        self.journal.noted() > 0 && self.journal.noted() + length > self.journal.batch_max() / NOTES_PART
+    }
+
+    /// Sets space aside for so many slots more.
+    pub fn reserve(&mut self, slots: u32) {
+        self.disk.reserve(self.slots.frontier(), slots, self.out);
+        self.slots.is_reserving = true;
+    }
+
+    /// Sets space aside for those that are missing, after so many refusals: where a generous step is refused, the bare need may still do.
+    pub fn reserve_missing(&mut self, missing: u32, refusals: u32) {
+        let step = if refusals == 0 { missing.max(RESERVE_STEP) } else { missing };
+        self.reserve(step.min(self.slots.left()));
+    }
+
+    /// Keeps space set aside ahead of need.
+    pub fn extend_ahead(&mut self) {
+        let is_short = self.free_slots() < self.state.spare_kept() + RESERVE_STEP && self.slots.left() > 0;
+        if is_short && !self.slots.is_reserving && !self.slots.is_refused {
+            self.reserve(RESERVE_STEP.min(self.slots.left()));
+        }
+    }
+
+    /// Whether there are slots for changes to the catalogue. What does not make it grow needs none. The disk has refused space so many
+    /// times to those who want it to grow; `may_sweep`: there may be something left of removed objects.
+    pub fn find_slots(&mut self, changes: &[Change], may_sweep: bool, refusals: u32) -> Result<Growable, Wait> {
+        let growth = self.state.catalogue.growth_of(changes);
+        let needs = self.state.catalogue.needs(changes.len(), growth);
+        if growth.is_none() || self.has_slots(needs, REMOVALS_KEPT) {
+            return Ok(Growable::Enough(needs));
+        }
+        let growth = match self.state.catalogue.exact_growth_of(changes) {
+            Ok(growth) => growth,
+            Err(Obstacle::NotHere | Obstacle::Lost) => return Err(Wait::Leaves),
+        };
+        // That a life is over is put on record, which takes a little room; it will give more.
+        let others = changes.iter().filter(|change| change.key.kind != Kind::Ended);
+        let kept = if self.state.catalogue.growth_of(others).is_none() { 0 } else { REMOVALS_KEPT };
+        let needs = self.state.catalogue.needs(changes.len(), growth);
+        if growth.is_none() || self.has_slots(needs, kept) {
+            return Ok(Growable::Enough(needs));
+        }
+        if may_sweep {
+            return Err(Wait::Sweep);
+        }
+        if self.state.catalogue.may_need_less() {
+            // Merging shows how few slots that takes.
+            self.slots.is_merging_wanted = true;
+            return Err(Wait::Room);
+        }
+        if !self.may_claim_slots(needs, kept) {
+            return Ok(Growable::TooFew);
+        }
+        if self.slots.is_reserving {
+            return Err(Wait::Room);
+        }
+        let (left, free) = (self.slots.left(), self.slots.free());
+        if left > 0 && refusals < 2 {
+            let missing = (self.free_slots_for(needs, kept).saturating_sub(u64::from(free)) as u32).min(left);
+            self.reserve_missing(missing, refusals);
+            return Err(Wait::Room);
+        }
+        // Overwrites give back as many as they hold: enough for what is removed.
+        let may_come = self.slots_on_their_way() > 0 && (left == 0 || kept == 0);
+        if may_come { Err(Wait::Room) } else { Ok(Growable::TooFew) }
+    }
+
+    fn has_slots(&self, needs: Needs, kept: u64) -> bool {
+        self.may_claim_slots(needs, kept) && u64::from(self.slots.free()) >= self.free_slots_for(needs, kept)
+    }
+
+    fn may_claim_slots(&self, needs: Needs, kept: u64) -> bool {
+        let roots_max = self.journal.capacity() / ROOTS_SHARE;
+        needs.slots + kept <= self.state.objects.room() && roots_len(needs.nodes) <= roots_max
+    }
+
+    /// What is kept for overwrites of whole chunks stays.
+    fn free_slots_for(&self, needs: Needs, kept: u64) -> u64 {
+        needs.free + kept + u64::from(self.state.spare_kept())
+    }
+}
+
+fn kept_for_removals(needs: Needs) -> u64 {
+    if needs.slots > 0 { REMOVALS_KEPT } else { 0 }
+}

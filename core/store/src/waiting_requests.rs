@@ -1,0 +1,135 @@
+//! Requests for objects that wait for room, and who asked.
+
+use braid_base::{Generation, Time, TransactionId, limits};
+use braid_wire::ObjectRequest;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// The most requests that wait for room.
+const WAITING_MAX: usize = 8192;
+/// How long one may wait for room before it is refused.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Who asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// A host, and its mark when it asked.
+    Host { name: TransactionId, settled: u64 },
+    /// The device itself, which only asks.
+    Device { ticket: u64 },
+}
+
+/// Requests that wait for room, first come, first served.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingRequests {
+    queue: VecDeque<Requested>,
+    /// Those of hosts among them that are to be done. The others are over, and leave when it is their turn.
+    wanted: BTreeSet<TransactionId>,
+    /// What they hold.
+    bytes: usize,
+}
+
+impl WaitingRequests {
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The first that wait.
+    pub fn first(&mut self, count: usize) -> impl Iterator<Item = &mut Requested> {
+        self.queue.iter_mut().take(count)
+    }
+
+    /// When the first has waited long enough.
+    pub fn patience_ends(&self) -> Option<Time> {
+        self.queue.front().map(|requested| requested.since.after(PATIENCE))
+    }
+
+    pub fn has_room(&self, requested: &Requested) -> bool {
+        self.queue.len() < WAITING_MAX && self.bytes + requested.bytes <= limits::WAITING_BYTES_MAX
+    }
+
+    pub fn push_back(&mut self, requested: Requested) {
+        if let Asker::Host { name, .. } = requested.asker {
+            self.wanted.insert(name);
+        }
+        self.bytes += requested.bytes;
+        self.queue.push_back(requested);
+    }
+
+    /// One that was taken out is put back. It has been looked at.
+    pub fn push_front(&mut self, requested: Requested) {
+        self.bytes += requested.bytes;
+        self.queue.push_front(Requested { looked: true, ..requested });
+    }
+
+    pub fn pop_front(&mut self) -> Option<Requested> {
+        let requested = self.queue.pop_front()?;
+        self.bytes -= requested.bytes;
+        Some(requested)
+    }
+
+    /// One that was taken out will not be put back.
+    pub fn end(&mut self, requested: &Requested) {
+        if let Asker::Host { name, .. } = requested.asker {
+            self.wanted.remove(&name);
+        }
+    }
+
+    /// What its host says is over is not done any more.
+    pub fn drop_one(&mut self, name: TransactionId) {
+        self.wanted.remove(&name);
+    }
+
+    /// The same of all of a host below its mark.
+    pub fn drop_below(&mut self, host: Generation, sequence: u64) {
+        let (from, below) = (TransactionId { host, sequence: 0 }, TransactionId { host, sequence });
+        while let Some(name) = self.wanted.range(from..below).next().copied() {
+            self.wanted.remove(&name);
+        }
+    }
+
+    pub fn is_over(&self, requested: &Requested) -> bool {
+        matches!(requested.asker, Asker::Host { name, .. } if !self.wanted.contains(&name))
+    }
+
+    /// Asserts what must hold between steps.
+    pub fn invariants(&self) {
+        assert!(self.wanted.len() <= self.queue.len(), "what is wanted waits");
+    }
+
+    /// Who is fenced does nothing any more, not even what waits here already.
+    pub fn drop_fenced(&mut self, is_fenced: impl Fn(TransactionId) -> bool) {
+        self.wanted.retain(|name| !is_fenced(*name));
+        self.queue.retain(|requested| {
+            let stays = !matches!(requested.asker, Asker::Host { name, .. } if is_fenced(name));
+            self.bytes -= if stays { 0 } else { requested.bytes };
+            stays
+        });
+    }
+}
+
+/// A request that waits for room.
+#[derive(Debug)]
+pub(crate) struct Requested {
+    pub asker: Asker,
+    /// What its host had given up when it began it.
+    pub given_up: Vec<(u64, u64)>,
+    pub request: ObjectRequest,
+    /// What it holds.
+    bytes: usize,
+    since: Time,
+    /// The leaves that it needs are being read, or were.
+    pub looked: bool,
+}
+
+impl Requested {
+    pub fn new(asker: Asker, given_up: Vec<(u64, u64)>, request: ObjectRequest, since: Time) -> Requested {
+        let bytes = request.memory_bytes() + size_of_val(&given_up[..]);
+        Requested { asker, given_up, request, bytes, since, looked: false }
+    }
+
+    /// It has waited long enough.
+    pub fn is_too_old(&self, now: Time) -> bool {
+        now.since(self.since) >= PATIENCE
+    }
+}

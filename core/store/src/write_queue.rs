@@ -1,0 +1,510 @@
+//! Writes on their way in: waiting for room, their whole chunks going to fresh slots, then into the journal.
+//!
+//! ```text
+//!   prepare ─► waiting ──────────────► in the journal's queue ─► in a batch ─► durable: answered
+//!                 │ room, slots              ▲
+//!                 └─► whole chunks written ──┘
+//! ```
+//!
+//! Whole chunks are written durably before the record that refers to them, rather than together with it under one sync:
+//! a record whose batch survived a crash is then as good as answered, and recovery need not read the slots to know. The
+//! latency is that of two flushes either way, and batches never wait for bulk data.
+//!
+//! First come, first served: who needs more room than there is holds up the others, and so gets it.
+
+use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks, interleave, places_of};
+use crate::disk_queue::{Io, Written, slots_of};
+use crate::record::{Body, Home, IntentRecord, Part, Queued, Record};
+use crate::slots::bad_slots_max;
+use crate::view::View;
+use crate::{Intent, StoreEvent};
+use braid_base::{BLOCK_BYTES, BlockRange, Time, limits};
+use braid_machine::DiskError;
+use braid_wire::{Content, Failure, Piece};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// The most slots that one command writes.
+const RUN_MAX: u64 = 16;
+/// So many bad slots one write may find; then its host has to try again.
+const BAD_PER_WRITE_MAX: u32 = 4;
+
+/// How long a write may wait for room before it is refused. Two devices may each hold what the other waits for; then a
+/// host must abort one of the two, and try again.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct WriteQueue {
+    waiting: VecDeque<Waiting>,
+    /// The records of those, in bytes.
+    waiting_bytes: u64,
+    preparing: BTreeMap<u64, Preparing>,
+    /// How often the disk refused space to the first that waits.
+    pub refusals: u32,
+    pub counters: WriteCounters,
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+pub(crate) struct WriteCounters {
+    /// Of the blocks that writes brought; what the disk writes for them is more.
+    pub bytes_accepted: u64,
+    pub chunks_written: u64,
+}
+
+/// A write that waits for room.
+#[derive(Debug)]
+struct Waiting {
+    /// All its data in one place, not yet split.
+    intent: IntentRecord,
+    applied: bool,
+    since: Time,
+}
+
+/// A write whose whole chunks are on their way to their slots.
+#[derive(Debug)]
+struct Preparing {
+    queued: Queued,
+    outstanding: usize,
+    failure: Option<Failure>,
+    /// Bad slots that it has found.
+    bad: u32,
+}
+
+/// What a write needs.
+#[derive(Debug, Default)]
+struct Needs {
+    /// Slots for chunks that have none.
+    new: u32,
+    /// Slots for whole chunks to be overwritten; without them, these go through the journal.
+    over: u32,
+    /// Room in the journal, with and without those slots.
+    length: u64,
+    length_inline: u64,
+}
+
+/// What became of the first that waits.
+enum Admission {
+    Admitted,
+    Waits,
+    Fails(Failure),
+}
+
+impl WriteQueue {
+    /// See [`Storage::prepare`](crate::Storage::prepare) and [`Storage::apply`](crate::Storage::apply).
+    pub fn write(&mut self, intent: Intent, applied: bool, view: &mut View) {
+        let transaction = intent.transaction;
+        let refused = match accept(intent, view) {
+            Ok(intent) if self.waiting_bytes + intent.journal_len() > limits::WAITING_BYTES_MAX as u64 => Failure::Busy,
+            Ok(intent) => {
+                self.waiting_bytes += intent.journal_len();
+                return self.waiting.push_back(Waiting { intent, applied, since: view.now });
+            }
+            Err(failure) => failure,
+        };
+        view.tell(answer(transaction, applied, Err(refused)));
+    }
+
+    /// Lets in as many as there is room for.
+    pub fn admit(&mut self, view: &mut View) {
+        while let Some(waiting) = self.waiting.pop_front() {
+            let length = waiting.intent.journal_len();
+            self.waiting_bytes -= length;
+            let admission = match self.try_admit(&waiting, view) {
+                Admission::Waits if view.now.since(waiting.since) >= PATIENCE => Admission::Fails(Failure::Busy),
+                admission => admission,
+            };
+            match admission {
+                Admission::Admitted => self.counters.bytes_accepted += waiting.intent.payload_len() as u64,
+                Admission::Waits => {
+                    self.waiting_bytes += length;
+                    self.waiting.push_front(waiting);
+                    return view.hurry_decisions();
+                }
+                Admission::Fails(failure) => {
+                    view.tell(answer(waiting.intent.by.transaction, waiting.applied, Err(failure)));
+                }
+            }
+            self.refusals = 0;
+        }
+    }
+
+    fn try_admit(&mut self, waiting: &Waiting, view: &mut View) -> Admission {
+        let Waiting { intent, applied, .. } = waiting;
+        if !view.state.fits(intent) {
+            return Admission::Fails(Failure::NoSuchObject);
+        }
+        if !applied && view.state.is_stale(intent) {
+            return Admission::Fails(Failure::Absent);
+        }
+        if !view.state.may_claim(intent) {
+            return Admission::Waits;
+        }
+        let needs = needs(intent, view);
+        if needs.length > view.journal.batch_max() {
+            return Admission::Fails(Failure::NoSpace);
+        }
+        // What is kept back is for overwrites: they must not fail for want of a slot.
+        let new = if needs.new == 0 { 0 } else { needs.new + view.state.spare_kept() };
+        let in_slots = view.free_slots() >= new + needs.over;
+        if !in_slots && (view.free_slots() < new || needs.length_inline > view.journal.batch_max()) {
+            return self.await_slots(new, needs.over, view);
+        }
+        let length = if in_slots { needs.length } else { needs.length_inline };
+        if !applied && !view.journal.is_within_quota(length, view.state.intent_bytes()) {
+            // No checkpoint gives more: only decisions do.
+            return Admission::Waits;
+        }
+        let kept = view.kept_room(view.state.merging_needs());
+        if !view.has_room(length, !applied, kept) {
+            return Admission::Waits;
+        }
+        self.enter(intent, *applied, in_slots, view);
+        Admission::Admitted
+    }
+
+    /// Writes that are not durable yet, and not yet in the journal's hands.
+    pub fn on_their_way(&self) -> impl Iterator<Item = &IntentRecord> {
+        let waiting = self.waiting.iter().map(|waiting| &waiting.intent);
+        waiting.chain(self.preparing.values().map(|preparing| &preparing.queued.intent))
+    }
+
+    /// Slots that are being written.
+    pub fn slots(&self) -> impl Iterator<Item = u32> {
+        self.preparing.values().flat_map(|preparing| preparing.queued.intent.slots())
+    }
+
+    /// How many wait for room.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// When the first in the queue has waited long enough.
+    pub fn patience_ends(&self) -> Option<Time> {
+        self.waiting.front().map(|waiting| waiting.since.after(PATIENCE))
+    }
+
+    /// There are too few free slots: more space is set aside, or some come back, or the write fails.
+    fn await_slots(&mut self, new: u32, over: u32, view: &mut View) -> Admission {
+        if view.slots.is_reserving {
+            return Admission::Waits;
+        }
+        let missing = (new + over).saturating_sub(view.free_slots());
+        let left = view.slots.left();
+        if (left == 0 || view.slots.is_refused) && view.state.catalogue.may_need_less() {
+            // Merging shows how few slots the catalogue takes: after a start that is not known of any change.
+            view.slots.is_merging_wanted = true;
+            return Admission::Waits;
+        }
+        if left > 0 && self.refusals < 2 {
+            view.reserve_missing(missing, self.refusals);
+            return Admission::Waits;
+        }
+        if view.slots_on_their_way() > 0 && (new == 0 || left == 0) {
+            return Admission::Waits;
+        }
+        Admission::Fails(Failure::NoSpace)
+    }
+
+    /// A write goes in: it gets its slots, and its whole chunks go there.
+    fn enter(&mut self, intent: &IntentRecord, applied: bool, in_slots: bool, view: &mut View) {
+        let Entering { intent, writes, .. } = Entering::new(intent, in_slots, view);
+        view.state.claim(&intent);
+        let queued = Queued { intent, applied };
+        view.journal.promise(&queued);
+        if writes.is_empty() {
+            return view.journal.queue(queued);
+        }
+        let preparing = view.disk.id();
+        let Queued { intent, .. } = &queued;
+        let slots = intent.pieces.iter().filter(|part| matches!(part.body, Body::Slots(_)));
+        for (part, (places, data)) in slots.zip(&writes) {
+            let buffer = interleave(data, intent.object, part.range.start, &intent.by).freeze();
+            write_data(preparing, *places, buffer, false, view);
+            self.counters.chunks_written += places.count / CHUNK_BLOCKS;
+        }
+        self.preparing.insert(preparing, Preparing { queued, outstanding: writes.len(), failure: None, bad: 0 });
+    }
+
+    /// Whole chunks are written, or could not be.
+    pub fn on_data_written(&mut self, preparing: u64, written: Written, done: Result<(), DiskError>, view: &mut View) {
+        let waiting = self.preparing.get_mut(&preparing).expect("it waits for all its writes");
+        waiting.outstanding -= 1;
+        match done {
+            Ok(()) => {}
+            Err(DiskError::NoSpace) => waiting.failure = Some(Failure::NoSpace),
+            Err(DiskError::Failed) => self.write_again(preparing, written, view),
+        }
+        if view.outbox.is_broken || self.preparing[&preparing].outstanding > 0 {
+            return;
+        }
+        let Preparing { queued, failure, .. } = self.preparing.remove(&preparing).expect("just seen");
+        let Some(failure) = failure else { return view.journal.queue(queued) };
+        view.journal.fulfil(&queued);
+        view.state.discard(&queued.intent, &mut view.slots.released);
+        view.tell(answer(queued.intent.by.transaction, queued.applied, Err(failure)));
+    }
+
+    /// The disk has failed a write of whole chunks. Each is written alone, once more. A slot that fails then is retired, and its chunk
+    /// goes to another one.
+    fn write_again(&mut self, preparing: u64, written: Written, view: &mut View) {
+        let Written { places, data, alone } = written;
+        let slots = slots_of(places);
+        let waiting = self.preparing.get_mut(&preparing).expect("just seen");
+        if !alone {
+            waiting.outstanding += slots.len();
+            for (slot, at) in slots.zip((0..data.len()).step_by(SLOT_BYTES as usize)) {
+                let data = data.slice(at..at + SLOT_BYTES as usize);
+                write_data(preparing, places_of(slot), data, true, view);
+            }
+            return;
+        }
+        let bad = slots.start;
+        waiting.bad += 1;
+        let goes_on = waiting.failure.is_none() && waiting.bad < BAD_PER_WRITE_MAX && view.free_slots() > 0;
+        let other = goes_on.then(|| view.slots.take());
+        view.journal.fulfil(&waiting.queued);
+        waiting.queued.intent.move_chunk(bad, other);
+        view.journal.promise(&waiting.queued);
+        match other {
+            Some(other) => {
+                waiting.outstanding += 1;
+                write_data(preparing, places_of(other), data, true, view);
+            }
+            // Its host tries again, and finds other slots.
+            None => waiting.failure = waiting.failure.take().or(Some(Failure::Busy)),
+        }
+        self.retire(bad, view);
+    }
+
+    /// The slot is never used again. The last of those that a disk may lose ends the store: it is not one bad place, then.
+    fn retire(&mut self, slot: u32, view: &mut View) {
+        view.state.bad.insert(slot);
+        view.journal.note(&Record::Retired(vec![slot]));
+        view.linger(!self.waiting.is_empty());
+        if view.state.bad.len() as u32 >= bad_slots_max(view.slots.total()) {
+            view.outbox.give_up(DiskError::Failed);
+        }
+    }
+}
+
+/// An intent's record is durable: what to say.
+pub(crate) fn on_intent_durable(queued: Queued, view: &mut View) -> StoreEvent {
+    let Queued { intent, applied } = queued;
+    let transaction = intent.by.transaction;
+    let is_stale = !applied && view.state.is_stale(&intent);
+    if is_stale || !view.state.fits(&intent) {
+        // Its object was removed meanwhile, or this device was found to have been out. Its slots are free when that is durable,
+        // too.
+        view.state.discard(&intent, &mut view.journal.then.released);
+        view.journal.hurry();
+        let failure = if is_stale { Failure::Absent } else { Failure::NoSuchObject };
+        return answer(transaction, applied, Err(failure));
+    }
+    if applied {
+        view.state.apply_at_once(&intent, &mut view.slots.released);
+    } else {
+        view.state.insert_intent(intent);
+    }
+    answer(transaction, applied, Ok(()))
+}
+
+fn accept(intent: Intent, view: &View) -> Result<IntentRecord, Failure> {
+    let Intent { transaction, stamp, epoch, mut participants, linkage, object, pieces } = intent;
+    participants.shrink_to_fit();
+    if view.state.objects.get(object).is_none() {
+        return Err(Failure::NoSuchObject);
+    }
+    let mut pieces = pieces.into_iter().map(part_of).collect::<Result<Vec<_>, _>>()?;
+    pieces.sort_by_key(|part| part.range.start);
+    let overlap = pieces.windows(2).any(|pair| pair[0].range.overlaps(pair[1].range));
+    if overlap || participants.len() > limits::PARTICIPANTS_MAX || linkage.first > linkage.last {
+        return Err(Failure::Malformed);
+    }
+    let by = Attribution { transaction, stamp, epoch, linkage };
+    let intent = IntentRecord { by, participants, object, pieces: joined(&pieces), homes: Vec::new() };
+    if view.state.fits(&intent) { Ok(intent) } else { Err(Failure::OutOfRange) }
+}
+
+/// What a write needs; lengths are a little more than the truth.
+fn needs(intent: &IntentRecord, view: &View) -> Needs {
+    let mut needs = Needs { length: intent.journal_len(), length_inline: 0, ..Needs::default() };
+    let mut homed = None;
+    for part in &intent.pieces {
+        let brings_data = match part.body {
+            Body::Inline(_) => true,
+            Body::Lost => false,
+            Body::Hole | Body::Slots(_) => continue,
+        };
+        for (chunk, mask) in chunks(part.range) {
+            let slot = view.state.chunk(intent.object, chunk).slot;
+            if mask == WHOLE_CHUNK && brings_data {
+                needs.new += u32::from(slot.is_none());
+                needs.over += u32::from(slot.is_some());
+                // Its payload, for a part of its own.
+                needs.length -= CHUNK_BLOCKS * (BLOCK_BYTES as u64 + 4);
+                needs.length += 64;
+            } else if slot.is_none() && homed.replace(chunk) != Some(chunk) {
+                needs.new += u32::from(view.state.claimed_slot(intent.object, chunk).is_none());
+                needs.length += 8;
+            }
+        }
+        needs.length += 64;
+    }
+    needs.length_inline = needs.length + u64::from(needs.over) * CHUNK_BLOCKS * (BLOCK_BYTES as u64 + 4);
+    needs
+}
+
+/// A write that goes in: an intent that names its slots, and what goes there.
+struct Entering {
+    intent: IntentRecord,
+    writes: Vec<(BlockRange, Bytes)>,
+    /// There are slots for overwrites, too.
+    in_slots: bool,
+}
+
+impl Entering {
+    fn new(waiting: &IntentRecord, in_slots: bool, view: &mut View) -> Entering {
+        let intent = IntentRecord {
+            by: waiting.by,
+            participants: waiting.participants.clone(),
+            object: waiting.object,
+            pieces: Vec::with_capacity(waiting.pieces.len()),
+            homes: Vec::new(),
+        };
+        let mut entering = Entering { intent, writes: Vec::new(), in_slots };
+        for part in &waiting.pieces {
+            match &part.body {
+                Body::Inline(data) => entering.split(part.range, data, view),
+                Body::Lost => {
+                    chunks(part.range).for_each(|(chunk, _)| entering.find_home(chunk, view));
+                    entering.intent.pieces.push(part.clone());
+                }
+                Body::Hole | Body::Slots(_) => entering.intent.pieces.push(part.clone()),
+            }
+        }
+        entering
+    }
+
+    /// Splits data into what goes to slots of its own and what goes through the journal.
+    fn split(&mut self, range: BlockRange, data: &Bytes, view: &mut View) {
+        // What goes through the journal, from here on, is not yet in the intent.
+        let mut inline = range.start;
+        let slice = |from: u64, to: u64| {
+            data.slice((from - range.start) as usize * BLOCK_BYTES..(to - range.start) as usize * BLOCK_BYTES)
+        };
+        let flush = |intent: &mut IntentRecord, from: u64, to: u64| {
+            if from < to {
+                intent.pieces.push(Part { range: BlockRange::between(from, to), body: Body::Inline(slice(from, to)) });
+            }
+        };
+        for (chunk, mask) in chunks(range) {
+            let slot = view.state.chunk(self.intent.object, chunk).slot;
+            if mask != WHOLE_CHUNK {
+                self.find_home(chunk, view);
+                continue;
+            }
+            if slot.is_some() && !self.in_slots {
+                continue;
+            }
+            let blocks = BlockRange::new(u64::from(chunk) * CHUNK_BLOCKS, CHUNK_BLOCKS);
+            flush(&mut self.intent, inline, blocks.start);
+            let neighbour = inline == blocks.start;
+            inline = blocks.end();
+            let slot = view.slots.take();
+            let places = places_of(slot);
+            match (self.intent.pieces.last_mut(), self.writes.last_mut()) {
+                (Some(Part { range: run, body: Body::Slots(_) }), Some((held, bytes)))
+                    if neighbour
+                        && run.end() == blocks.start
+                        && run.start >= range.start
+                        && held.end() == places.start
+                        && held.count < RUN_MAX * CHUNK_BLOCKS =>
+                {
+                    run.count += CHUNK_BLOCKS;
+                    held.count += CHUNK_BLOCKS;
+                    *bytes = slice(run.start, run.end());
+                }
+                _ => {
+                    self.intent.pieces.push(Part { range: blocks, body: Body::Slots(slot) });
+                    self.writes.push((places, slice(blocks.start, blocks.end())));
+                }
+            }
+        }
+        flush(&mut self.intent, inline, range.end());
+    }
+
+    /// Sets a slot aside for a chunk that has none, unless that was done.
+    fn find_home(&mut self, chunk: u32, view: &mut View) {
+        let slot = view.state.chunk(self.intent.object, chunk).slot;
+        if slot.is_none() && self.intent.homes.last().is_none_or(|home| home.chunk != chunk) {
+            let claimed = view.state.claimed_slot(self.intent.object, chunk);
+            let slot = claimed.unwrap_or_else(|| view.slots.take());
+            self.intent.homes.push(Home { chunk, slot });
+        }
+    }
+}
+
+fn write_data(preparing: u64, places: BlockRange, data: Bytes, alone: bool, view: &mut View) {
+    let io = Io::Data { preparing, written: Written { places, data: data.clone(), alone } };
+    view.disk.write_places(io, places.start, data, true, view.out);
+}
+
+fn part_of(piece: Piece) -> Result<Part, Failure> {
+    let Piece { range, content } = piece;
+    let body = match content {
+        Content::Hole => Body::Hole,
+        Content::Lost => Body::Lost,
+        Content::Data(data) if data.len() as u64 == range.count.saturating_mul(BLOCK_BYTES as u64) => {
+            Body::Inline(data)
+        }
+        Content::Data(_) | Content::Present | Content::Header { .. } => return Err(Failure::Malformed),
+    };
+    if range.is_empty() { Err(Failure::Malformed) } else { Ok(Part { range, body }) }
+}
+
+/// Joins data that meets within a chunk. A hostwrite comes in a piece for each stripe unit: where units are smaller than
+/// chunks, only together do they show which chunks are whole and go to slots. All of a large write would not fit into the
+/// journal.
+fn joined(pieces: &[Part]) -> Vec<Part> {
+    let data = |part: &Part| match &part.body {
+        Body::Inline(data) => Some(data.clone()),
+        _ => None,
+    };
+    let meet = |one: &Part, next: &Part| {
+        let at = next.range.start;
+        one.range.end() == at && !at.is_multiple_of(CHUNK_BLOCKS) && data(one).is_some() && data(next).is_some()
+    };
+    let join = |group: &[Part]| match group {
+        [one] => one.clone(),
+        _ => Part {
+            range: BlockRange::between(group[0].range.start, group[group.len() - 1].range.end()),
+            body: Body::Inline(group.iter().filter_map(data).collect::<Vec<Bytes>>().concat().into()),
+        },
+    };
+    pieces.chunk_by(meet).map(join).collect()
+}
+
+fn answer(transaction: braid_base::TransactionId, applied: bool, result: Result<(), Failure>) -> StoreEvent {
+    if applied { StoreEvent::Applied { transaction, result } } else { StoreEvent::Prepared { transaction, result } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_that_meets_within_a_chunk_is_joined_and_nothing_else() {
+        let part = |start: u64, count: u64, body| Part { range: BlockRange::new(start, count), body };
+        let data = |start: u64, count: u64| {
+            let bytes = (start..start + count).flat_map(|block| [block as u8; BLOCK_BYTES]).collect::<Vec<u8>>();
+            part(start, count, Body::Inline(bytes.into()))
+        };
+        let pieces =
+            [data(2, 4), data(6, 10), data(16, 4), data(20, 12), data(33, 1), part(34, 2, Body::Hole), data(36, 1)];
+        let expected = [data(2, 14), data(16, 16), data(33, 1), part(34, 2, Body::Hole), data(36, 1)];
+        assert_eq!(joined(&pieces), expected);
+    }
+}
