@@ -318,7 +318,7 @@ fn homeless(state: &State) -> BTreeMap<u64, HomeBlock> {
 
 fn snapshot(state: &State) -> VecDeque<Carried<Queued>> {
     let objects = state.objects.iter().map(|object| Record::Object(object.clone()));
-    let decided = state.decisions.values().map(|decision| Record::Decided(decision.clone()));
+    let decided = state.transactions.decisions().map(|decision| Record::Decided(decision.clone()));
     let bad = (!state.bad.is_empty()).then(|| Record::Retired(state.bad.iter().copied().collect()));
     let single = [Some(Record::Stamps(state.stamps_reserved)), state.membership_record(), bad];
     let extents = state.missed.records().chain(state.absent.records());
@@ -338,6 +338,6 @@ fn snapshot(state: &State) -> VecDeque<Carried<Queued>> {
     }
     carried.push_back(Carried::Notes(notes));
     let queued = |intent: &IntentRecord| Carried::Entry(Queued { intent: intent.clone(), applied: false });
-    carried.extend(state.intents.values().map(queued));
+    carried.extend(state.transactions.intents().map(queued));
     carried
 }

@@ -18,28 +18,34 @@
 //!     └─ tail ──┘                                     and 16 bits: block or hole    + 512 header)
 //! ```
 //!
+//! | queue | file | state that it owns |
+//! | --- | --- | --- |
+//! | writes | `write_queue` | writes that wait for room, and those whose whole chunks are on their way |
+//! | requests | `request_queue`, with `waiting_requests`, `leaves`, `sweeping` | requests for objects that hold attributes, the leaves they wait for, what removed objects left, acknowledged answers not logged yet |
+//! | reads | `read_queue` | reads that wait for the disk |
+//! | compaction | `compaction`, with `merging` | the superblock; the checkpoint at work: blocks on their way home, map pages, rounds of the catalogue |
+//! | disk | `disk_queue` | commands in flight, by tag and by place |
+//!
+//! What they share (`view`: the state, the slots, the journal, the disk queue, what is to be said) is lent to the one at work; they don't
+//! know each other. `serving` routes, and tells the others what follows.
+//!
 //! | file | what it knows |
 //! | --- | --- |
 //! | `storage`, `api`, `store` | what the device calls and hears; behind it |
-//! | `serving` | the store at work: commands in flight, events, decisions |
-//! | `reading`, `writing` | the way out and the way in |
-//! | `executing`, `answers`, `settling` | requests for objects that hold attributes, what was answered, and how long that is kept |
-//! | `leaves`, `merging` | the catalogue of what they hold: what is read of it, and what goes into it |
+//! | `noting`, `queries` | what is put on record at once; what is said at once |
+//! | `room` | how much room there is in slots and journal, and what is kept back |
+//! | `record`, `request_record` | what the journal says; its form and its group commit are the crate `braid-journal`'s |
 //! | `journal_view` | what a journal says of the array, for tools that only look |
-//! | `journal`, `batch`, `record`, `request_record` | group commit and the ring; one write of it; what it says |
-//! | `state` | what the records amount to, live and in replay |
-//! | `missed` | what devices that are out have missed of it |
-//! | `absent` | what is not here yet of objects that others hold |
-//! | `extents` | runs of blocks, for both |
+//! | `state`, with `transactions`, `claims`, `missed`, `absent` | what the records amount to, live and in replay |
 //! | `objects`, `map`, `slots`, `block` | the parts of that, and their form on the disk |
-//! | `checkpoint` | making room in the journal |
-//! | `superblock`, `recovery` | where to begin, and how |
+//! | `superblock`, `recovery`, `reader`, `replay` | where to begin, and how |
 //!
 //! `docs/disk-format.md` draws the format byte by byte.
 
 mod absent;
 mod api;
 mod block;
+mod claims;
 mod compaction;
 mod disk_queue;
 mod journal_view;
@@ -51,8 +57,10 @@ mod noting;
 mod objects;
 mod queries;
 mod read_queue;
+mod reader;
 mod record;
 mod recovery;
+mod replay;
 mod request_queue;
 mod request_record;
 mod room;
@@ -63,6 +71,7 @@ mod storage;
 mod store;
 mod superblock;
 mod sweeping;
+mod transactions;
 mod view;
 mod waiting_requests;
 mod write_queue;

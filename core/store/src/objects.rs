@@ -138,6 +138,11 @@ impl Objects {
         true
     }
 
+    /// True if the object is part of a volume that has redundancy.
+    pub fn is_redundant(&self, object: ObjectId) -> bool {
+        self.get(object).is_some_and(|record| record.description.redundant)
+    }
+
     /// Orders an object otherwise; false if there is none of that name.
     pub fn set_ordering(&mut self, object: ObjectId, ordering: Ordering) -> bool {
         let known = self.objects.get_mut(&object);

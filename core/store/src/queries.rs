@@ -16,9 +16,9 @@ impl State {
         from: u64,
         on_their_way: impl Iterator<Item = &'a IntentRecord>,
     ) -> (Vec<BlockRange>, Option<u64>) {
-        let Some(membership) = &self.membership else { return (Vec::new(), None) };
+        let Some(membership) = &self.presence.membership else { return (Vec::new(), None) };
         let is_redundant = self.objects.get(object).is_some_and(|record| record.description.redundant);
-        let undecided = self.intents.values().chain(on_their_way);
+        let undecided = self.transactions.intents().chain(on_their_way);
         let unheard = |intent: &&IntentRecord| {
             is_redundant && intent.object == object && !membership.has_been_in_since(device, intent.by.epoch)
         };

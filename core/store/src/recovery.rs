@@ -1,15 +1,13 @@
 //! Starting: the superblock says where the journal's tail is; the journal names the objects; their pages of the chunk
 //! map are read, and the index of the catalogue of what objects hold; the journal is replayed over them.
 //!
-//! What can't be read is read again in halves, down to the sector; an unreadable sector counts as zeros, which no checksum
-//! takes for anything. So it costs no more than rot in the same place would.
-//!
 //! Before the store serves, damaged copies (of the superblock, of map pages) are made good from the other copy, since
 //! the next checkpoint may tear that one; and an empty batch puts on record which batches counted, so that what a torn
 //! one left behind can never count later.
 
 use crate::block::SLOT_BYTES;
 use crate::map::{ENTRIES_PER_PAGE, Page};
+use crate::reader::{READ_MAX, Reader, Span};
 use crate::record::{IntentRecord, MapExtent, Record};
 use crate::serving::Serving;
 use crate::state::{State, catalogue_settings};
@@ -23,20 +21,6 @@ use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Bytes that one command reads, and commands in flight.
-const READ_MAX: usize = 1 << 20;
-const IN_FLIGHT_MAX: usize = 8;
-
-/// More sectors than this that can't be read are a disk that does not read.
-const UNREADABLE_MAX: usize = 64;
-
-/// A part to be read: where on the device, and how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Span {
-    offset: u64,
-    length: usize,
-}
-
 #[derive(Debug)]
 enum Stage {
     Superblock,
@@ -49,14 +33,6 @@ enum Stage {
     Marking(Box<Journal>),
 }
 
-/// A span that could not be read as a whole.
-#[derive(Debug)]
-struct Salvage {
-    bytes: Vec<u8>,
-    /// Bytes of which it is not yet known whether they can be read.
-    missing: usize,
-}
-
 /// A start on its way.
 #[derive(Debug)]
 pub(crate) struct Recovery {
@@ -64,12 +40,7 @@ pub(crate) struct Recovery {
     object_memory: u64,
     medium: Medium,
     stage: Stage,
-    next_tag: u64,
-    /// What is read, and the span that it is all or a part of.
-    reading: BTreeMap<DiskTag, (Span, Span)>,
-    to_read: VecDeque<(Span, Span)>,
-    salvages: BTreeMap<Span, Salvage>,
-    unreadable: usize,
+    reader: Reader,
     superblock: Option<Superblock>,
     state: Option<State>,
     records: Vec<Record>,
@@ -96,11 +67,7 @@ impl Recovery {
             object_memory,
             medium,
             stage: Stage::Superblock,
-            next_tag: 1,
-            reading: BTreeMap::new(),
-            to_read: VecDeque::new(),
-            salvages: BTreeMap::new(),
-            unreadable: 0,
+            reader: Reader::default(),
             superblock: None,
             state: None,
             records: Vec::new(),
@@ -109,28 +76,8 @@ impl Recovery {
             half: BTreeMap::new(),
             repairs: VecDeque::new(),
         };
-        recovery.read([Span { offset: 0, length: 2 * PAGE }], out);
+        recovery.reader.read([Span { offset: 0, length: 2 * PAGE }], out);
         recovery
-    }
-
-    fn tag(&mut self) -> DiskTag {
-        self.next_tag += 1;
-        DiskTag(self.next_tag)
-    }
-
-    fn read(&mut self, spans: impl IntoIterator<Item = Span>, out: &mut Effects) {
-        self.to_read.extend(spans.into_iter().map(|span| (span, span)));
-        self.read_on(out);
-    }
-
-    fn read_on(&mut self, out: &mut Effects) {
-        while self.reading.len() < IN_FLIGHT_MAX
-            && let Some((span, whole)) = self.to_read.pop_front()
-        {
-            let tag = self.tag();
-            self.reading.insert(tag, (span, whole));
-            out.disk(tag, DiskCommand::Read { offset: span.offset, length: span.length });
-        }
     }
 
     pub fn on_disk_done(&mut self, tag: DiskTag, result: DiskResult, out: &mut Effects) -> Progress {
@@ -141,19 +88,15 @@ impl Recovery {
     }
 
     fn take(&mut self, tag: DiskTag, result: DiskResult, out: &mut Effects) -> Result<Progress, StoreError> {
-        let read = match (result, self.reading.remove(&tag)) {
-            (DiskResult::Done(done), _) => {
+        let read = match result {
+            DiskResult::Done(done) => {
                 done?;
                 None
             }
-            (DiskResult::Read(bytes), Some((span, whole))) => {
-                let Some(bytes) = self.salvage(span, whole, bytes)? else {
-                    self.read_on(out);
-                    return Ok(Progress::Goes);
-                };
-                Some((whole, bytes))
-            }
-            (DiskResult::Read(_), None) => return Err(DiskError::Failed.into()),
+            DiskResult::Read(bytes) => match self.reader.take(tag, bytes, out)? {
+                None => return Ok(Progress::Goes),
+                read => read,
+            },
         };
         match &mut self.stage {
             Stage::Superblock => {
@@ -166,16 +109,14 @@ impl Recovery {
                 let geometry = self.superblock.as_ref().expect("it was read first").geometry;
                 let at = (span.offset - geometry.journal_offset) as usize;
                 journal[at..at + span.length].copy_from_slice(&bytes);
-                self.read_on(out);
-                if self.reading.is_empty() {
+                if self.reader.is_idle() {
                     self.on_journal(out)?;
                 }
             }
             Stage::Map => {
                 let (span, bytes) = read.ok_or(DiskError::Failed)?;
                 self.on_pages(span, bytes)?;
-                self.read_on(out);
-                if self.reading.is_empty() {
+                if self.reader.is_idle() {
                     self.read_index(out)?;
                 }
             }
@@ -183,8 +124,7 @@ impl Recovery {
                 let (span, bytes) = read.ok_or(DiskError::Failed)?;
                 let which = nodes.remove(&span.offset).expect("it was asked for");
                 opening.take(which, &bytes).map_err(|_| index_damaged(span.offset))?;
-                self.read_on(out);
-                if self.reading.is_empty() {
+                if self.reader.is_idle() {
                     self.open_catalogue()?;
                     self.replay(out)?;
                 }
@@ -195,54 +135,10 @@ impl Recovery {
         Ok(Progress::Goes)
     }
 
-    /// Takes in what a read of `span` brought. Gives all of `whole`, when that is there as far as it can be read.
-    fn salvage(
-        &mut self,
-        span: Span,
-        whole: Span,
-        result: Result<Bytes, DiskError>,
-    ) -> Result<Option<Bytes>, StoreError> {
-        let arrived = match result {
-            Ok(bytes) if bytes.len() != span.length => Err(DiskError::Failed),
-            result => result,
-        };
-        if span == whole && arrived.is_ok() {
-            return Ok(Some(arrived?));
-        }
-        let salvage = self
-            .salvages
-            .entry(whole)
-            .or_insert_with(|| Salvage { bytes: vec![0; whole.length], missing: whole.length });
-        match arrived {
-            Ok(bytes) => {
-                let at = (span.offset - whole.offset) as usize;
-                salvage.bytes[at..at + span.length].copy_from_slice(&bytes);
-                salvage.missing -= span.length;
-            }
-            Err(_) if span.length > SECTOR => {
-                let half = (span.length / 2).next_multiple_of(SECTOR);
-                let second = Span { offset: span.offset + half as u64, length: span.length - half };
-                self.to_read.push_front((second, whole));
-                self.to_read.push_front((Span { length: half, ..span }, whole));
-            }
-            Err(error) => {
-                salvage.missing -= span.length;
-                self.unreadable += 1;
-                if self.unreadable > UNREADABLE_MAX {
-                    return Err(error.into());
-                }
-            }
-        }
-        if salvage.missing > 0 {
-            return Ok(None);
-        }
-        Ok(self.salvages.remove(&whole).map(|salvage| salvage.bytes.into()))
-    }
-
     fn on_superblock(&mut self, start: &[u8], out: &mut Effects) -> Result<(), StoreError> {
         let superblock = match Superblock::read(start) {
             // What can't be read may well be ours.
-            Err(StoreError::NotBraid) if self.unreadable > 0 => return Err(DiskError::Failed.into()),
+            Err(StoreError::NotBraid) if self.reader.has_unreadable() => return Err(DiskError::Failed.into()),
             read => read?,
         };
         superblock.belongs_to(&self.config)?;
@@ -255,7 +151,7 @@ impl Recovery {
         }
         self.superblock = Some(superblock);
         self.stage = Stage::Reserving;
-        let tag = self.tag();
+        let tag = self.reader.tag();
         out.disk(tag, DiskCommand::Reserve { offset: 0, length: superblock.geometry.data_offset });
         Ok(())
     }
@@ -264,7 +160,7 @@ impl Recovery {
         let geometry = self.superblock.as_ref().expect("it was read first").geometry;
         let length = geometry.journal_length as usize;
         self.stage = Stage::Journal(vec![0; length]);
-        self.read(spans(geometry.journal_offset, length), out);
+        self.reader.read(Span::cut(geometry.journal_offset, length), out);
     }
 
     /// What was read through a cache may not be on the disk: it is what a write has brought that failed. It was never answered, so it may
@@ -334,7 +230,7 @@ impl Recovery {
         if runs.is_empty() {
             return self.read_index(out);
         }
-        self.read(runs.iter().flat_map(copies), out);
+        self.reader.read(runs.iter().flat_map(copies), out);
         Ok(())
     }
 
@@ -398,7 +294,7 @@ impl Recovery {
             opening.places().map(|place| Span { offset: offset(place.slot), length: place.read_len() }).collect();
         let nodes = spans.iter().enumerate().map(|(which, span)| (span.offset, which)).collect();
         self.stage = Stage::Index(Box::new(opening), nodes);
-        self.read(spans, out);
+        self.reader.read(spans, out);
         Ok(())
     }
 
@@ -425,14 +321,14 @@ impl Recovery {
         }
         self.stage = Stage::Repairing;
         // What was read may be in the disk's own cache only, as a write brought it that was never answered.
-        let tag = self.tag();
+        let tag = self.reader.tag();
         out.disk(tag, DiskCommand::Sync);
         Ok(())
     }
 
     /// Writes the next copy that is to be made good; after the last, the mark.
     fn repair(&mut self, out: &mut Effects) {
-        let tag = self.tag();
+        let tag = self.reader.tag();
         if let Some((offset, bytes)) = self.repairs.pop_front() {
             out.disk(tag, DiskCommand::Write { offset, data: vec![bytes], durable: true });
             return;
@@ -453,7 +349,7 @@ impl Recovery {
         journal.landed(Time::default());
         let state = self.state.take().expect("it was made with the journal");
         let superblock = self.superblock.expect("it was read first");
-        let serving = Serving::new(superblock, state, journal, self.next_tag + 1, self.resumes);
+        let serving = Serving::new(superblock, state, journal, self.reader.next_tag(), self.resumes);
         Progress::Ready(Box::new(serving), superblock.disk)
     }
 }
@@ -469,10 +365,6 @@ fn names_slots_below(intent: &IntentRecord, slots: u32) -> bool {
 fn pages_of(extent: &MapExtent) -> std::ops::Range<u32> {
     let entries = ENTRIES_PER_PAGE as u32;
     extent.start / entries..extent.start.saturating_add(extent.count).div_ceil(entries)
-}
-
-fn spans(offset: u64, length: usize) -> impl Iterator<Item = Span> {
-    (0..length).step_by(READ_MAX).map(move |at| Span { offset: offset + at as u64, length: READ_MAX.min(length - at) })
 }
 
 /// Neighbouring pages together, as many as one command reads.

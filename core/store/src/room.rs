@@ -3,6 +3,7 @@
 
 use crate::block::CHUNK_BLOCKS;
 use crate::request_record::roots_len;
+use crate::slots::SPARE_MIN;
 use crate::state::State;
 use crate::view::View;
 use braid_catalogue::{Growth, Needs};
@@ -10,8 +11,6 @@ use braid_objects::{Change, Kind, Obstacle};
 
 /// Slots for which space is set aside at once.
 pub(crate) const RESERVE_STEP: u32 = 64;
-/// Free slots that are kept for overwrites of whole chunks.
-const SPARE: u32 = crate::slots::SPARE_MIN;
 /// Slots that are kept for what goes on record when objects are removed: that must be possible on a full device.
 const REMOVALS_KEPT: u64 = 16;
 /// The roots may take this part of the journal.
@@ -63,7 +62,7 @@ impl State {
     /// Free slots that are kept for overwrites of whole chunks. Bad ones are taken from these, so that there are as many for objects as
     /// were promised.
     pub fn spare_kept(&self) -> u32 {
-        SPARE.saturating_sub(self.bad.len() as u32).max(SPARE / 2)
+        SPARE_MIN.saturating_sub(self.bad.len() as u32).max(SPARE_MIN / 2)
     }
 }
 
@@ -87,7 +86,7 @@ impl View<'_> {
 
     /// Whether the journal has room for a record of `length` while so much is kept. If not, a checkpoint is to make some.
     pub fn has_room(&mut self, length: u64, is_carried: bool, kept: u64) -> bool {
-        let has_room = self.journal.has_room(length, is_carried, self.state.intents.len(), kept);
+        let has_room = self.journal.has_room(length, is_carried, self.state.transactions.undecided(), kept);
         if !has_room {
             self.journal.want_room();
         }

@@ -213,9 +213,7 @@ impl Serving {
         let Flight { entries, carried, then, ends_snapshot, .. } = journal.landed(*now);
         let Due { events, released, has_roots, .. } = then;
         for queued in carried {
-            if let Some(held) = state.intents.get_mut(&queued.intent.by.transaction) {
-                *held = queued.intent;
-            }
+            state.transactions.replace(queued.intent);
         }
         slots.released.extend(released);
         for queued in entries {
@@ -273,9 +271,9 @@ impl Serving {
             ("leaves_written", catalogue.leaves_written),
             ("leaves_damaged", catalogue.leaves_damaged),
             ("journal_bytes_used", journal.used()),
-            ("intents_undecided", state.intents.len() as u64),
+            ("intents_undecided", state.transactions.undecided() as u64),
             ("answers_kept", state.answers.len() as u64),
-            ("commits_remembered", state.decisions.len() as u64),
+            ("commits_remembered", state.transactions.remembered() as u64),
             ("extents_missed", state.missed.len() as u64),
             ("blocks_absent", state.absent.blocks()),
             ("blocks_in_journal", state.resident.len() as u64),

@@ -8,16 +8,17 @@
 
 use crate::absent::Absent;
 use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks};
+use crate::claims::Claims;
 use crate::map::{ChunkMap, ENTRIES_PER_PAGE, Entry};
 use crate::missed::Missed;
 use crate::objects::Objects;
-use crate::record::{Body, Decision, IntentRecord, ObjectRecord, Part, Record, membership_len, retired_len};
+use crate::record::{Body, Decision, IntentRecord, ObjectRecord, Record, membership_len, retired_len};
 use crate::request_record::{Executed, roots_len};
 use crate::slots::spare_slots;
 use crate::superblock::Geometry;
-use crate::{Recovered, RecoveredCommit, RecoveredIntent};
+use crate::transactions::Transactions;
 use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, Generation, Membership, ObjectId, Standing, TransactionId,
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, ObjectId, Standing, TransactionId,
 };
 use braid_catalogue::{Catalogue, ROUND_SLOTS_MIN, Settings};
 use braid_journal::Answers;
@@ -49,13 +50,15 @@ pub(crate) struct Forgotten {
     pub answer: bool,
 }
 
-/// A chunk that transactions on their way want to change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Claim {
-    /// How many change it in part; none: one changes it as a whole.
-    sharers: u32,
-    /// Set aside for it, as it had none.
-    slot: Option<u32>,
+/// Whether this device is in, and since when.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    own: DeviceId,
+    /// The last one adopted.
+    pub membership: Option<Membership>,
+    /// The first epoch of this device's presence, if it has ever been out: the others have decided without it what was written
+    /// before.
+    returned: Epoch,
 }
 
 /// See the module.
@@ -64,29 +67,20 @@ pub(crate) struct State {
     pub objects: Objects,
     pub map: ChunkMap,
     pub resident: BTreeMap<(ObjectId, u64), Resident>,
-    pub intents: BTreeMap<TransactionId, IntentRecord>,
-    pub decisions: BTreeMap<TransactionId, Decision>,
+    pub transactions: Transactions,
+    pub claims: Claims,
     /// What objects hold: bytes and attributes.
     pub catalogue: Catalogue,
     /// Of requests for these.
     pub answers: Answers,
     pub stamps_reserved: Clock,
-    /// The last one adopted.
-    pub membership: Option<Membership>,
+    pub presence: Presence,
     /// What others have missed.
     pub missed: Missed,
     /// What is not here yet of objects that others hold.
     pub absent: Absent,
     /// Slots that could not be written: nobody's, for good.
     pub bad: BTreeSet<u32>,
-    own: DeviceId,
-    /// The first epoch of this device's presence, if it has ever been out: the others have decided without it what was written
-    /// before.
-    returned: Epoch,
-    claims: BTreeMap<(ObjectId, u32), Claim>,
-    /// What the undecided intents and the decisions take in the journal when they are carried on.
-    intent_bytes: u64,
-    decision_bytes: u64,
 }
 
 /// How the map of what objects hold lies on a device.
@@ -103,20 +97,15 @@ impl State {
             objects: Objects::new(geometry.slots, u64::from(geometry.slots.saturating_sub(spare))),
             map: ChunkMap::new(geometry.map_pages),
             resident: BTreeMap::new(),
-            intents: BTreeMap::new(),
-            decisions: BTreeMap::new(),
+            transactions: Transactions::default(),
+            claims: Claims::default(),
             catalogue: Catalogue::new(catalogue_settings(geometry, object_memory)),
             answers: Answers::default(),
             stamps_reserved: Clock(0),
-            membership: None,
+            presence: Presence { own, membership: None, returned: Epoch(0) },
             missed: Missed::new(geometry.journal_length / MISSED_SHARE),
             absent: Absent::new(geometry.journal_length / ABSENT_SHARE),
             bad: BTreeSet::new(),
-            own,
-            returned: Epoch(0),
-            claims: BTreeMap::new(),
-            intent_bytes: 0,
-            decision_bytes: 0,
         }
     }
 
@@ -130,42 +119,32 @@ impl State {
         intent.pieces.iter().all(|part| self.objects.contains(intent.object, part.range))
     }
 
-    fn is_redundant(&self, object: ObjectId) -> bool {
-        self.objects.get(object).is_some_and(|record| record.description.redundant)
-    }
-
     /// True if the others may have decided about the intent without this device: then it must not be made.
     pub fn is_stale(&self, intent: &IntentRecord) -> bool {
         // What nobody else took part in, nobody else can have decided.
-        intent.by.epoch < self.returned && intent.participants.len() > 1 && self.is_redundant(intent.object)
+        intent.by.epoch < self.presence.returned
+            && intent.participants.len() > 1
+            && self.objects.is_redundant(intent.object)
     }
 
     /// An undecided intent, now durable.
     pub fn insert_intent(&mut self, intent: IntentRecord) {
         // It may have been on its way while a membership was adopted.
-        self.note_unheard(&intent.by, intent.object, &intent.participants);
-        self.intent_bytes += intent.journal_len();
-        let before = self.intents.insert(intent.by.transaction, intent);
-        assert!(before.is_none(), "a transaction has one intent");
-    }
-
-    fn take_intent(&mut self, transaction: TransactionId) -> Option<IntentRecord> {
-        let intent = self.intents.remove(&transaction)?;
-        self.intent_bytes -= intent.journal_len();
-        Some(intent)
+        note_unheard(&self.objects, &mut self.missed, &intent.by, intent.object, &intent.participants);
+        self.transactions.insert(intent);
     }
 
     /// The intent takes effect and the decision is remembered; slots that are nobody's any more go to `released`.
     pub fn commit(&mut self, transaction: TransactionId, released: &mut Vec<u32>) -> bool {
-        let Some(intent) = self.take_intent(transaction) else { return false };
+        let Some(intent) = self.transactions.take(transaction) else { return false };
         self.apply(&intent, released);
-        self.remember(Decision { by: intent.by, participants: intent.participants, object: intent.object });
+        self.transactions.remember(intent.by, intent.participants, intent.object);
         true
     }
 
     /// The intent never was.
     pub fn abort(&mut self, transaction: TransactionId, released: &mut Vec<u32>) -> bool {
-        let Some(intent) = self.take_intent(transaction) else { return false };
+        let Some(intent) = self.transactions.take(transaction) else { return false };
         self.discard(&intent, released);
         true
     }
@@ -174,8 +153,7 @@ impl State {
     pub fn apply_at_once(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
         self.apply(intent, released);
         if self.can_be_suspect(intent.object) {
-            let (by, participants, object) = (intent.by, intent.participants.clone(), intent.object);
-            self.remember(Decision { by, participants, object });
+            self.transactions.remember(intent.by, intent.participants.clone(), intent.object);
         }
     }
 
@@ -183,32 +161,15 @@ impl State {
         self.objects.get(object).is_some_and(|record| record.description.can_be_suspect())
     }
 
-    fn remember(&mut self, decision: Decision) {
-        self.forget_decision(decision.by.transaction);
-        self.decision_bytes += decision.journal_len();
-        self.decisions.insert(decision.by.transaction, decision);
-    }
-
     /// Tells what there was to forget.
     pub fn forget(&mut self, transaction: TransactionId) -> Forgotten {
-        Forgotten { decision: self.forget_decision(transaction), answer: self.answers.forget(transaction) }
-    }
-
-    fn forget_decision(&mut self, transaction: TransactionId) -> bool {
-        let Some(decision) = self.decisions.remove(&transaction) else { return false };
-        self.decision_bytes -= decision.journal_len();
-        true
+        Forgotten { decision: self.transactions.forget(transaction), answer: self.answers.forget(transaction) }
     }
 
     /// Tells what there was to forget.
     pub fn settle(&mut self, host: Generation, sequence: u64) -> Forgotten {
-        let from = TransactionId { host, sequence: 0 };
-        let below = TransactionId { host, sequence };
-        let mut forgotten = Forgotten { decision: false, answer: self.answers.settle(host, sequence) };
-        while let Some((transaction, _)) = self.decisions.range(from..below).next() {
-            forgotten.decision |= self.forget_decision(*transaction);
-        }
-        forgotten
+        let answer = self.answers.settle(host, sequence);
+        Forgotten { decision: self.transactions.settle(host, sequence), answer }
     }
 
     /// A request for objects was done.
@@ -267,7 +228,7 @@ impl State {
     /// Removes an object, with what is undecided about it.
     pub fn remove(&mut self, object: ObjectId, released: &mut Vec<u32>) -> bool {
         let doomed = |intent: &&IntentRecord| intent.object == object;
-        let doomed: Vec<_> = self.intents.values().filter(doomed).map(|intent| intent.by.transaction).collect();
+        let doomed: Vec<_> = self.transactions.intents().filter(doomed).map(|intent| intent.by.transaction).collect();
         for transaction in doomed {
             self.abort(transaction, released);
         }
@@ -287,29 +248,29 @@ impl State {
 
     /// Lives by a membership that recovery found in a snapshot, with all that followed from it.
     pub fn carry_on(&mut self, membership: Membership, returned: Epoch) {
-        self.missed.go_by(&membership, self.own);
-        self.membership = Some(membership);
-        self.returned = returned;
+        self.missed.go_by(&membership, self.presence.own);
+        self.presence.membership = Some(membership);
+        self.presence.returned = returned;
     }
 
     /// What a snapshot says of the membership.
     pub fn membership_record(&self) -> Option<Record> {
-        let membership = self.membership.clone()?;
-        Some(Record::Membership { membership, returned: self.returned })
+        let membership = self.presence.membership.clone()?;
+        Some(Record::Membership { membership, returned: self.presence.returned })
     }
 
     /// Lives by a membership from now on. What is undecided, or committed and unconfirmed, is missed by those of its devices that have
     /// been out since. If this device itself has, the others have decided without it. Nothing if it is no news; else which
     /// undecided intents are gone.
     pub fn adopt(&mut self, membership: Membership, released: &mut Vec<u32>) -> Option<Vec<TransactionId>> {
-        let before = self.membership.as_ref().map(|membership| membership.epoch);
+        let before = self.presence.membership.as_ref().map(|membership| membership.epoch);
         if before.is_some_and(|before| membership.epoch <= before) {
             return None;
         }
-        let own = membership.member(self.own).map(|member| member.since);
-        self.missed.go_by(&membership, self.own);
+        let own = membership.member(self.presence.own).map(|member| member.since);
+        self.missed.go_by(&membership, self.presence.own);
         self.answers.drop_fenced(&membership.fence);
-        self.membership = Some(membership);
+        self.presence.membership = Some(membership);
         self.note_all_unheard();
         self.missed.drop_of_present();
         match own.zip(before) {
@@ -320,51 +281,40 @@ impl State {
 
     /// This device has been out until `since`: what was undecided goes as by an abort, and nobody asks it for older decisions.
     fn return_in(&mut self, since: Epoch, released: &mut Vec<u32>) -> Vec<TransactionId> {
-        self.returned = since;
-        let stale = self.intents.values().filter(|intent| self.is_stale(intent));
+        self.presence.returned = since;
+        let stale = self.transactions.intents().filter(|intent| self.is_stale(intent));
         let dropped: Vec<TransactionId> = stale.map(|intent| intent.by.transaction).collect();
         for transaction in &dropped {
             self.abort(*transaction, released);
         }
         // What took effect on arrival may be here alone: that is found out when the device is whole again.
-        let decided = |object| self.is_redundant(object) && !self.can_be_suspect(object);
+        let decided = |object| self.objects.is_redundant(object) && !self.can_be_suspect(object);
         let old = |decision: &&Decision| {
             let shared = decision.participants.len() > 1;
             decision.by.epoch < since && shared && decided(decision.object)
         };
         let old: Vec<TransactionId> =
-            self.decisions.values().filter(old).map(|decision| decision.by.transaction).collect();
+            self.transactions.decisions().filter(old).map(|decision| decision.by.transaction).collect();
         for transaction in old {
-            self.forget_decision(transaction);
+            self.transactions.forget(transaction);
         }
         dropped
     }
 
     fn note_all_unheard(&mut self) {
-        if self.missed.is_nobody_absent() {
-            return;
+        let State { transactions, objects, missed, .. } = self;
+        for IntentRecord { by, object, participants, .. } in transactions.intents() {
+            note_unheard(objects, missed, by, *object, participants);
         }
-        let (intents, decisions) = (std::mem::take(&mut self.intents), std::mem::take(&mut self.decisions));
-        for intent in intents.values() {
-            self.note_unheard(&intent.by, intent.object, &intent.participants);
-        }
-        for decision in decisions.values() {
-            self.note_unheard(&decision.by, decision.object, &decision.participants);
-        }
-        (self.intents, self.decisions) = (intents, decisions);
-    }
-
-    /// Puts on record that those participants miss the transaction that have been out since.
-    fn note_unheard(&mut self, by: &Attribution, object: ObjectId, participants: &[DeviceId]) {
-        if !self.missed.is_nobody_absent() && self.is_redundant(object) {
-            self.missed.add_of(object, by.linkage, by.epoch, participants);
+        for Decision { by, object, participants } in transactions.decisions() {
+            note_unheard(objects, missed, by, *object, participants);
         }
     }
 
     /// The intent takes effect, and those who are out miss it.
     pub fn apply(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
         self.take_effect(intent, released);
-        if !self.missed.is_nobody_absent() && self.is_redundant(intent.object) {
+        if !self.missed.is_nobody_absent() && self.objects.is_redundant(intent.object) {
             // What this device alone is brought it had missed itself. Others may have missed it as well, and be on their way back, too: this
             // is where it comes to know that of them.
             let is_alone = intent.participants.len() == 1;
@@ -445,46 +395,10 @@ impl State {
         self.unclaim(intent, released);
     }
 
-    /// True if nobody on its way is at odds with `intent`: a chunk is changed by many in part, or by one as a whole.
-    pub fn may_claim(&self, intent: &IntentRecord) -> bool {
-        let free = |(chunk, mask)| {
-            let claim = self.claims.get(&(intent.object, chunk));
-            claim.is_none_or(|claim| claim.sharers > 0 && mask != WHOLE_CHUNK)
-        };
-        intent.pieces.iter().flat_map(|part| chunks(part.range)).all(free)
-    }
-
-    /// Claims the intent's chunks, and for its homes the slots.
-    pub fn claim(&mut self, intent: &IntentRecord) {
-        for (chunk, whole) in intent.claims() {
-            let claim = self.claims.entry((intent.object, chunk)).or_insert(Claim { sharers: 0, slot: None });
-            claim.sharers += u32::from(!whole);
-        }
-        for home in &intent.homes {
-            if let Some(claim) = self.claims.get_mut(&(intent.object, home.chunk)) {
-                claim.slot = Some(home.slot);
-            }
-        }
-    }
-
-    /// The slot set aside for a chunk that has none.
-    pub fn claimed_slot(&self, object: ObjectId, chunk: u32) -> Option<u32> {
-        self.claims.get(&(object, chunk)).and_then(|claim| claim.slot)
-    }
-
     fn unclaim(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
-        for (chunk, whole) in intent.claims() {
-            let key = (intent.object, chunk);
-            let claim = self.claims.get_mut(&key).expect("who claimed a chunk holds the claim to the end");
-            claim.sharers -= u32::from(!whole);
-            if claim.sharers > 0 {
-                continue;
-            }
-            let spare = claim.slot;
-            self.claims.remove(&key);
-            let mapped = self.chunk(intent.object, chunk).slot;
-            released.extend(spare.filter(|slot| mapped != Some(*slot)));
-        }
+        let State { claims, objects, map, .. } = self;
+        let mapped = |chunk| objects.entry(intent.object, chunk).and_then(|index| map.get(index).slot);
+        claims.unclaim(intent, mapped, released);
     }
 
     /// All slots that hold, or are to hold, anything: of the map, and of those on their way; and those that never will. For recovery and tests.
@@ -493,153 +407,37 @@ impl State {
         let mapped = extents.flat_map(|extent| extent.start..extent.start + extent.count);
         let mapped = mapped.filter_map(|index| self.map.get(index as usize).slot);
         // A chunk has its slot from its claim as soon as the first that shares it has committed.
-        let apart = |((object, chunk), claim): (&(ObjectId, u32), &Claim)| {
-            claim.slot.filter(|slot| self.chunk(*object, *chunk).slot != Some(*slot))
-        };
-        let claimed = self.claims.iter().filter_map(apart);
-        let held = self.intents.values().flat_map(|intent| intent.slots());
+        let apart = |(object, chunk, slot)| (self.chunk(object, chunk).slot != Some(slot)).then_some(slot);
+        let claimed = self.claims.slots().filter_map(apart);
+        let held = self.transactions.intents().flat_map(|intent| intent.slots());
         mapped.chain(claimed).chain(held).chain(self.catalogue.slots()).chain(self.bad.iter().copied())
     }
 
     /// Bytes that a snapshot of all this takes in the journal; a little more than the truth.
     pub fn snapshot_len(&self) -> u64 {
-        let membership = self.membership.as_ref().map_or(0, membership_len);
+        let membership = self.presence.membership.as_ref().map_or(0, membership_len);
         let extents = self.missed.journal_room() + self.absent.journal_room();
         let membership = membership + self.answers.journal_len() + roots_len(self.catalogue.statistics().nodes);
         let membership = membership + retired_len(self.bad.len());
-        256 + self.objects.journal_len() + membership + extents + self.intent_bytes + self.decision_bytes
-    }
-
-    /// Bytes that the undecided intents take in a snapshot.
-    pub fn intent_bytes(&self) -> u64 {
-        self.intent_bytes
-    }
-
-    /// Replays a record.
-    pub fn replay(&mut self, record: Record) {
-        // Which slots are free is found out at the end.
-        let mut released = Vec::new();
-        match record {
-            Record::Intent(intent)
-                if self.fits(&intent)
-                    && !self.is_stale(&intent)
-                    && !self.intents.contains_key(&intent.by.transaction) =>
-            {
-                self.claim(&intent);
-                self.insert_intent(intent);
-            }
-            Record::Applied(intent) if self.fits(&intent) => {
-                self.claim(&intent);
-                self.apply_at_once(&intent, &mut released);
-            }
-            // Of an object that has been removed since, or of a time before this device was out; or an intent that was carried
-            // along while still in the journal.
-            Record::Intent(_) | Record::Applied(_) => {}
-            Record::Commit(transaction) => {
-                self.commit(transaction, &mut released);
-            }
-            Record::Abort(transaction) => {
-                self.abort(transaction, &mut released);
-            }
-            Record::Decided(decision) => self.remember(decision),
-            Record::Forget(transaction) => {
-                self.forget(transaction);
-            }
-            Record::Settled { host, sequence } => {
-                self.settle(host, sequence);
-            }
-            Record::Objects(executed) => self.executed(executed),
-            Record::Swept(changes) => self.catalogue.apply(&changes),
-            // The last of them was looked up before replay: changes of old go over what they were merged into, and say the same.
-            Record::Rooted(_) => {}
-            Record::Answers { host, settled, kept } => self.answers.carry_on(host, settled, kept),
-            Record::Over { host, settled, stretches } => self.answers.over(host, settled, &stretches),
-            Record::Retired(slots) => self.bad.extend(slots),
-            Record::Stamps(until) => self.stamps_reserved = self.stamps_reserved.max(until),
-            Record::Adopted(membership) => {
-                self.adopt(membership, &mut released);
-            }
-            Record::Missed { device, object, extents } => {
-                extents.into_iter().for_each(|extent| self.missed.insert(device, object, extent));
-            }
-            Record::Absent { object, extents } => {
-                extents.into_iter().for_each(|extent| self.absent.insert(object, extent));
-            }
-            Record::Created { object, absent } => {
-                self.create(object, absent);
-            }
-            // Taken in before replay, so that the map could be loaded; and a membership of a later snapshot comes too early: what was
-            // decided before it may follow.
-            Record::Object(_) | Record::Membership { .. } => {}
-            Record::Resized { object, absent } => {
-                self.resize(object, absent, &mut released);
-            }
-            Record::Removed(object) => {
-                self.remove(object, &mut released);
-            }
-            Record::Reordered { object, ordering } => {
-                self.objects.set_ordering(object, ordering);
-            }
-        }
+        256 + self.objects.journal_len() + membership + extents + self.transactions.journal_len()
     }
 
     /// True if a host does nothing any more.
     pub fn is_fenced(&self, host: Generation) -> bool {
-        self.membership.as_ref().is_some_and(|membership| membership.fence.refuses(host))
+        self.presence.membership.as_ref().is_some_and(|membership| membership.fence.refuses(host))
     }
 
     /// True unless this device is in, and yet lacks something.
     pub fn is_whole_if_in(&self) -> bool {
-        let own = self.membership.as_ref().and_then(|membership| membership.member(self.own));
+        let own = self.presence.membership.as_ref().and_then(|membership| membership.member(self.presence.own));
         self.absent.blocks() == 0 || own.is_none_or(|own| own.standing != Standing::In)
     }
+}
 
-    /// True if, after replay, everything that holds anything has a slot.
-    pub fn is_sound(&self) -> bool {
-        let extents = self.objects.iter().flat_map(|object| &object.extents);
-        let mut indices = extents.flat_map(|extent| extent.start..extent.start + extent.count);
-        indices.all(|index| {
-            let entry = self.map.get(index as usize);
-            entry.blocks == 0 || entry.slot.is_some()
-        })
-    }
-
-    /// What the device is told after recovery from this disk.
-    pub fn recovered(&self, disk: DiskId) -> Recovered {
-        let ranges = |pieces: &[Part]| {
-            let mut ranges: Vec<BlockRange> = Vec::new();
-            for part in pieces {
-                match ranges.last_mut() {
-                    Some(last) if last.end() == part.range.start => last.count += part.range.count,
-                    _ => ranges.push(part.range),
-                }
-            }
-            ranges
-        };
-        let intent = |intent: &IntentRecord| RecoveredIntent {
-            transaction: intent.by.transaction,
-            stamp: intent.by.stamp,
-            epoch: intent.by.epoch,
-            participants: intent.participants.clone(),
-            linkage: intent.by.linkage,
-            object: intent.object,
-            ranges: ranges(&intent.pieces),
-        };
-        let commit = |(transaction, decision): (&TransactionId, &Decision)| RecoveredCommit {
-            transaction: *transaction,
-            stamp: decision.by.stamp,
-            epoch: decision.by.epoch,
-            participants: decision.participants.clone(),
-            linkage: decision.by.linkage,
-            object: decision.object,
-        };
-        Recovered {
-            disk,
-            intents: self.intents.values().map(intent).collect(),
-            commits: self.decisions.iter().map(commit).collect(),
-            stamps_reserved: self.stamps_reserved,
-            membership: self.membership.clone(),
-        }
+/// Puts on record that those participants miss the transaction that have been out since.
+fn note_unheard(objects: &Objects, missed: &mut Missed, by: &Attribution, object: ObjectId, participants: &[DeviceId]) {
+    if !missed.is_nobody_absent() && objects.is_redundant(object) {
+        missed.add_of(object, by.linkage, by.epoch, participants);
     }
 }
 

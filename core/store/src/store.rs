@@ -320,7 +320,7 @@ impl Storage for Store {
     }
 
     fn membership(&self) -> Option<&Membership> {
-        self.state()?.membership.as_ref()
+        self.state()?.presence.membership.as_ref()
     }
 
     fn missed(&self, device: DeviceId, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>) {

@@ -50,7 +50,7 @@ impl Sweeping {
         }
         let kept = view.kept_room(view.state.catalogue.needs(SWEPT_AT_ONCE, Growth::default()))
             + view.journal.capacity() / SWEEPING_LEAVES;
-        if !view.journal.has_room(length, false, view.state.intents.len(), kept) {
+        if !view.journal.has_room(length, false, view.state.transactions.undecided(), kept) {
             if self.wanted {
                 view.journal.want_room();
             }

@@ -139,7 +139,7 @@ impl WriteQueue {
         if !applied && view.state.is_stale(intent) {
             return Admission::Fails(Failure::Absent);
         }
-        if !view.state.may_claim(intent) {
+        if !view.state.claims.may_claim(intent) {
             return Admission::Waits;
         }
         let needs = needs(intent, view);
@@ -153,7 +153,7 @@ impl WriteQueue {
             return self.await_slots(new, needs.over, view);
         }
         let length = if in_slots { needs.length } else { needs.length_inline };
-        if !applied && !view.journal.is_within_quota(length, view.state.intent_bytes()) {
+        if !applied && !view.journal.is_within_quota(length, view.state.transactions.intent_bytes()) {
             // No checkpoint gives more: only decisions do.
             return Admission::Waits;
         }
@@ -211,7 +211,7 @@ impl WriteQueue {
     /// A write goes in: it gets its slots, and its whole chunks go there.
     fn enter(&mut self, intent: &IntentRecord, applied: bool, in_slots: bool, view: &mut View) {
         let Entering { intent, writes, .. } = Entering::new(intent, in_slots, view);
-        view.state.claim(&intent);
+        view.state.claims.claim(&intent);
         let queued = Queued { intent, applied };
         view.journal.promise(&queued);
         if writes.is_empty() {
@@ -347,7 +347,7 @@ fn needs(intent: &IntentRecord, view: &View) -> Needs {
                 needs.length -= CHUNK_BLOCKS * (BLOCK_BYTES as u64 + 4);
                 needs.length += 64;
             } else if slot.is_none() && homed.replace(chunk) != Some(chunk) {
-                needs.new += u32::from(view.state.claimed_slot(intent.object, chunk).is_none());
+                needs.new += u32::from(view.state.claims.slot(intent.object, chunk).is_none());
                 needs.length += 8;
             }
         }
@@ -440,7 +440,7 @@ impl Entering {
     fn find_home(&mut self, chunk: u32, view: &mut View) {
         let slot = view.state.chunk(self.intent.object, chunk).slot;
         if slot.is_none() && self.intent.homes.last().is_none_or(|home| home.chunk != chunk) {
-            let claimed = view.state.claimed_slot(self.intent.object, chunk);
+            let claimed = view.state.claims.slot(self.intent.object, chunk);
             let slot = claimed.unwrap_or_else(|| view.slots.take());
             self.intent.homes.push(Home { chunk, slot });
         }

@@ -1,0 +1,126 @@
+//! A start: the journal's records are replayed, and the device is told what came of it.
+
+use crate::record::{Decision, IntentRecord, Part, Record};
+use crate::state::State;
+use crate::{Recovered, RecoveredCommit, RecoveredIntent};
+use braid_base::{BlockRange, DiskId};
+
+impl State {
+    /// Replays a record.
+    pub fn replay(&mut self, record: Record) {
+        // Which slots are free is found out at the end.
+        let mut released = Vec::new();
+        match record {
+            Record::Intent(intent)
+                if self.fits(&intent)
+                    && !self.is_stale(&intent)
+                    && !self.transactions.is_undecided(intent.by.transaction) =>
+            {
+                self.claims.claim(&intent);
+                self.insert_intent(intent);
+            }
+            Record::Applied(intent) if self.fits(&intent) => {
+                self.claims.claim(&intent);
+                self.apply_at_once(&intent, &mut released);
+            }
+            // Of an object that has been removed since, or of a time before this device was out; or an intent that was carried
+            // along while still in the journal.
+            Record::Intent(_) | Record::Applied(_) => {}
+            Record::Commit(transaction) => {
+                self.commit(transaction, &mut released);
+            }
+            Record::Abort(transaction) => {
+                self.abort(transaction, &mut released);
+            }
+            Record::Decided(Decision { by, participants, object }) => {
+                self.transactions.remember(by, participants, object);
+            }
+            Record::Forget(transaction) => {
+                self.forget(transaction);
+            }
+            Record::Settled { host, sequence } => {
+                self.settle(host, sequence);
+            }
+            Record::Objects(executed) => self.executed(executed),
+            Record::Swept(changes) => self.catalogue.apply(&changes),
+            // The last of them was looked up before replay: changes of old go over what they were merged into, and say the same.
+            Record::Rooted(_) => {}
+            Record::Answers { host, settled, kept } => self.answers.carry_on(host, settled, kept),
+            Record::Over { host, settled, stretches } => self.answers.over(host, settled, &stretches),
+            Record::Retired(slots) => self.bad.extend(slots),
+            Record::Stamps(until) => self.stamps_reserved = self.stamps_reserved.max(until),
+            Record::Adopted(membership) => {
+                self.adopt(membership, &mut released);
+            }
+            Record::Missed { device, object, extents } => {
+                extents.into_iter().for_each(|extent| self.missed.insert(device, object, extent));
+            }
+            Record::Absent { object, extents } => {
+                extents.into_iter().for_each(|extent| self.absent.insert(object, extent));
+            }
+            Record::Created { object, absent } => {
+                self.create(object, absent);
+            }
+            // Taken in before replay, so that the map could be loaded; and a membership of a later snapshot comes too early: what was
+            // decided before it may follow.
+            Record::Object(_) | Record::Membership { .. } => {}
+            Record::Resized { object, absent } => {
+                self.resize(object, absent, &mut released);
+            }
+            Record::Removed(object) => {
+                self.remove(object, &mut released);
+            }
+            Record::Reordered { object, ordering } => {
+                self.objects.set_ordering(object, ordering);
+            }
+        }
+    }
+
+    /// True if, after replay, everything that holds anything has a slot.
+    pub fn is_sound(&self) -> bool {
+        let extents = self.objects.iter().flat_map(|object| &object.extents);
+        let mut indices = extents.flat_map(|extent| extent.start..extent.start + extent.count);
+        indices.all(|index| {
+            let entry = self.map.get(index as usize);
+            entry.blocks == 0 || entry.slot.is_some()
+        })
+    }
+
+    /// What the device is told after recovery from this disk.
+    pub fn recovered(&self, disk: DiskId) -> Recovered {
+        let ranges = |pieces: &[Part]| {
+            let mut ranges: Vec<BlockRange> = Vec::new();
+            for part in pieces {
+                match ranges.last_mut() {
+                    Some(last) if last.end() == part.range.start => last.count += part.range.count,
+                    _ => ranges.push(part.range),
+                }
+            }
+            ranges
+        };
+        let intent = |intent: &IntentRecord| RecoveredIntent {
+            transaction: intent.by.transaction,
+            stamp: intent.by.stamp,
+            epoch: intent.by.epoch,
+            participants: intent.participants.clone(),
+            linkage: intent.by.linkage,
+            object: intent.object,
+            ranges: ranges(&intent.pieces),
+        };
+        let commit = |decision: &Decision| RecoveredCommit {
+            transaction: decision.by.transaction,
+            stamp: decision.by.stamp,
+            epoch: decision.by.epoch,
+            participants: decision.participants.clone(),
+            linkage: decision.by.linkage,
+            object: decision.object,
+        };
+        Recovered {
+            disk,
+            intents: self.transactions.intents().map(intent).collect(),
+            commits: self.transactions.decisions().map(commit).collect(),
+            stamps_reserved: self.stamps_reserved,
+            membership: self.presence.membership.clone(),
+        }
+    }
+}
