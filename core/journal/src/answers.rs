@@ -321,7 +321,7 @@ impl Answers {
     }
 
     /// How many answers are kept.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.kept
     }
 

@@ -272,7 +272,7 @@ impl Serving {
             ("leaves_damaged", catalogue.leaves_damaged),
             ("journal_bytes_used", journal.used()),
             ("intents_undecided", state.transactions.undecided() as u64),
-            ("answers_kept", state.answers.len() as u64),
+            ("answers_kept", state.answers.count() as u64),
             ("commits_remembered", state.transactions.remembered() as u64),
             ("extents_missed", state.missed.len() as u64),
             ("blocks_absent", state.absent.blocks()),
