@@ -150,7 +150,7 @@ impl Device {
         match self.transactions.get(id).map(|transaction| transaction.state) {
             // Its own host may only have been silent: sending its write again, it must hear that this committed, or it would
             // write a second time. So it is no orphan any more, but forgotten only by its host's word or when that is fenced.
-            Some(State::Committed) if !self.place.refuses(id.host) => {
+            Some(State::Committed) if !self.view().refuses(id.host) => {
                 self.orphans.remove(&id);
             }
             Some(State::Committed) => {

@@ -2,7 +2,6 @@
 
 use crate::hosts::Hosts;
 use crate::locking::Locking;
-use crate::membership::Place;
 use crate::objects::{Requests, Wanted};
 use crate::stamps::Stamps;
 use crate::suspects::Suspects;
@@ -11,6 +10,7 @@ use crate::waiting::{ReadRequest, Waiting, WaitingQueue};
 use braid_base::limits::{self, Settings};
 use braid_base::{Clock, Generation, Membership, NodeId, Now, Stamp, Time, TransactionId};
 use braid_machine::{Effects, Ignored, Input, Machine};
+use braid_membership::client::MonitorClient;
 use braid_store::{Intent, Medium, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{
     Answer, Command, Content, Failure, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Task, Vote,
@@ -52,7 +52,7 @@ pub struct Device {
     /// Transactions for which the store is reading.
     pub(crate) reading: BTreeSet<TransactionId>,
     pub(crate) hosts: Hosts,
-    pub(crate) place: Place,
+    pub(crate) monitor: MonitorClient,
     /// What the store is doing for whom, by its ticket.
     pub(crate) tickets: BTreeMap<u64, Ticket>,
     next_ticket: u64,
@@ -165,7 +165,7 @@ impl Device {
             released: false,
             reading: BTreeSet::new(),
             hosts: Hosts::default(),
-            place: Place::new(config.membership.clone()),
+            monitor: MonitorClient::of_device(config.membership.clone(), config.store.device),
             tickets: BTreeMap::new(),
             next_ticket: 0,
             next_patrol: None,
@@ -206,7 +206,7 @@ impl Device {
 
     /// True if it serves this host no more.
     pub fn keeps_out(&self, host: Generation) -> bool {
-        self.place.refuses(host)
+        self.view().refuses(host)
     }
 
     /// How many transactions hold locks in it, or wait for them.
@@ -234,7 +234,7 @@ impl Device {
             }
             return self.ignore(Ignored::NoLease, out);
         }
-        if request.epoch > self.place.epoch() {
+        if request.epoch > self.monitor.epoch() {
             self.ask_for_news(now, out);
         }
         if let Err(rejection) = self.admit(now, &request, out) {
@@ -253,11 +253,11 @@ impl Device {
     }
 
     fn admit(&mut self, now: Now, request: &Request, out: &mut Effects) -> Result<(), Rejection> {
-        if self.place.refuses(request.host) {
+        if self.view().refuses(request.host) {
             return Err(Rejection::Fenced);
         }
-        if request.epoch != self.place.epoch() {
-            return Err(Rejection::WrongEpoch { current: self.place.epoch() });
+        if request.epoch != self.monitor.epoch() {
+            return Err(Rejection::WrongEpoch { current: self.monitor.epoch() });
         }
         let known = self.hosts.get(request.host).is_some_and(|session| !session.is_recovered);
         let most = self.config.settings.hosts_max;
@@ -306,7 +306,7 @@ impl Device {
                 self.on_prewrite(now, transaction, stamp, prewrites, reads, out);
             }
             Command::Write { transaction, stamp, object, ordering, participants, linkage, mode, pieces } => {
-                let epoch = self.place.epoch();
+                let epoch = self.monitor.epoch();
                 let intent = Intent { transaction, stamp, epoch, participants, linkage, object, pieces };
                 self.on_write(now, intent, ordering, mode, out);
             }
@@ -461,7 +461,7 @@ impl Device {
         self.reservation.durable = self.reservation.durable.max(until);
         self.know_stamps(now, until);
         for (host, command) in std::mem::take(&mut self.reservation.deferred) {
-            if self.hosts.get(host).is_some() && !self.place.refuses(host) {
+            if self.hosts.get(host).is_some() && !self.view().refuses(host) {
                 self.on_command(now, host, command, out);
             }
         }
@@ -489,7 +489,7 @@ impl Device {
         let lately = |at: Time| now.time.since(at) <= self.config.settings.heartbeat;
         let others = self.hosts.iter().filter(|(other, _)| **other != host);
         let mut active = others.filter(|(_, session)| session.last_served.is_some_and(lately));
-        active.any(|(other, _)| !self.place.is_helper(*other))
+        active.any(|(other, _)| !self.view().is_recovery_coordinator(*other))
     }
 
     /// Ends the leases of hosts that have been silent for too long: what they only announced is dropped, what they left
@@ -522,7 +522,7 @@ impl Device {
     }
 
     fn on_recovered(&mut self, now: Now, recovered: Recovered, out: &mut Effects) {
-        self.recall_membership(recovered.disk, recovered.membership);
+        self.monitor.recover(recovered.disk, recovered.membership);
         self.reservation.durable = recovered.stamps_reserved;
         self.know_stamps(now, recovered.stamps_reserved);
         let floor = Stamp::last_of(recovered.stamps_reserved);
@@ -550,7 +550,7 @@ impl Device {
     /// Takes in a transaction from before a restart. Its host has a lease's time to speak for it.
     fn take_in(&mut self, now: Now, id: TransactionId, transaction: Transaction, out: &mut Effects) {
         self.transactions.insert(id, transaction);
-        if self.place.refuses(id.host) {
+        if self.view().refuses(id.host) {
             self.keep_or_forget(now, id, out);
         } else {
             self.hosts.recover(id.host, now.time);
@@ -599,7 +599,7 @@ impl Device {
             confirmed.extend(session.confirmed.drain(..count));
         }
         self.counters.messages_sent += 1;
-        let answer = Answer { epoch: self.place.epoch(), confirmed, reply };
+        let answer = Answer { epoch: self.monitor.epoch(), confirmed, reply };
         out.send(NodeId::Host(host), Message::Answer(answer));
     }
 
@@ -661,8 +661,8 @@ impl Machine for Device {
         if self.service == Service::Serving && self.next_patrol.is_none_or(|patrol| patrol <= now.time) {
             self.patrol(now, out);
         }
-        if self.next_renewal().is_some_and(|renewal| renewal <= now.time) {
-            self.renew(now, out);
+        if self.next_report().is_some_and(|report| report <= now.time) {
+            self.report(now, out);
         }
         // Each may bring about more of the other.
         loop {
@@ -681,7 +681,7 @@ impl Machine for Device {
         let patrols = self.service == Service::Serving && !self.hosts.is_empty();
         let patrol = self.next_patrol.filter(|_| patrols);
         let lock_timeout = self.locking.timeouts.next().map(|(time, _)| time);
-        [self.store.deadline(), patrol, lock_timeout, self.requests.deadline(), self.next_renewal()]
+        [self.store.deadline(), patrol, lock_timeout, self.requests.deadline(), self.next_report()]
             .into_iter()
             .flatten()
             .min()

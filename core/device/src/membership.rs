@@ -9,116 +9,37 @@
 
 use crate::device::{Device, Service, Ticket};
 use crate::transactions::{State, Transaction};
-use braid_base::limits::HEARTBEATS_PER_LEASE;
 use braid_base::{
-    DeviceId, DiskId, Epoch, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId,
-    limits,
+    DeviceId, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId, limits,
 };
 use braid_machine::{Effects, Ignored};
-use braid_wire::{
-    Answer, Failure, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Rejection, Reply, Unwelcome,
-};
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-/// The least time between two renewals that are sent because something is amiss.
-const HASTE: Duration = Duration::from_millis(20);
-/// Before it knows a membership, it asks so many times as often as later.
-const STARTING: u32 = 10;
-/// It asks so many times as often while it has no answer.
-const UNANSWERED: u32 = 2;
-/// Leases for whose length it says that it is not able, once it has failed.
-const FAILED: u32 = 2;
-/// Requests for leases that it keeps in mind.
-const RENEWALS_MAX: usize = 1024;
-
-/// A device's place in the array.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Place {
-    /// The membership that it lives by; durable, unless it is a fixed one. None until a monitor has told one.
-    adopted: Option<Membership>,
-    /// A newer one, on its way to the disk.
-    adopting: Option<Membership>,
-    /// Fixed memberships need neither monitor nor lease.
-    fixed: bool,
-    /// How long the monitor's leases are, once one has come.
-    lease_length: Option<Duration>,
-    /// Until when it may serve.
-    lease_until: Option<Time>,
-    first_renewal: Option<Time>,
-    /// When it has asked, in this life, for leases that would still last. An answer to anything else is one to a former life: clocks that
-    /// begin anew with the machine come by the same times again.
-    renewals: BTreeSet<Time>,
-    last_renewal: Option<Time>,
-    /// The latest epoch that it has asked for, since it was told of it.
-    sought: Epoch,
-    /// When the monitor was last heard, in this life.
-    heard: Option<Time>,
-    /// It has last said that it hears nothing.
-    said_deaf: bool,
-    /// A write has failed here while it was returning.
-    failed: bool,
-    /// It says so until then.
-    unable_until: Option<Time>,
-    /// Which disk this is, once it has been read.
-    disk: Option<DiskId>,
-    /// Why it gets no lease.
-    unwelcome: Option<Unwelcome>,
-    /// Fenced hosts of which it has last said that it holds something undecided.
-    undecided: Vec<Generation>,
-}
-
-impl Place {
-    /// In an array whose membership is fixed, or else in one with a monitor.
-    pub fn new(fixed: Option<Membership>) -> Place {
-        Place { fixed: fixed.is_some(), adopted: fixed, ..Place::default() }
-    }
-
-    /// The epoch that the device lives by; zero before the first.
-    pub fn epoch(&self) -> Epoch {
-        self.adopted.as_ref().map_or(Epoch(0), |membership| membership.epoch)
-    }
-
-    /// True if the host is kept out.
-    pub fn refuses(&self, host: Generation) -> bool {
-        self.adopted.as_ref().is_some_and(|membership| membership.fence.refuses(host))
-    }
-
-    /// True if the host helps a device that is returning.
-    pub fn is_helper(&self, host: Generation) -> bool {
-        let helps = |standing| matches!(standing, Standing::Returning { helper } if helper == Some(host));
-        self.adopted.as_ref().is_some_and(|membership| membership.members.iter().any(|member| helps(member.standing)))
-    }
-}
+use braid_membership::client::{Ctx, Event, MembershipView, Report};
+use braid_wire::{Answer, Failure, Message, MonitorAnswer, Rejection, Reply, Unwelcome};
 
 impl Device {
     /// The membership that it lives by, once it has heard of one.
     pub fn membership(&self) -> Option<&Membership> {
-        self.place.adopted.as_ref()
+        self.view().membership()
+    }
+
+    /// The membership that it lives by.
+    pub(crate) fn view(&self) -> &MembershipView {
+        self.monitor.view()
     }
 
     /// True if it may serve: it is in, or returning, and its lease runs.
     pub fn has_lease(&self, now: Time) -> bool {
-        let place = &self.place;
-        place.fixed
-            || (place.adopting.is_none()
-                && self.standing().is_some_and(|standing| standing != Standing::Out)
-                && place.lease_until.is_some_and(|until| now < until))
+        self.monitor.may_serve(now)
     }
 
     /// Why it may never serve as it is, if the monitor has said so.
     pub fn unwelcome(&self) -> Option<Unwelcome> {
-        self.place.unwelcome
+        self.monitor.join_refused()
     }
 
     /// True if it is back, or new, and lacks something yet.
     pub(crate) fn is_returning(&self) -> bool {
-        matches!(self.standing(), Some(Standing::Returning { .. }))
-    }
-
-    fn standing(&self) -> Option<Standing> {
-        let own = self.place.adopted.as_ref()?.member(self.config.store.device)?;
-        Some(own.standing)
+        matches!(self.monitor.own_state(), Some(Standing::Returning { .. }))
     }
 
     /// True if it may have missed writes to this object, and so must not be read.
@@ -126,46 +47,18 @@ impl Device {
         self.is_returning() && self.store.object(object).is_some_and(|object| object.redundant)
     }
 
-    /// How often it renews: often enough for the leases that it gets, whatever it was told of their length.
-    fn heartbeat(&self) -> Duration {
-        let settings = &self.config.settings;
-        let fits = |length: Duration| settings.heartbeat.min(length / HEARTBEATS_PER_LEASE).max(HASTE);
-        self.place.lease_length.map_or(settings.heartbeat, fits)
-    }
-
-    /// Says to the monitor that it is there, by which epoch it lives, and whether it is of use.
-    pub(crate) fn renew(&mut self, now: Now, out: &mut Effects) {
-        let heartbeat = self.heartbeat();
-        let undecided = self.undecided_of_fenced();
-        let settings = &self.config.settings;
-        let place = &mut self.place;
-        place.undecided.clone_from(&undecided);
-        let first = *place.first_renewal.get_or_insert(now.time);
-        place.last_renewal = Some(now.time);
-        place.renewals.retain(|sent| now.time < sent.after(settings.device_lease));
-        place.renewals.insert(now.time);
-        if place.renewals.len() > RENEWALS_MAX {
-            place.renewals.pop_first();
-        }
-        if std::mem::take(&mut place.failed) {
-            place.unable_until = Some(now.time.after(settings.device_lease * FAILED));
-        }
-        // An answer a little late is none that is lost.
-        let patience = heartbeat + heartbeat / 4;
-        place.said_deaf = now.time.since(place.heard.unwrap_or(first)) > patience;
-        let is_unable = place.said_deaf || place.unable_until.is_some_and(|until| now.time < until);
-        let silent = if is_unable { vec![self.config.store.device] } else { Vec::new() };
+    /// Reports to the monitor that it is there, by which epoch it lives, and whether it is of use: so it gets its next lease.
+    pub(crate) fn report(&mut self, now: Now, out: &mut Effects) {
         let (bad_slots, failing) = self.store.bad_slots();
-        let (sent, disk, stamps) = (now.time, place.disk, self.reservation.known);
-        let command = MonitorCommand::Renew { sent, silent, disk, bad_slots, failing, undecided, stamps };
-        let request = MonitorRequest { epoch: self.place.epoch(), command };
-        out.send(NodeId::Monitor, Message::MonitorRequest(request));
+        let (undecided, stamps) = (self.undecided_of_fenced(), self.reservation.known);
+        let report = Report { bad_slots, failing, undecided, stamps, ..Report::default() };
+        self.monitor.report(&mut Ctx { now, settings: &self.config.settings, out }, report);
     }
 
     /// Fenced hosts of which something is undecided here, in volumes with redundancy: not durably committed or aborted. Without
     /// redundancy nobody decides without this device, so that nothing which was read can come out otherwise.
     fn undecided_of_fenced(&self) -> Vec<Generation> {
-        let Some(membership) = &self.place.adopted else { return Vec::new() };
+        let Some(membership) = self.membership() else { return Vec::new() };
         if membership.fence == FenceTable::default() {
             return Vec::new();
         }
@@ -188,109 +81,67 @@ impl Device {
 
     /// Says at once that nothing of fenced hosts is undecided any more: whoever has them fenced waits for it.
     pub(crate) fn tell_when_decided(&mut self, now: Now, out: &mut Effects) {
-        if !self.place.undecided.is_empty() && self.undecided_of_fenced().is_empty() {
-            self.renew(now, out);
+        if self.monitor.has_reported_undecided() && self.undecided_of_fenced().is_empty() {
+            self.report(now, out);
         }
     }
 
-    /// A request has failed. While it returns, that is for the monitor to know: hosts try the same again and again, and users wait for
-    /// what others could do without it. Of one that is in, users are told.
+    /// A request has failed.
     pub(crate) fn note_failure(&mut self, failure: Failure) {
-        let is_its_disk = matches!(failure, Failure::NoSpace | Failure::Disk);
-        self.place.failed |= is_its_disk && matches!(self.standing(), Some(Standing::Returning { .. }));
+        if matches!(failure, Failure::NoSpace | Failure::Disk) {
+            self.monitor.note_disk_failure();
+        }
     }
 
     /// Lets a host that asks know that it can be reached, though it may not serve.
     pub(crate) fn show_up(&mut self, host: Generation, out: &mut Effects) {
         self.counters.messages_sent += 1;
-        let epoch = self.place.epoch();
+        let epoch = self.monitor.epoch();
         let reply = Reply::Rejected { rejection: Rejection::WrongEpoch { current: epoch } };
         out.send(NodeId::Host(host), Message::Answer(Answer { epoch, confirmed: Vec::new(), reply }));
     }
 
     /// Somebody lives by a later epoch: so there is news.
     pub(crate) fn ask_for_news(&mut self, now: Now, out: &mut Effects) {
-        let lately = self.place.last_renewal.is_some_and(|last| now.time < last.after(HASTE));
-        if !self.place.fixed && !lately {
-            self.renew(now, out);
+        if self.monitor.seeks_news(now.time) {
+            self.report(now, out);
         }
     }
 
-    /// When to renew next; never with a fixed membership.
-    pub(crate) fn next_renewal(&self) -> Option<Time> {
-        if self.place.fixed || self.service != Service::Serving {
-            return None;
-        }
-        // Who has no membership yet is just starting, and so perhaps is the monitor.
-        let heartbeat = self.heartbeat();
-        let wait = if self.place.adopted.is_none() {
-            heartbeat / STARTING
-        } else if self.place.heard < self.place.last_renewal {
-            heartbeat / UNANSWERED
-        } else {
-            heartbeat
-        };
-        Some(self.place.last_renewal.map_or(Time(0), |last| last.after(wait)))
+    /// When to report next; never with a fixed membership.
+    pub(crate) fn next_report(&self) -> Option<Time> {
+        self.monitor.next_report(&self.config.settings).filter(|_| self.service == Service::Serving)
     }
 
     pub(crate) fn on_monitor(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {
-        if self.service != Service::Serving || self.place.fixed {
+        if self.service != Service::Serving {
             return self.ignore(Ignored::NotStarted, out);
         }
-        self.place.heard = Some(now.time);
-        if self.place.said_deaf {
-            // Not any more; and no lease came for what it had said.
-            self.renew(now, out);
-        }
-        let known = self.place.adopting.as_ref().map_or(self.place.epoch(), |membership| membership.epoch);
-        let news = answer.membership.filter(|membership| membership.epoch > known);
-        if news.is_some() && self.place.adopting.is_some() {
-            // One after the other: it is told again. The lease is one for the later epoch, and must not serve the earlier.
-            return self.ignore(Ignored::InProgress, out);
-        }
-        if let MonitorReply::Unwelcome(why) = answer.reply {
-            self.place.unwelcome = Some(why);
-            return;
-        }
-        let in_this_life = |sent: Time| self.place.renewals.contains(&sent);
-        let leased = match answer.reply {
-            MonitorReply::Lease { sent, length, stamps, .. } => {
-                Some((sent, length, stamps)).filter(|_| in_this_life(sent))
+        self.monitor.on_answer(now.time, answer);
+        while let Some(event) = self.monitor.next_event(&Ctx { now, settings: &self.config.settings, out }) {
+            match event {
+                Event::ReportDue => self.report(now, out),
+                Event::Lease { stamps } => self.know_stamps(now, stamps),
+                Event::Adopt { membership } => {
+                    let ticket = self.ticket(Ticket::Adopt);
+                    self.store.adopt(ticket, membership, out);
+                }
+                Event::Ignored(why) => self.ignore(why, out),
+                Event::NewView { .. }
+                | Event::Unavailable
+                | Event::Fenced { .. }
+                | Event::Administered { .. }
+                | Event::Expired { .. } => unreachable!("a device asks for nothing but leases"),
             }
-            _ => None,
-        };
-        let Some((sent, length, stamps)) = leased else {
-            return self.seek(now, news.map(|membership| membership.epoch), out);
-        };
-        self.place.unwelcome = None;
-        self.know_stamps(now, stamps);
-        // Counted from when it was asked for, so that no delay on the way makes it longer.
-        let until = sent.after(length.min(self.config.settings.device_lease));
-        self.place.lease_length = Some(length);
-        self.place.lease_until = self.place.lease_until.max(Some(until));
-        let Some(membership) = news else { return };
-        let ticket = self.ticket(Ticket::Adopt);
-        self.store.adopt(ticket, membership.clone(), out);
-        self.place.adopting = Some(membership);
-    }
-
-    /// It hears of a later epoch, and has yet to ask by whose leave it lives by that: it takes over none but with a lease. The monitor
-    /// gives that to a device which has just said what its disk has; one whose disk is older than it should be would hide that
-    /// by adopting what is told to everybody.
-    fn seek(&mut self, now: Now, told: Option<Epoch>, out: &mut Effects) {
-        if let Some(epoch) = told.filter(|epoch| *epoch > self.place.sought) {
-            self.place.sought = epoch;
-            self.renew(now, out);
         }
     }
 
     /// A membership is durable; the store has dropped these intents, since the device was out.
     pub(crate) fn on_adopted(&mut self, now: Now, dropped: Vec<TransactionId>, out: &mut Effects) {
-        let membership = self.place.adopting.take().expect("one membership at a time is on its way to the disk");
         let own = self.config.store.device;
         let since = |membership: &Membership| membership.member(own).map(|member| member.since);
-        let before = self.place.adopted.replace(membership);
-        let membership = self.place.adopted.as_ref().expect("just adopted");
+        let before = self.monitor.adopted(now.time);
+        let membership = self.membership().expect("just adopted");
         let same_devices = before.as_ref().is_some_and(|before| before.has_same_devices(membership));
         let was_away = before.as_ref().is_some_and(|before| since(before) < since(membership));
         if !same_devices {
@@ -299,11 +150,11 @@ impl Device {
         if was_away {
             self.drop_undecided(now, dropped, out);
         }
-        let place = &self.place;
-        self.requests.drop_fenced(|host| place.refuses(host));
+        let view = self.monitor.view();
+        self.requests.drop_fenced(|host| view.refuses(host));
         self.expire_fenced(now, out);
         // The monitor, and all who wait for it, hear at once by which epoch this device lives.
-        self.renew(now, out);
+        self.report(now, out);
     }
 
     /// Drops what has no intent yet, and all that waits: hosts begin it anew in the new epoch. A write that were still to become an
@@ -352,7 +203,7 @@ impl Device {
     /// True if a transaction is from before an absence of this device, and was shared with others: they need not hear of it any more.
     pub(crate) fn is_before_return(&self, id: TransactionId) -> bool {
         let Some(held) = self.transactions.get(id) else { return false };
-        let own = self.place.adopted.as_ref().and_then(|membership| membership.member(self.config.store.device));
+        let own = self.view().member(self.config.store.device);
         let redundant = self.store.object(held.object).is_none_or(|object| object.redundant);
         redundant && held.participants.len() > 1 && own.is_some_and(|own| held.epoch < own.since)
     }
@@ -363,7 +214,7 @@ impl Device {
 
     /// Ends the leases of hosts that are kept out.
     fn expire_fenced(&mut self, now: Now, out: &mut Effects) {
-        let fence = self.place.adopted.as_ref().map_or_else(FenceTable::default, |membership| membership.fence.clone());
+        let fence = self.membership().map_or_else(FenceTable::default, |membership| membership.fence.clone());
         let fenced: Vec<_> = self.hosts.iter().map(|(host, _)| *host).filter(|host| fence.refuses(*host)).collect();
         for host in fenced {
             self.expire(now, host, out);
@@ -377,7 +228,7 @@ impl Device {
     /// True if a transaction on this object is undecided here that a device which has been out since has no say in: it may not be in
     /// before all of these are decided, or decisions could outlive those who may tell of them.
     pub(crate) fn has_undecided_before_return_of(&self, device: DeviceId, object: ObjectId) -> bool {
-        let Some(membership) = &self.place.adopted else { return false };
+        let Some(membership) = self.membership() else { return false };
         self.transactions.iter().any(|(_, held)| {
             // A decision that is not durable can be lost in a restart.
             let pending = held.state.is_written_and_undecided();
@@ -385,19 +236,11 @@ impl Device {
         })
     }
 
-    /// Takes up what the disk has: its name, and a membership.
-    pub(crate) fn recall_membership(&mut self, disk: DiskId, recorded: Option<Membership>) {
-        self.place.disk = Some(disk);
-        if !self.place.fixed {
-            self.place.adopted = recorded;
-        }
-    }
-
     /// Those of a transaction's participants whose word counts: they have been in since it wrote.
     pub(crate) fn voters(&self, id: TransactionId) -> Vec<DeviceId> {
         let held = self.transactions.get(id).expect("it is known");
         let redundant = self.store.object(held.object).is_some_and(|object| object.redundant);
-        let Some(membership) = self.place.adopted.as_ref().filter(|_| redundant) else {
+        let Some(membership) = self.membership().filter(|_| redundant) else {
             return held.participants.clone();
         };
         let counts = |device: &_| membership.has_a_say(*device, &held.participants, held.epoch);

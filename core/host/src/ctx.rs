@@ -55,10 +55,6 @@ pub(crate) enum Timer {
     ClaimLease(u64),
     /// It is time to be heard again by a lock server.
     LockHeartbeat(LockServerId),
-    /// It is time to be heard again by the monitor.
+    /// The monitor's client has something to do.
     Monitor,
-    /// The monitor has not kept hosts out in time.
-    Fence(u64),
-    /// The monitor has not changed something in time.
-    Administer(u64),
 }

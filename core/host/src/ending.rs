@@ -254,7 +254,7 @@ impl Host {
             return out.ignore(Ignored::NotAwaited);
         }
         let op = self.transactions[&id.sequence].op;
-        let returning = !self.place.is_in(device);
+        let returning = !self.view().is_in(device);
         if returning || failure == Failure::Absent {
             // It is just coming back, and lacks something yet.
             return self.lose(now, id.sequence, None, out);

@@ -12,14 +12,14 @@ use std::rc::Rc;
 impl Host {
     /// Has jobs do something, and then does what they ask for, in that order.
     pub(crate) fn heal(&mut self, now: Now, out: &mut Effects, what: impl FnOnce(&mut Healing, &mut Ctx)) {
-        let Host { config, place, volumes, operations, healing, .. } = self;
+        let Host { config, monitor, volumes, operations, healing, .. } = self;
         let mut ctx = Ctx {
             now: now.time,
             host: config.generation,
-            membership: place.membership(),
-            away: place.away(),
+            membership: monitor.view().membership(),
+            away: monitor.view().unavailable(),
             volumes,
-            pace: place.pace,
+            pace: monitor.throttle(),
             heartbeat: config.settings.heartbeat,
             has_users: operations.keys().next().is_some_and(|op| matches!(op, OperationId::User(_))),
             fenced: self.fenced,
@@ -38,7 +38,7 @@ impl Host {
                     }
                 }
                 Event::Resynced { transaction } => self.on_resynced(now, transaction),
-                Event::Recovered => self.on_monitor_timer(now, out),
+                Event::Recovered => self.report_at_once(now, out),
             }
         }
     }

@@ -7,7 +7,6 @@ use crate::ctx::{Ctx, OperationId, Timer};
 use crate::leaving::{Leaving, begins_something};
 use crate::links::Links;
 use crate::manage::PendingTask;
-use crate::membership::Place;
 use crate::objects::{Asks, PendingRequest};
 use crate::operation::Operation;
 use crate::resolve::Resolution;
@@ -20,6 +19,7 @@ use braid_base::{
 use braid_healing::{Healing, StepId};
 use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId};
+use braid_membership::client::MonitorClient;
 use braid_wire::{Answer, Command, Message, Rejection, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -61,7 +61,7 @@ pub struct Host {
     pub(crate) stamps: StampSource,
     pub(crate) rng: Rng,
     pub(crate) volumes: BTreeMap<VolumeId, Rc<VolumeDescription>>,
-    pub(crate) place: Place,
+    pub(crate) monitor: MonitorClient,
     pub(crate) links: Links,
     /// Large as they are, these two are kept in boxes, so that their neighbours in the table need not be moved.
     pub(crate) operations: BTreeMap<OperationId, Box<Operation>>,
@@ -102,7 +102,7 @@ impl Host {
             claims: Claims::default(),
             healing: Healing::default(),
             steps_done: Vec::new(),
-            place: Place::new(config.membership.clone()),
+            monitor: MonitorClient::of_host(config.membership.clone()),
             timers: Timers::default(),
             fenced: false,
             counters: HostCounters::default(),
@@ -148,8 +148,8 @@ impl Host {
     }
 
     fn on_start(&mut self, now: Now, out: &mut Effects) {
-        if self.has_monitor() {
-            return self.on_monitor_timer(now, out);
+        if self.monitor.has_monitor() {
+            return self.monitor.start(now.time);
         }
         for device in self.config.devices.clone() {
             self.send_heartbeat(now, device, out);
@@ -239,7 +239,7 @@ impl Host {
             HostRequest::Mirror { patience, .. } => self.config.settings.request_timeout.min(*patience),
             _ => self.config.settings.request_timeout,
         };
-        let view = self.place.view().unwrap_or(0);
+        let view = self.view().version().unwrap_or(0);
         let (since, refusals, too_far_ahead) = (now.time, 0, None);
         let (damaged, attempt, delayed, failure, awaits_resync) = (BTreeSet::new(), None, false, None, None);
         let operation = Operation {
@@ -299,8 +299,8 @@ impl Host {
             // Tasks are not of an epoch.
             return self.on_managed(device, ticket, result, out);
         }
-        if epoch != self.place.epoch() {
-            if epoch > self.place.epoch() {
+        if epoch != self.monitor.epoch() {
+            if epoch > self.monitor.epoch() {
                 self.ask_for_news(now, out);
             }
             return out.ignore(Ignored::OtherEpoch);
@@ -362,8 +362,10 @@ impl Host {
         match rejection {
             Rejection::Fenced => self.on_fenced(now, out),
             // A device that lives by an earlier epoch asks for news itself.
-            Rejection::WrongEpoch { current } if current < self.place.epoch() => self.await_adoption(now, device, out),
-            Rejection::WrongEpoch { current } if current > self.place.epoch() => self.ask_for_news(now, out),
+            Rejection::WrongEpoch { current } if current < self.monitor.epoch() => {
+                self.await_adoption(now, device, out)
+            }
+            Rejection::WrongEpoch { current } if current > self.monitor.epoch() => self.ask_for_news(now, out),
             Rejection::WrongEpoch { .. } => {}
             // There is room again when others have ended: what waits for this device is sent again, for as long as it has time.
             Rejection::TooManyHosts => self.links.of(device).crowded = true,
@@ -379,15 +381,22 @@ impl Host {
         }
     }
 
+    /// What is to be done next, and when: the least of the host's own deadlines and those of its parts.
+    fn next_timer(&self) -> Option<(Time, Timer)> {
+        let monitor = self.monitor.deadline().map(|time| (time, Timer::Monitor));
+        self.timers.next().into_iter().chain(monitor).min()
+    }
+
     fn on_wake(&mut self, now: Now, out: &mut Effects) {
         loop {
             // Background jobs come last among those whose time is the same.
-            let (own, jobs) = (self.timers.next().map(|(time, _)| time), self.healing.deadline());
-            if jobs.is_some_and(|jobs| jobs <= now.time && own.is_none_or(|own| jobs < own)) {
+            let (own, jobs) = (self.next_timer(), self.healing.deadline());
+            if jobs.is_some_and(|jobs| jobs <= now.time && own.is_none_or(|(own, _)| jobs < own)) {
                 self.heal(now, out, |healing, ctx| healing.wake(ctx));
                 continue;
             }
-            let Some(timer) = self.timers.pop_due(now.time) else { break };
+            let Some((_, timer)) = own.filter(|(time, _)| *time <= now.time) else { break };
+            self.timers.cancel(timer);
             match timer {
                 Timer::Expire(op) => self.on_expired(now, op, out),
                 Timer::Retry(op) => self.attempt(now, op, out),
@@ -405,16 +414,14 @@ impl Host {
                 Timer::ClaimLease(number) => self.on_claim_lease(number),
                 Timer::LockHeartbeat(server) => self.on_lock_heartbeat(now, server, out),
                 Timer::Monitor => self.on_monitor_timer(now, out),
-                Timer::Fence(ticket) => self.on_fence_expired(now, ticket, out),
-                Timer::Administer(ticket) => self.on_administration_expired(now, ticket, out),
             }
         }
     }
 
     /// The links, and what they need of the rest of the host.
     pub(crate) fn links<'a>(&'a mut self, now: Now, out: &'a mut Effects) -> (&'a mut Links, Ctx<'a>) {
-        let Host { config, place, links, timers, counters, .. } = self;
-        let (host, epoch, settings) = (config.generation, place.epoch(), &config.settings);
+        let Host { config, monitor, links, timers, counters, .. } = self;
+        let (host, epoch, settings) = (config.generation, monitor.epoch(), &config.settings);
         (links, Ctx { now, host, epoch, settings, timers, counters, out })
     }
 
@@ -480,7 +487,7 @@ impl Machine for Host {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let own = self.timers.next().map(|(time, _)| time);
+        let own = self.next_timer().map(|(time, _)| time);
         own.into_iter().chain(self.healing.deadline()).min()
     }
 

@@ -128,7 +128,7 @@ impl Host {
             return self.tell_leave(now, out);
         }
         let leaving = self.leaving.as_ref().expect("just seen");
-        let keep = self.links.iter().any(|(device, link)| link.keeps && !self.place.is_out(device));
+        let keep = self.links.iter().any(|(device, link)| link.keeps && !self.view().is_out(device));
         let heard = leaving.ticket.is_some() && !keep && self.claims() == 0;
         if heard || self.fenced || now.time >= leaving.until {
             self.timers.cancel(Timer::Leave);

@@ -11,110 +11,28 @@ use crate::ctx::Timer;
 use crate::host::Host;
 use crate::operation::{Work, devices_of};
 use crate::transaction::{Phase, Transaction};
-use braid_base::{DeviceId, Epoch, Generation, Membership, NodeId, Now, Standing, Time};
+use braid_base::{DeviceId, Generation, Membership, Now, Standing};
 use braid_layout::{Absences, VolumeDescription};
-use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Ignored, OpId};
-use braid_wire::{
-    Administration, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering, Pace, WriteMode,
-};
-use std::collections::{BTreeMap, BTreeSet};
+use braid_machine::{Effects, HostError, HostRequest, HostSuccess, OpId};
+use braid_membership::client::{Ctx, Event, FenceRequest, MembershipView, Persistence, Report};
+use braid_wire::{Administration, MonitorAnswer, Ordering, WriteMode};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The least time between two requests for news that are sent because something is amiss.
+/// A device that may not have adopted the epoch is asked again so soon.
 const HASTE: Duration = Duration::from_millis(20);
-/// Before it knows a membership, it asks so many times as often as later.
-const STARTING: u32 = 10;
-/// A device that has not been heard for so many heartbeats is named to the monitor.
+/// A device that has not been heard for so many heartbeats is reported to the monitor.
 const HEARTBEATS_MISSED: u32 = 2;
-
-/// The array's membership, as a host knows it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Place {
-    membership: Option<Membership>,
-    /// Fixed memberships need no monitor.
-    fixed: bool,
-    /// Devices that are in but have no lease.
-    away: BTreeSet<DeviceId>,
-    /// Counts the changes of all that.
-    view: u64,
-    /// When the first membership came: devices are asked since then.
-    began: Option<Time>,
-    /// When the epoch that it lives by came.
-    since: Time,
-    last_asked: Option<Time>,
-    /// Requests to keep hosts out, by their tickets.
-    fences: BTreeMap<u64, PendingFence>,
-    /// What the monitor is to change, by tickets.
-    administrations: BTreeMap<u64, PendingAdministration>,
-    /// How fast returning devices are to be helped, as the monitor last said.
-    pub pace: Pace,
-}
-
-#[derive(Clone, Debug)]
-struct PendingAdministration {
-    op: OpId,
-    request: Administration,
-    since: Time,
-}
-
-#[derive(Clone, Debug)]
-struct PendingFence {
-    op: OpId,
-    below: Generation,
-    except: Vec<Generation>,
-    since: Time,
-}
-
-impl Place {
-    /// In an array whose membership is fixed, or else in one with a monitor.
-    pub fn new(fixed: Option<Membership>) -> Place {
-        Place { fixed: fixed.is_some(), membership: fixed, view: 1, ..Place::default() }
-    }
-
-    /// The epoch that the host lives by; zero before the first.
-    pub fn epoch(&self) -> Epoch {
-        self.membership.as_ref().map_or(Epoch(0), |membership| membership.epoch)
-    }
-
-    /// Counts the changes; none before the first membership.
-    pub fn view(&self) -> Option<u64> {
-        self.membership.is_some().then_some(self.view)
-    }
-
-    /// The membership, once one has come.
-    pub fn membership(&self) -> Option<&Membership> {
-        self.membership.as_ref()
-    }
-
-    /// Devices that are in but have no lease.
-    pub fn away(&self) -> &BTreeSet<DeviceId> {
-        &self.away
-    }
-
-    fn standing(&self, device: DeviceId) -> Option<Standing> {
-        Some(self.membership.as_ref()?.member(device)?.standing)
-    }
-
-    /// True if the device is out, or not of this array.
-    pub fn is_out(&self, device: DeviceId) -> bool {
-        self.standing(device).is_none_or(|standing| standing == Standing::Out)
-    }
-
-    /// True if the device is in, so that it has all that it should have.
-    pub fn is_in(&self, device: DeviceId) -> bool {
-        self.standing(device) == Some(Standing::In)
-    }
-}
 
 impl Host {
     /// The membership that it lives by, once it has heard of one.
     pub fn membership(&self) -> Option<&Membership> {
-        self.place.membership.as_ref()
+        self.monitor.view().membership()
     }
 
-    /// Devices that are in, whose leases have run out, and that the array can't do without.
-    pub fn away(&self) -> &BTreeSet<DeviceId> {
-        &self.place.away
+    /// The membership that it lives by, and which devices are unavailable.
+    pub(crate) fn view(&self) -> &MembershipView {
+        self.monitor.view()
     }
 
     /// The plan for a request, as things stand.
@@ -131,36 +49,20 @@ impl Host {
             }
             Work::plan(volume, &absences, request).expect("it is a storage transaction")
         };
-        let work = plan(self.absences(volume, false));
-        if self.place.away.is_empty() {
+        let work = plan(self.view().absences(volume, false));
+        if self.view().unavailable().is_empty() {
             return work;
         }
         let work = work?;
         let touched = devices_of(volume, work.shares());
-        let devices: Vec<_> = touched.into_iter().filter(|device| self.place.away.contains(device)).collect();
+        let devices: Vec<_> = touched.into_iter().filter(|device| self.view().unavailable().contains(device)).collect();
         if devices.is_empty() {
             Ok(work)
         } else if work.writes() {
             Err(HostError::Unavailable { devices })
         } else {
-            plan(self.absences(volume, true))
+            plan(self.view().absences(volume, true))
         }
-    }
-
-    /// Which devices of a volume can't be used; `in_need`: nor those that are merely away. One without redundancy uses what is
-    /// there.
-    fn absences(&self, volume: &VolumeDescription, in_need: bool) -> Absences {
-        let Some(membership) = &self.place.membership else { return Absences::default() };
-        if self.place.away.is_empty() && membership.members.iter().all(|member| member.standing == Standing::In) {
-            return Absences::default();
-        }
-        let mut lost: BTreeSet<_> = membership.devices(|standing| standing == Standing::Out).collect();
-        if in_need {
-            lost.extend(&self.place.away);
-        }
-        let redundant = volume.layout.redundancy_units() > 0;
-        let returning = |standing| redundant && matches!(standing, Standing::Returning { .. });
-        volume.absences(&lost, &membership.devices(returning).collect())
     }
 
     /// Those of a transaction's participants whose word counts: they have been in since it wrote.
@@ -194,69 +96,38 @@ impl Host {
 
     /// The devices of its volume that take part in writes, and were out at some time since the transaction was planned.
     pub(crate) fn come_back_since(&self, transaction: &Transaction) -> BTreeSet<DeviceId> {
-        let takes_part = |device: &DeviceId| self.place.standing(*device).is_some_and(|held| held != Standing::Out);
+        let takes_part = |device: &DeviceId| self.view().state(*device).is_some_and(|held| held != Standing::Out);
         let devices = transaction.volume.holders().into_iter().filter(takes_part);
         devices.filter(|device| !self.is_still_there(transaction, *device)).collect()
     }
 
-    /// Says to the monitor that this host is there, and which devices are not.
-    pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut Effects) {
-        self.ask_monitor(now, out);
-        // Who has no membership yet is just starting, and so perhaps is the monitor.
-        let heartbeat = self.config.settings.heartbeat;
-        let wait = if self.place.membership.is_some() { heartbeat } else { heartbeat / STARTING };
-        self.timers.set(Timer::Monitor, now.time.after(wait));
-    }
-
-    pub(crate) fn has_monitor(&self) -> bool {
-        !self.place.fixed
-    }
-
-    fn ask_monitor(&mut self, now: Now, out: &mut Effects) {
-        self.place.last_asked = Some(now.time);
-        let patience = self.config.settings.heartbeat * HEARTBEATS_MISSED;
+    /// Reports to the monitor that this host is there, and which devices are not.
+    fn report(&mut self, now: Now, out: &mut Effects) {
+        let settings = &self.config.settings;
+        let patience = settings.heartbeat * HEARTBEATS_MISSED;
         // All are asked whether they are there, those that are out as well: nobody lets in one that hosts can't reach.
-        let heard = |device: &DeviceId| self.links.last_heard(*device).or(self.place.began);
+        let heard = |device: &DeviceId| self.links.last_heard(*device).or(self.view().began());
         let silent = |device: &DeviceId| heard(device).is_some_and(|heard| now.time.since(heard) > patience);
-        let silent = self.links.devices().filter(silent).collect();
-        self.tell_monitor(
-            MonitorCommand::Renew {
-                sent: now.time,
-                silent,
-                disk: None,
-                bad_slots: 0,
-                failing: false,
-                undecided: Vec::new(),
-                stamps: self.stamps.highest_accepted(),
-            },
-            out,
-        );
-        for (ticket, pending) in &self.place.administrations {
-            let command = MonitorCommand::Administer { ticket: *ticket, request: pending.request };
-            self.tell_monitor(command, out);
-        }
-        for (device, progress) in self.healing.progress() {
-            self.tell_monitor(MonitorCommand::Healing { device, progress }, out);
-        }
-        for (ticket, fence) in &self.place.fences {
-            let (ticket, below, except) = (*ticket, fence.below, fence.except.clone());
-            self.tell_monitor(MonitorCommand::Fence { ticket, below, except, also: Vec::new() }, out);
-        }
-        for (device, since) in self.healing.recovered() {
-            self.tell_monitor(MonitorCommand::CaughtUp { device, since }, out);
-        }
+        let report = Report {
+            silent: self.links.devices().filter(silent).collect(),
+            stamps: self.stamps.highest_accepted(),
+            healing: self.healing.progress().collect(),
+            caught_up: self.healing.recovered().collect(),
+            ..Report::default()
+        };
+        self.monitor.report(&mut Ctx { now, settings: &self.config.settings, out }, report);
     }
 
-    pub(crate) fn tell_monitor(&self, command: MonitorCommand, out: &mut Effects) {
-        let request = MonitorRequest { epoch: self.place.epoch(), command };
-        out.send(NodeId::Monitor, Message::MonitorRequest(request));
+    /// There is something to tell the monitor at once.
+    pub(crate) fn report_at_once(&mut self, now: Now, out: &mut Effects) {
+        self.monitor.put_off_report(&Ctx { now, settings: &self.config.settings, out });
+        self.report(now, out);
     }
 
     /// Somebody lives by a later epoch: so there is news.
     pub(crate) fn ask_for_news(&mut self, now: Now, out: &mut Effects) {
-        let lately = self.place.last_asked.is_some_and(|last| now.time < last.after(HASTE));
-        if !self.place.fixed && !lately {
-            self.ask_monitor(now, out);
+        if self.monitor.seeks_news(now.time) {
+            self.report(now, out);
         }
     }
 
@@ -269,72 +140,57 @@ impl Host {
         except: Vec<Generation>,
         out: &mut Effects,
     ) {
-        if self.place.fixed {
+        if !self.monitor.has_monitor() {
             return out.reply(op, Err(HostError::NoMonitor));
         }
-        let ticket = self.links.take_sequence();
-        self.timers.set(Timer::Fence(ticket), now.time.after(self.config.settings.request_timeout));
-        self.tell_monitor(MonitorCommand::Fence { ticket, below, except: except.clone(), also: Vec::new() }, out);
-        self.place.fences.insert(ticket, PendingFence { op, below, except, since: now.time });
-    }
-
-    pub(crate) fn on_fence_expired(&mut self, now: Now, ticket: u64, out: &mut Effects) {
-        let fence = self.place.fences.remove(&ticket).expect("its timer is cancelled with it");
-        out.reply(fence.op, Err(HostError::MonitorSilent { waited: now.time.since(fence.since) }));
+        let (ticket, request) = (self.links.take_sequence(), FenceRequest { below, except, also: Vec::new() });
+        let cx = &mut Ctx { now, settings: &self.config.settings, out };
+        self.monitor.fence(cx, ticket, op.0, request, Persistence::UntilExpired);
     }
 
     /// A front end wants something changed that is on the monitor's record.
     pub(crate) fn start_administration(&mut self, now: Now, op: OpId, request: Administration, out: &mut Effects) {
-        if self.place.fixed {
+        if !self.monitor.has_monitor() {
             return out.reply(op, Err(HostError::NoMonitor));
         }
         let ticket = self.links.take_sequence();
-        self.timers.set(Timer::Administer(ticket), now.time.after(self.config.settings.request_timeout));
-        self.tell_monitor(MonitorCommand::Administer { ticket, request }, out);
-        self.place.administrations.insert(ticket, PendingAdministration { op, request, since: now.time });
+        self.monitor.administer(&mut Ctx { now, settings: &self.config.settings, out }, ticket, op.0, request);
     }
 
-    pub(crate) fn on_administration_expired(&mut self, now: Now, ticket: u64, out: &mut Effects) {
-        let pending = self.place.administrations.remove(&ticket).expect("its timer is cancelled with it");
-        out.reply(pending.op, Err(HostError::MonitorSilent { waited: now.time.since(pending.since) }));
+    pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut Effects) {
+        if let Some(event) = self.monitor.wake(&mut Ctx { now, settings: &self.config.settings, out }) {
+            self.on_monitor_event(now, event, out);
+        }
     }
 
     pub(crate) fn on_monitor(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {
-        if self.place.fixed {
-            return out.ignore(Ignored::NotForUs);
+        self.monitor.on_answer(now.time, answer);
+        while let Some(event) = self.monitor.next_event(&Ctx { now, settings: &self.config.settings, out }) {
+            self.on_monitor_event(now, event, out);
         }
-        let MonitorAnswer { membership, away, reply } = answer;
-        if let Some(membership) = membership.filter(|membership| membership.epoch > self.place.epoch()) {
-            self.on_membership(now, membership, out);
-        }
-        let away: BTreeSet<_> = away.into_iter().filter(|device| self.links.has(*device)).collect();
-        if away != self.place.away {
-            self.on_away(now, away, out);
-        }
-        match reply {
-            MonitorReply::Lease { pace, .. } => self.place.pace = pace,
-            MonitorReply::Fenced { ticket } => {
-                if let Some(fence) = self.place.fences.remove(&ticket) {
-                    self.timers.cancel(Timer::Fence(ticket));
-                    out.reply(fence.op, Ok(HostSuccess::Done));
-                }
+    }
+
+    fn on_monitor_event(&mut self, now: Now, event: Event, out: &mut Effects) {
+        match event {
+            Event::NewView { before } => self.on_new_view(now, before, out),
+            Event::Unavailable => self.on_unavailable(now, out),
+            Event::ReportDue => self.report(now, out),
+            Event::Fenced { asker, .. } => out.reply(OpId(asker), Ok(HostSuccess::Done)),
+            Event::Administered { asker, result } => {
+                let outcome = result.map(|()| HostSuccess::Done).map_err(HostError::Objection);
+                out.reply(OpId(asker), outcome);
             }
-            MonitorReply::Administered { ticket, result } => {
-                if let Some(pending) = self.place.administrations.remove(&ticket) {
-                    self.timers.cancel(Timer::Administer(ticket));
-                    let outcome = result.map(|()| HostSuccess::Done).map_err(HostError::Objection);
-                    out.reply(pending.op, outcome);
-                }
-            }
-            MonitorReply::Changed | MonitorReply::Unwelcome(_) => {}
+            Event::Expired { asker, waited } => out.reply(OpId(asker), Err(HostError::MonitorSilent { waited })),
+            Event::Ignored(why) => out.ignore(why),
+            Event::Adopt { .. } | Event::Lease { .. } => unreachable!("only devices have leases"),
         }
     }
 
     /// A device lives by an earlier epoch, and so took nothing of what it was sent in this one. It is asked again soon, while the epoch is
     /// new: what it did not take need not wait until it is sent again anyhow.
     pub(crate) fn await_adoption(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
-        let is_new = now.time.since(self.place.since) <= self.config.settings.resend_max;
-        if is_new && self.place.standing(device).is_some_and(|standing| standing != Standing::Out) {
+        let is_new = now.time.since(self.view().since()) <= self.config.settings.resend_max;
+        if is_new && self.view().state(device).is_some_and(|standing| standing != Standing::Out) {
             let (links, mut ctx) = self.links(now, out);
             links.await_adoption(&mut ctx, device, HASTE);
         }
@@ -362,17 +218,12 @@ impl Host {
     }
 
     /// Another epoch begins.
-    fn on_membership(&mut self, now: Now, membership: Membership, out: &mut Effects) {
-        let fenced = membership.fence.refuses(self.config.generation);
-        let before = self.place.membership.replace(membership);
-        self.place.view += 1;
-        self.place.began.get_or_insert(now.time);
-        self.place.since = now.time;
+    fn on_new_view(&mut self, now: Now, before: Option<Membership>, out: &mut Effects) {
         self.counters.epochs += 1;
-        if fenced {
+        let membership = self.membership().expect("just adopted");
+        if membership.fence.refuses(self.config.generation) {
             return self.on_fenced(now, out);
         }
-        let membership = self.place.membership.as_ref().expect("just taken over");
         let same = before.is_some_and(|before| before.has_same_devices(membership));
         let under_way: Vec<_> = self.transactions.keys().copied().collect();
         for sequence in under_way {
@@ -390,12 +241,9 @@ impl Host {
         self.hurry_requests(now, |_| true);
         self.heal(now, out, |healing, ctx| healing.on_membership(ctx));
         self.retry_all(now, out);
-        let members: Vec<_> = self.links.devices().filter(|device| self.is_member(*device)).collect();
+        let is_member = |device: &DeviceId| self.view().member(*device).is_some();
+        let members: Vec<_> = self.links.devices().filter(is_member).collect();
         members.into_iter().for_each(|device| self.send_heartbeat(now, device, out));
-    }
-
-    fn is_member(&self, device: DeviceId) -> bool {
-        self.place.standing(device).is_some()
     }
 
     /// Makes links to devices that are new in the array. Those that are gone from it are forgotten, as soon as nothing here has to do with
@@ -470,14 +318,13 @@ impl Host {
         }
     }
 
-    /// Other devices than before are in but have no lease. What waits for them is tried otherwise, or told.
-    fn on_away(&mut self, now: Now, away: BTreeSet<DeviceId>, out: &mut Effects) {
-        self.place.away = away;
-        self.place.view += 1;
+    /// Other devices than before are unavailable. What waits for them is tried otherwise, or fails.
+    fn on_unavailable(&mut self, now: Now, out: &mut Effects) {
+        let unavailable = self.view().unavailable().clone();
         // One that has yet to get its locks goes to the devices later, by a plan that was made before.
         let waits = |transaction: &Transaction| match &transaction.phase {
-            Phase::Locking(_) => !transaction.asked.is_disjoint(&self.place.away),
-            _ => transaction.silent().is_some_and(|silent| !silent.is_disjoint(&self.place.away)),
+            Phase::Locking(_) => !transaction.asked.is_disjoint(&unavailable),
+            _ => transaction.silent().is_some_and(|silent| !silent.is_disjoint(&unavailable)),
         };
         let stuck: Vec<_> =
             self.transactions.iter().filter(|(_, held)| waits(held)).map(|(sequence, _)| *sequence).collect();
@@ -487,7 +334,7 @@ impl Host {
             if matches!(transaction.phase, Phase::Locking(_) | Phase::Reading { .. }) {
                 self.begin_anew(now, sequence, out);
             } else {
-                let devices = self.place.away.iter().copied().filter(|device| transaction.awaits(*device)).collect();
+                let devices = unavailable.iter().copied().filter(|device| transaction.awaits(*device)).collect();
                 self.give_up(now, op, HostError::Unavailable { devices }, out);
             }
         }

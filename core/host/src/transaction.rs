@@ -152,7 +152,7 @@ impl Host {
         if self.is_abandoned(op) {
             return self.finish(op, Err(HostError::Abandoned), out);
         }
-        let Some(view) = self.place.view() else {
+        let Some(view) = self.view().version() else {
             // Nobody has told yet who is in.
             return self.timers.set(Timer::Retry(op), now.time.after(self.config.settings.heartbeat));
         };
@@ -199,7 +199,7 @@ impl Host {
         let transaction = Transaction {
             op: Some(op),
             stamp: Stamp::ZERO,
-            epoch: self.place.epoch(),
+            epoch: self.monitor.epoch(),
             volume,
             work,
             asked,

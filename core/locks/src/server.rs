@@ -1,13 +1,13 @@
 //! The lock server's machine: who may speak, and where each message goes.
 
 use crate::LockServerCounters;
-use crate::fencing::Round;
 use crate::host_list::{HostList, ListError};
 use crate::sessions::{ClaimName, ClaimRequest, Session};
 use crate::table::{LockState, LockTable};
 use braid_base::limits::Settings;
 use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers};
 use braid_machine::{Effects, Ignored, Input, Machine};
+use braid_membership::client::MonitorClient;
 use braid_record::Progress;
 use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, Message, Rejection};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ pub struct LockServer {
     pub(crate) list_is_stale: bool,
     /// Hosts taken for dead, and not yet refused by every device: served no more.
     pub(crate) doomed: BTreeSet<Generation>,
-    pub(crate) round: Option<Round>,
+    pub(crate) monitor: MonitorClient,
     /// Hosts fenced since the start.
     pub(crate) fenced: BTreeSet<Generation>,
     /// How many rounds of fencing there have been.
@@ -69,8 +69,8 @@ pub enum LockService {
 pub(crate) enum Timer {
     /// Look for silent hosts.
     Patrol,
-    /// Ask the monitor again to keep hosts out.
-    Fence,
+    /// The monitor's client has something to do.
+    Monitor,
     /// Recall once more what this host has not given back.
     Recall(Generation),
     /// Refuse this claim.
@@ -98,7 +98,7 @@ impl LockServer {
             list: HostList::default(),
             list_is_stale: false,
             doomed: BTreeSet::new(),
-            round: None,
+            monitor: MonitorClient::of_lock_server(),
             fenced: BTreeSet::new(),
             rounds: 0,
             timers: Timers::default(),
@@ -271,11 +271,21 @@ impl LockServer {
         self.list_is_stale |= session.listed;
     }
 
+    /// What is to be done next, and when: the least of the server's own deadlines and those of its parts.
+    fn next_timer(&self) -> Option<(Time, Timer)> {
+        if let LockService::Unusable(_) = self.service {
+            return None;
+        }
+        let monitor = self.monitor.deadline().map(|time| (time, Timer::Monitor));
+        self.timers.next().into_iter().chain(monitor).min()
+    }
+
     fn wake(&mut self, now: Now, out: &mut Effects) {
-        while let Some(timer) = self.timers.pop_due(now.time) {
+        while let Some((_, timer)) = self.next_timer().filter(|(time, _)| *time <= now.time) {
+            self.timers.cancel(timer);
             match timer {
                 Timer::Patrol => self.patrol(now, out),
-                Timer::Fence => self.ask_monitor_again(now, out),
+                Timer::Monitor => self.on_monitor_timer(now, out),
                 Timer::Recall(host) => self.recall_again(now, host, out),
                 Timer::Impatient(claim) => self.on_impatient(now, claim, out),
             }
@@ -325,7 +335,6 @@ impl Machine for LockServer {
                 Ok(Progress::Written) => self.ask_deferred(now, out),
                 Err(error) => {
                     self.service = LockService::Unusable(error);
-                    self.timers = Timers::default();
                 }
             },
             Input::Request { .. } => panic!("a lock server takes no requests of front ends"),
@@ -336,12 +345,12 @@ impl Machine for LockServer {
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.timers.next().map(|(time, _)| time)
+        self.next_timer().map(|(time, _)| time)
     }
 
     fn invariants(&self) {
         self.table.invariants();
-        assert_eq!(self.doomed.is_empty(), self.round.is_none(), "whoever is doomed is being fenced");
+        assert_eq!(self.doomed.is_empty(), !self.monitor.is_fencing(), "whoever is doomed is being fenced");
         for name in self.table.owners().take(CHECKED_MAX) {
             let session = &self.sessions[&name.host];
             assert!(session.listed && self.list.contains(name.host), "who holds or waits is in the list: {name:?}");

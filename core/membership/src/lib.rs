@@ -1,4 +1,5 @@
 //! The monitor: decides which devices are in the array, which hosts are kept out, and gives devices leases (`docs/membership.md`).
+//! And its client, by which hosts, devices and lock servers speak with it.
 //!
 //! ```text
 //!     Renew ──► leases, hosts ──┐
@@ -19,12 +20,14 @@
 //! | `record` | the membership, on disk |
 //! | [`recovery`] | the record made anew from what devices know, when it is lost |
 //! | `counters` | what a monitor has done |
+//! | [`client`] | the monitor's client: the membership a node lives by, its lease, its requests |
 //!
 //! * What is said is durable: a membership is told to nobody before both copies of the record have it.
 //! * A device is taken out only when its lease has run out here, and with it, since the monitor counts longer, at the device. From the
 //!   decision on it gets none, until an epoch in which it is back is durable.
 //! * Memory is lost in a restart, and with it who has which lease: so the monitor takes everybody to have one then.
 
+pub mod client;
 mod counters;
 mod deciding;
 mod fencing;

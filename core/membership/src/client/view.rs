@@ -1,0 +1,137 @@
+//! The membership that a node lives by, and which devices can't be used.
+
+use braid_base::{DeviceId, Epoch, Generation, Member, Membership, Standing, Time};
+use braid_layout::{Absences, VolumeDescription};
+use std::collections::BTreeSet;
+
+/// The array's membership, as a node knows it.
+#[derive(Clone, Debug, Default)]
+pub struct MembershipView {
+    membership: Option<Membership>,
+    /// Fixed memberships need neither monitor nor lease.
+    is_fixed: bool,
+    /// Devices that are in, whose leases have expired, and that the array can't do without.
+    unavailable: BTreeSet<DeviceId>,
+    /// Counts the changes of all that.
+    version: u64,
+    /// When the first membership was adopted.
+    began: Option<Time>,
+    /// When the present membership was adopted.
+    since: Time,
+}
+
+impl MembershipView {
+    /// In an array whose membership is fixed, or else in one with a monitor.
+    pub(super) fn new(fixed: Option<Membership>) -> MembershipView {
+        MembershipView { is_fixed: fixed.is_some(), membership: fixed, version: 1, ..MembershipView::default() }
+    }
+
+    /// The membership; none before the first.
+    pub fn membership(&self) -> Option<&Membership> {
+        self.membership.as_ref()
+    }
+
+    /// True if it never changes: the array has no monitor.
+    pub fn is_fixed(&self) -> bool {
+        self.is_fixed
+    }
+
+    /// The epoch that the node lives by; zero before the first.
+    pub fn epoch(&self) -> Epoch {
+        self.membership.as_ref().map_or(Epoch(0), |membership| membership.epoch)
+    }
+
+    /// Counts the changes; none before the first membership.
+    pub fn version(&self) -> Option<u64> {
+        self.membership.is_some().then_some(self.version)
+    }
+
+    /// When the first membership was adopted; none before, nor of a fixed one.
+    pub fn began(&self) -> Option<Time> {
+        self.began
+    }
+
+    /// When the present membership was adopted.
+    pub fn since(&self) -> Time {
+        self.since
+    }
+
+    /// Devices that are in, whose leases have expired, and that the array can't do without.
+    pub fn unavailable(&self) -> &BTreeSet<DeviceId> {
+        &self.unavailable
+    }
+
+    /// A device's part; none if the array does not have the device, as far as is known.
+    pub fn member(&self, device: DeviceId) -> Option<&Member> {
+        self.membership.as_ref()?.member(device)
+    }
+
+    /// A device's state; none if the array does not have the device, as far as is known.
+    pub fn state(&self, device: DeviceId) -> Option<Standing> {
+        Some(self.member(device)?.standing)
+    }
+
+    /// True if the device is in, so that it has all that it should have.
+    pub fn is_in(&self, device: DeviceId) -> bool {
+        self.state(device) == Some(Standing::In)
+    }
+
+    /// True if the device is out, or not of this array at all.
+    pub fn is_out(&self, device: DeviceId) -> bool {
+        self.state(device).is_none_or(|state| state == Standing::Out)
+    }
+
+    /// True if the host is fenced.
+    pub fn refuses(&self, host: Generation) -> bool {
+        self.membership.as_ref().is_some_and(|membership| membership.fence.refuses(host))
+    }
+
+    /// True if the host resynchronises a device that is returning.
+    pub fn is_recovery_coordinator(&self, host: Generation) -> bool {
+        let helps = |standing| matches!(standing, Standing::Returning { helper } if helper == Some(host));
+        self.membership
+            .as_ref()
+            .is_some_and(|membership| membership.members.iter().any(|member| helps(member.standing)))
+    }
+
+    /// Which devices of a volume can't be used; `in_need`: unavailable ones are not used either. A volume without redundancy uses the
+    /// devices that are there.
+    pub fn absences(&self, volume: &VolumeDescription, in_need: bool) -> Absences {
+        let Some(membership) = &self.membership else { return Absences::default() };
+        if self.unavailable.is_empty() && membership.members.iter().all(|member| member.standing == Standing::In) {
+            return Absences::default();
+        }
+        let mut lost: BTreeSet<_> = membership.devices(|standing| standing == Standing::Out).collect();
+        if in_need {
+            lost.extend(&self.unavailable);
+        }
+        let redundant = volume.layout.redundancy_units() > 0;
+        let returning = |standing| redundant && matches!(standing, Standing::Returning { .. });
+        volume.absences(&lost, &membership.devices(returning).collect())
+    }
+
+    /// Adopts another membership; tells the one before.
+    pub(super) fn adopt(&mut self, now: Time, membership: Membership) -> Option<Membership> {
+        self.version += 1;
+        self.began.get_or_insert(now);
+        self.since = now;
+        self.membership.replace(membership)
+    }
+
+    /// Takes up the membership that the node had on record before it started.
+    pub(super) fn recover(&mut self, recorded: Option<Membership>) {
+        if !self.is_fixed {
+            self.membership = recorded;
+        }
+    }
+
+    /// Other devices are unavailable. True if that is a change.
+    pub(super) fn set_unavailable(&mut self, devices: BTreeSet<DeviceId>) -> bool {
+        let changed = devices != self.unavailable;
+        if changed {
+            self.unavailable = devices;
+            self.version += 1;
+        }
+        changed
+    }
+}
