@@ -2,9 +2,9 @@
 
 use crate::counters::HostCounters;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Epoch, Generation, LockServerId, Now, Timers, TransactionId};
+use braid_base::{DeviceId, Epoch, Generation, LockServerId, Now, Rng, Timers, TransactionId};
 use braid_healing::StepId;
-use braid_machine::{Effects, OpId};
+use braid_machine::{Effects, HostOutcome, OpId};
 
 /// What a part needs of its host, and no more.
 pub(crate) struct Ctx<'a> {
@@ -15,8 +15,21 @@ pub(crate) struct Ctx<'a> {
     pub epoch: Epoch,
     pub settings: &'a Settings,
     pub timers: &'a mut Timers<Timer>,
+    pub rng: &'a mut Rng,
     pub counters: &'a mut HostCounters,
+    /// Steps of background jobs that have ended.
+    pub steps_done: &'a mut Vec<(StepId, HostOutcome)>,
     pub out: &'a mut Effects,
+}
+
+impl Ctx<'_> {
+    /// Answers whoever asked: a front end, or a background job.
+    pub fn reply(&mut self, op: OperationId, outcome: HostOutcome) {
+        match op {
+            OperationId::User(op) => self.out.reply(op, outcome),
+            OperationId::Job(step) => self.steps_done.push((step, outcome)),
+        }
+    }
 }
 
 /// Names an operation: what it belongs to, and which it is there. Those of users come first.

@@ -23,7 +23,7 @@ impl Host {
             heartbeat: config.settings.heartbeat,
             has_users: operations.keys().next().is_some_and(|op| matches!(op, OperationId::User(_))),
             fenced: self.fenced,
-            leaving: self.leaving.is_some(),
+            leaving: self.requests.is_disconnecting(),
             events: Vec::new(),
         };
         what(healing, &mut ctx);

@@ -4,11 +4,11 @@ use crate::abandon::Abandoned;
 use crate::claims::Claims;
 use crate::counters::HostCounters;
 use crate::ctx::{Ctx, OperationId, Timer};
-use crate::leaving::{Leaving, begins_something};
+use crate::disconnect::{Rest, begins_something};
 use crate::links::Links;
-use crate::manage::PendingTask;
-use crate::objects::{Asks, PendingRequest};
+use crate::object_requests::Asks;
 use crate::operation::Operation;
+use crate::requests::DeviceRequests;
 use crate::resolve::Resolution;
 use crate::transaction::Transaction;
 use braid_base::limits::{self, Settings};
@@ -23,6 +23,7 @@ use braid_membership::client::MonitorClient;
 use braid_wire::{Answer, Command, Message, Rejection, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// How a host is to run.
 #[derive(Clone, Debug)]
@@ -69,10 +70,7 @@ pub struct Host {
     /// Operations whose user is gone.
     pub(crate) abandoned: Abandoned,
     pub(crate) resolutions: BTreeMap<TransactionId, Resolution>,
-    pub(crate) tasks: BTreeMap<u64, PendingTask>,
-    /// For objects that hold bytes and attributes.
-    pub(crate) object_requests: BTreeMap<u64, PendingRequest>,
-    pub(crate) leaving: Option<Leaving>,
+    pub(crate) requests: DeviceRequests,
     pub(crate) claims: Claims,
     pub(crate) healing: Healing,
     /// Steps of background jobs that have ended.
@@ -96,9 +94,7 @@ impl Host {
             transactions: BTreeMap::new(),
             abandoned: Abandoned::default(),
             resolutions: BTreeMap::new(),
-            tasks: BTreeMap::new(),
-            object_requests: BTreeMap::new(),
-            leaving: None,
+            requests: DeviceRequests::default(),
             claims: Claims::default(),
             healing: Healing::default(),
             steps_done: Vec::new(),
@@ -124,7 +120,7 @@ impl Host {
 
     /// True if nothing is under way: no operation, no transaction that is not over, no resolution.
     pub fn is_idle(&self) -> bool {
-        let nothing = self.object_requests.is_empty()
+        let nothing = self.requests.has_no_objects()
             && self.operations.is_empty()
             && self.transactions.is_empty()
             && self.resolutions.is_empty();
@@ -178,12 +174,17 @@ impl Host {
             }
             HostRequest::Administer { request } => self.start_administration(now, op, request, out),
             HostRequest::Objects { device, request, patience } => {
-                self.start_object_request(now, op, device, Asks::Commands(request), patience, out);
+                self.start_objects(now, op, device, Asks::Commands(request), patience, out);
             }
             HostRequest::Await { device, object, name, seen, patience } => {
-                self.start_object_request(now, op, device, Asks::Change { object, name, seen }, patience, out);
+                self.start_objects(now, op, device, Asks::Change { object, name, seen }, patience, out);
             }
-            HostRequest::TakeLeave => self.take_leave(now, op, out),
+            HostRequest::TakeLeave => {
+                let (requests, _, mut ctx) = self.requests(now, out);
+                if requests.disconnect(&mut ctx, op) {
+                    self.tell_disconnect(now, out);
+                }
+            }
             // Every write is durable when it is answered.
             HostRequest::Flush { .. } => out.reply(op, Ok(HostSuccess::Done)),
             request => self.start(now, OperationId::User(op), request, out),
@@ -193,7 +194,10 @@ impl Host {
     /// Starts what users and background jobs may ask for: a storage transaction, or a task for a device.
     pub(crate) fn start(&mut self, now: Now, op: OperationId, request: HostRequest, out: &mut Effects) {
         let volume = match &request {
-            HostRequest::Manage { device, task } => return self.start_task(now, op, *device, task.clone(), out),
+            HostRequest::Manage { device, task } => {
+                let (requests, links, mut ctx) = self.requests(now, out);
+                return requests.start_task(&mut ctx, links, op, *device, task.clone());
+            }
             HostRequest::Read { volume, .. }
             | HostRequest::Write { volume, .. }
             | HostRequest::Zero { volume, .. }
@@ -290,14 +294,10 @@ impl Host {
         if let Reply::Rejected { rejection } = reply {
             return self.on_rejected(now, device, rejection, out);
         }
-        match reply {
-            Reply::Objects { sequence, answer } => return self.on_objects(now, device, sequence, answer, out),
-            Reply::Changed { ticket, value } => return self.on_changed(device, ticket, value, out),
-            _ => {}
-        }
-        if let Reply::Managed { ticket, result } = reply {
-            // Tasks are not of an epoch.
-            return self.on_managed(device, ticket, result, out);
+        // What is no storage transaction is of no epoch.
+        if matches!(reply, Reply::Objects { .. } | Reply::Changed { .. } | Reply::Managed { .. }) {
+            let (requests, links, mut ctx) = self.requests(now, out);
+            return requests.on_reply(&mut ctx, links, device, reply);
         }
         if epoch != self.monitor.epoch() {
             if epoch > self.monitor.epoch() {
@@ -375,7 +375,8 @@ impl Host {
     /// The array serves us no more, and never will.
     pub(crate) fn on_fenced(&mut self, now: Now, out: &mut Effects) {
         self.fenced = true;
-        self.give_up_object_requests(out);
+        let (requests, links, mut ctx) = self.requests(now, out);
+        requests.on_fenced(&mut ctx, links);
         for op in self.operations.keys().copied().collect::<Vec<_>>() {
             self.give_up(now, op, HostError::Fenced, out);
         }
@@ -407,9 +408,15 @@ impl Host {
                 }
                 Timer::Heartbeat(device) => self.send_heartbeat(now, device, out),
                 Timer::Resolve(transaction) => self.resend_resolution(now, transaction, out),
-                Timer::Task(ticket) => self.resend_task(now, ticket, out),
-                Timer::ObjectRequest(sequence) => self.resend_object_request(now, sequence, out),
-                Timer::Leave => self.tell_leave(now, out),
+                Timer::Task(ticket) => {
+                    let (requests, links, mut ctx) = self.requests(now, out);
+                    requests.resend_task(&mut ctx, links, ticket);
+                }
+                Timer::ObjectRequest(sequence) => {
+                    let (requests, links, mut ctx) = self.requests(now, out);
+                    requests.resend_objects(&mut ctx, links, sequence);
+                }
+                Timer::Leave => self.tell_disconnect(now, out),
                 Timer::Claim(number) => self.resend_claim(now, number, out),
                 Timer::ClaimLease(number) => self.on_claim_lease(number),
                 Timer::LockHeartbeat(server) => self.on_lock_heartbeat(now, server, out),
@@ -420,9 +427,57 @@ impl Host {
 
     /// The links, and what they need of the rest of the host.
     pub(crate) fn links<'a>(&'a mut self, now: Now, out: &'a mut Effects) -> (&'a mut Links, Ctx<'a>) {
-        let Host { config, monitor, links, timers, counters, .. } = self;
+        let (_, links, ctx) = self.requests(now, out);
+        (links, ctx)
+    }
+
+    /// Requests to devices, and what they need of the rest of the host.
+    fn requests<'a>(&'a mut self, now: Now, out: &'a mut Effects) -> (&'a mut DeviceRequests, &'a mut Links, Ctx<'a>) {
+        let Host { config, monitor, links, requests, timers, rng, counters, steps_done, .. } = self;
         let (host, epoch, settings) = (config.generation, monitor.epoch(), &config.settings);
-        (links, Ctx { now, host, epoch, settings, timers, counters, out })
+        (requests, links, Ctx { now, host, epoch, settings, timers, rng, counters, steps_done, out })
+    }
+
+    fn start_objects(
+        &mut self,
+        now: Now,
+        op: OpId,
+        device: DeviceId,
+        asks: Asks,
+        patience: Duration,
+        out: &mut Effects,
+    ) {
+        if self.fenced {
+            return out.reply(op, Err(HostError::Fenced));
+        }
+        let (requests, links, mut ctx) = self.requests(now, out);
+        requests.start_objects(&mut ctx, links, op, device, asks, patience);
+    }
+
+    /// Goes on with a graceful disconnect as far as it can; to be called whenever something has ended.
+    fn go_on_disconnecting(&mut self, now: Now, out: &mut Effects) {
+        if !self.requests.awaits_disconnect() {
+            return;
+        }
+        let rest = Rest {
+            operations: !self.operations.is_empty(),
+            transactions: !self.transactions.is_empty(),
+            locks: self.claims() > 0,
+            fenced: self.fenced,
+            devices_out: self.links.devices().filter(|device| self.view().is_out(*device)).collect(),
+        };
+        let (requests, links, mut ctx) = self.requests(now, out);
+        if requests.go_on_disconnecting(&mut ctx, links, &rest) {
+            self.give_back_all_claims(now, out);
+            self.tell_disconnect(now, out);
+        }
+    }
+
+    fn tell_disconnect(&mut self, now: Now, out: &mut Effects) {
+        let before = self.requests.disconnect_ticket();
+        self.go_on_disconnecting(now, out);
+        let (requests, links, mut ctx) = self.requests(now, out);
+        requests.tell_disconnect(&mut ctx, links, before);
     }
 
     pub(crate) fn send_heartbeat(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
@@ -465,7 +520,7 @@ impl Machine for Host {
         match input {
             Input::Start => self.on_start(now, out),
             Input::Message { from, message } => self.on_message(now, from, message, out),
-            Input::Request { op, request } if self.is_leaving() && begins_something(&request) => {
+            Input::Request { op, request } if self.requests.is_disconnecting() && begins_something(&request) => {
                 out.reply(op, Err(HostError::Leaving));
             }
             Input::Request { op, request } => self.on_request(now, op, request, out),
@@ -483,7 +538,7 @@ impl Machine for Host {
             }
         }
         self.take_turns(now, out);
-        self.go_on_leaving(now, out);
+        self.go_on_disconnecting(now, out);
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -15,7 +15,7 @@
 //! | `links`, `link` | what is sent to each device: what is to ride on the next request, and what the device may forget |
 //! | `request_window` | requests for objects that a device has not answered, and those that were abandoned |
 //! | `resolve` | finding out, and making known, how a dead host's transactions ended |
-//! | `manage` | tasks for one device |
+//! | `requests` | what goes to one device and is no storage transaction: `tasks`, `object_requests`, and the graceful `disconnect` |
 //! | `ctx` | what the host lends to its parts while they work |
 //! | `counters` | what a host has done |
 //!
@@ -34,19 +34,20 @@ mod abandon;
 mod claims;
 mod counters;
 mod ctx;
+mod disconnect;
 mod ending;
 mod healing;
 mod host;
-mod leaving;
 mod link;
 mod links;
-mod manage;
 mod membership;
 mod mirror;
-mod objects;
+mod object_requests;
 mod operation;
 mod request_window;
+mod requests;
 mod resolve;
+mod tasks;
 mod transaction;
 
 pub use braid_healing::MigrationProgress;

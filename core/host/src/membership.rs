@@ -205,16 +205,7 @@ impl Host {
         for timer in resends {
             self.timers.set(timer, now.time);
         }
-        self.hurry_requests(now, |asked| asked == device);
-    }
-
-    /// Requests for objects that these devices have not taken in another epoch are sent again at once.
-    fn hurry_requests(&mut self, now: Now, of: impl Fn(DeviceId) -> bool) {
-        let asked = self.object_requests.iter().filter(|(_, request)| of(request.device()));
-        let resends: Vec<_> = asked.map(|(sequence, _)| Timer::ObjectRequest(*sequence)).collect();
-        for timer in resends {
-            self.timers.set(timer, now.time);
-        }
+        self.requests.hurry(&mut self.timers, now, |asked| asked == device);
     }
 
     /// Another epoch begins.
@@ -238,7 +229,7 @@ impl Host {
             self.drop_resolutions_of_others();
         }
         self.follow_members();
-        self.hurry_requests(now, |_| true);
+        self.requests.hurry(&mut self.timers, now, |_| true);
         self.heal(now, out, |healing, ctx| healing.on_membership(ctx));
         self.retry_all(now, out);
         let is_member = |device: &DeviceId| self.view().member(*device).is_some();
@@ -256,8 +247,7 @@ impl Host {
         needed.extend(volumes.flat_map(|volume| volume.holders()));
         needed.extend(self.transactions.values().flat_map(|transaction| transaction.volume.holders()));
         needed.extend(self.resolutions.values().flat_map(|resolution| resolution.participants()));
-        needed.extend(self.tasks.values().map(|task| task.device()));
-        needed.extend(self.object_requests.values().map(|request| request.device()));
+        needed.extend(self.requests.devices());
         self.links.follow(&mut self.timers, &members, &needed);
     }
 

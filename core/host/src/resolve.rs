@@ -74,7 +74,7 @@ impl Host {
             let under_way = own && self.transactions.contains_key(&transaction.sequence);
             let known = participants.iter().all(|device| self.links.has(*device));
             let taken = self.resolutions.contains_key(&transaction) || !self.has_room_to_resolve();
-            if under_way || taken || !known || participants.is_empty() || self.is_leaving() {
+            if under_way || taken || !known || participants.is_empty() || self.requests.is_disconnecting() {
                 continue;
             }
             self.resolve(now, transaction, stamp, participants.into_iter().collect(), out);
@@ -241,7 +241,7 @@ impl Host {
 
     pub(crate) fn on_forgotten(&mut self, device: DeviceId, id: TransactionId) {
         if id.host == self.config.generation {
-            self.on_left(device, id.sequence);
+            self.requests.on_forgotten(&mut self.links, device, id.sequence);
         }
         let Some(resolution) = self.resolutions.get_mut(&id) else { return };
         let Phase::Forgetting { silent } = &mut resolution.phase else { return };

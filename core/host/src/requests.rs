@@ -1,0 +1,124 @@
+//! Everything that goes to one device and is no storage transaction: tasks, requests for objects, and the graceful disconnect.
+
+use crate::ctx::{Ctx, OperationId, Timer};
+use crate::disconnect::{Disconnect, Rest};
+use crate::links::Links;
+use crate::object_requests::{Asks, ObjectRequests};
+use crate::tasks::Tasks;
+use braid_base::{DeviceId, Now, Timers};
+use braid_machine::{HostError, HostSuccess, OpId};
+use braid_wire::{Reply, Task};
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct DeviceRequests {
+    tasks: Tasks,
+    objects: ObjectRequests,
+    disconnect: Option<Disconnect>,
+}
+
+impl DeviceRequests {
+    pub fn start_task(&mut self, ctx: &mut Ctx, links: &mut Links, op: OperationId, device: DeviceId, task: Task) {
+        self.tasks.start(ctx, links, op, device, task);
+    }
+
+    pub fn start_objects(
+        &mut self,
+        ctx: &mut Ctx,
+        links: &mut Links,
+        op: OpId,
+        device: DeviceId,
+        asks: Asks,
+        patience: Duration,
+    ) {
+        if let Err(error) = self.objects.start(ctx, links, op, device, asks, patience) {
+            ctx.out.reply(op, Err(error));
+        }
+    }
+
+    /// A device has answered something.
+    pub fn on_reply(&mut self, ctx: &mut Ctx, links: &mut Links, device: DeviceId, reply: Reply) {
+        match reply {
+            Reply::Managed { ticket, result } => self.tasks.on_answer(ctx, links, device, ticket, result),
+            Reply::Objects { sequence, answer } => self.objects.on_answer(ctx, links, device, sequence, answer),
+            Reply::Changed { ticket, value } => self.objects.on_changed(ctx, links, device, ticket, value),
+            _ => unreachable!("the others are of transactions"),
+        }
+    }
+
+    pub fn resend_task(&mut self, ctx: &mut Ctx, links: &mut Links, ticket: u64) {
+        self.tasks.resend(ctx, links, ticket);
+    }
+
+    pub fn resend_objects(&mut self, ctx: &mut Ctx, links: &mut Links, sequence: u64) {
+        self.objects.resend(ctx, links, sequence);
+    }
+
+    /// The array serves this host no more.
+    pub fn on_fenced(&mut self, ctx: &mut Ctx, links: &mut Links) {
+        self.objects.end_all(ctx, links, &HostError::Fenced);
+    }
+
+    /// Requests for objects that these devices have not taken in another epoch are sent again at once.
+    pub fn hurry(&self, timers: &mut Timers<Timer>, now: Now, of: impl Fn(DeviceId) -> bool) {
+        self.objects.hurry(timers, now, of);
+    }
+
+    /// The devices that have something to answer.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.tasks.devices().chain(self.objects.devices())
+    }
+
+    /// True if no request for objects is under way.
+    pub fn has_no_objects(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// True once the host was told to disconnect: it begins nothing for users or other hosts any more.
+    pub fn is_disconnecting(&self) -> bool {
+        self.disconnect.is_some()
+    }
+
+    /// Begins to disconnect; false if that has begun before.
+    pub fn disconnect(&mut self, ctx: &mut Ctx, op: OpId) -> bool {
+        if self.disconnect.is_some() {
+            ctx.out.reply(op, Ok(HostSuccess::Done));
+            return false;
+        }
+        self.disconnect = Some(Disconnect::new(ctx, op));
+        true
+    }
+
+    /// True if the host is waiting for its disconnect to end.
+    pub fn awaits_disconnect(&self) -> bool {
+        self.disconnect.as_ref().is_some_and(Disconnect::is_awaited)
+    }
+
+    /// Goes on with the disconnect as far as it can. True if all is over only now: then cached locks are given back, and devices told.
+    pub fn go_on_disconnecting(&mut self, ctx: &mut Ctx, links: &mut Links, rest: &Rest) -> bool {
+        let commands = self.objects.has_commands();
+        self.disconnect.as_mut().is_some_and(|disconnect| disconnect.go_on(ctx, links, rest, commands))
+    }
+
+    /// What devices are told that all is over by.
+    pub fn disconnect_ticket(&self) -> Option<u64> {
+        self.disconnect.as_ref().and_then(Disconnect::ticket)
+    }
+
+    /// Tells devices what they have to know before the host ends, unless a ticket later than `before` has just done so.
+    pub fn tell_disconnect(&mut self, ctx: &mut Ctx, links: &mut Links, before: Option<u64>) {
+        if let Some(disconnect) = &mut self.disconnect {
+            disconnect.tell(ctx, links, before);
+        }
+    }
+
+    /// A device has heard that all is over.
+    pub fn on_forgotten(&self, links: &mut Links, device: DeviceId, ticket: u64) {
+        if self.disconnect_ticket() == Some(ticket)
+            && let Some(link) = links.get_mut(device)
+        {
+            link.keeps = false;
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Tasks for one device: objects, what others missed, counters. Each is sent until it is answered or its time is up.
+
+use crate::ctx::{Ctx, OperationId, Timer};
+use crate::links::Links;
+use braid_base::{DeviceId, Time, limits};
+use braid_machine::{HostError, HostSuccess};
+use braid_wire::{Command, Failure, Managed, Task};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The tasks that devices have not answered, by their tickets.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    pending: BTreeMap<u64, PendingTask>,
+}
+
+#[derive(Debug)]
+struct PendingTask {
+    op: OperationId,
+    device: DeviceId,
+    task: Task,
+    since: Time,
+    resend_after: Duration,
+}
+
+impl Tasks {
+    pub fn start(&mut self, ctx: &mut Ctx, links: &mut Links, op: OperationId, device: DeviceId, task: Task) {
+        if !links.has(device) {
+            return ctx.reply(op, Err(HostError::NoSuchDevice { device }));
+        }
+        if self.pending.len() >= limits::OPERATIONS_MAX {
+            return ctx.reply(op, Err(HostError::Busy));
+        }
+        let ticket = links.take_sequence();
+        // Once it is over, late copies of it are dropped by the settled mark.
+        links.of(device).begin(ticket);
+        let (since, resend_after) = (ctx.now.time, ctx.settings.resend_min);
+        self.pending.insert(ticket, PendingTask { op, device, task, since, resend_after });
+        self.send(ctx, links, ticket);
+    }
+
+    pub fn on_answer(
+        &mut self,
+        ctx: &mut Ctx,
+        links: &mut Links,
+        device: DeviceId,
+        ticket: u64,
+        result: Result<Managed, Failure>,
+    ) {
+        if self.pending.get(&ticket).is_none_or(|task| task.device != device) {
+            return;
+        }
+        let task = self.end(links, ticket);
+        ctx.timers.cancel(Timer::Task(ticket));
+        let outcome = result.map(HostSuccess::Managed).map_err(|failure| HostError::Device { device, failure });
+        ctx.reply(task.op, outcome);
+    }
+
+    /// The device has not answered for a while.
+    pub fn resend(&mut self, ctx: &mut Ctx, links: &mut Links, ticket: u64) {
+        let waited = ctx.now.time.since(self.pending[&ticket].since);
+        if waited < ctx.settings.request_timeout {
+            ctx.counters.resent += 1;
+            return self.send(ctx, links, ticket);
+        }
+        let task = self.end(links, ticket);
+        ctx.reply(task.op, Err(HostError::TimedOut { devices: vec![task.device], waited }));
+    }
+
+    /// The devices that have something to answer.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.pending.values().map(|task| task.device)
+    }
+
+    fn end(&mut self, links: &mut Links, ticket: u64) -> PendingTask {
+        let task = self.pending.remove(&ticket).expect("it is pending");
+        links.of(task.device).settle_read(ticket);
+        task
+    }
+
+    fn send(&mut self, ctx: &mut Ctx, links: &mut Links, ticket: u64) {
+        let task = self.pending.get_mut(&ticket).expect("it is pending");
+        let wait = task.resend_after;
+        task.resend_after = (wait * 2).min(ctx.settings.resend_max);
+        ctx.timers.set(Timer::Task(ticket), ctx.now.time.after(wait));
+        links.send(ctx, task.device, Command::Manage { ticket, task: task.task.clone() });
+    }
+}
