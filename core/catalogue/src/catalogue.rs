@@ -40,6 +40,8 @@ const FORGOTTEN_AT_ONCE: usize = 64;
 const AHEAD: usize = 16;
 /// The most leaves that are looked at for that.
 const LOOKED_AT: usize = 256;
+/// Shorter walks over keys without a value are not worth a note.
+const WALK_MIN: usize = 32;
 
 /// What a catalogue counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -241,16 +243,17 @@ impl Catalogue {
         }
     }
 
-    /// The first key at or behind `at` of which a leaf says anything, and what. What lies between is known to have no value.
+    /// The first key at or behind `at` of which a leaf says anything, and what. What lies between is known to have no value; where it
+    /// ends with an obstacle, `at` is the first key of which that is not known.
     fn first_on_disk(
         &mut self,
-        mut at: Key,
+        at: &mut Key,
         until: Bound<Key>,
         damage: &mut Damage,
     ) -> Result<Option<(Key, Option<Bytes>)>, Obstacle> {
         let is_asked = |key: &Key| (Bound::Unbounded, until).contains(key);
         loop {
-            let position = self.index.find(at);
+            let position = self.index.find(*at);
             let entry = self.index.at(position);
             match self.leaf(entry) {
                 Err(Obstacle::NotHere) => return Err(Obstacle::NotHere),
@@ -258,9 +261,9 @@ impl Catalogue {
                 Ok(None) if entry.lost => damage.meet()?,
                 Ok(None) => {}
                 Ok(Some(leaf)) => {
-                    let which = leaf.from(at);
+                    let which = leaf.from(*at);
                     let found = (which < leaf.len()).then(|| leaf.key(which)).filter(is_asked);
-                    if leaf.is_lost() && found != Some(at) {
+                    if leaf.is_lost() && found != Some(*at) {
                         damage.meet()?;
                     }
                     if let Some(key) = found {
@@ -269,7 +272,7 @@ impl Catalogue {
                 }
             }
             match self.index.upper(position).filter(is_asked) {
-                Some(next) => at = next,
+                Some(next) => *at = next,
                 None => return Ok(None),
             }
         }
@@ -294,10 +297,18 @@ impl Catalogue {
                 }
             }
             let until = newest.as_ref().map_or(Bound::Included(last), |(first, _)| Bound::Excluded(*first));
-            if newest.as_ref().is_none_or(|(first, _)| *first != at)
-                && let Some((key, value)) = self.first_on_disk(at, until, damage)?
-            {
-                newest = Some((key, value));
+            if newest.as_ref().is_none_or(|(first, _)| *first != at) {
+                match self.first_on_disk(&mut at, until, damage) {
+                    Ok(Some(found)) => newest = Some(found),
+                    Ok(None) => {}
+                    Err(obstacle) => {
+                        // The next attempt begins here: all leaves on the way need not be in memory at once.
+                        if *damage != (Damage::IsPassed { any: true }) {
+                            self.voids.learn(from, at);
+                        }
+                        return Err(obstacle);
+                    }
+                }
             }
             match newest {
                 None => break None,
@@ -317,7 +328,9 @@ impl Catalogue {
         }
         let behind = found.as_ref().map(|(key, _)| *key).or_else(|| after(last));
         if let Some(behind) = behind {
-            self.voids.learn(from, behind, walked);
+            if walked >= WALK_MIN {
+                self.voids.learn(from, behind);
+            }
         }
         Ok(found)
     }

@@ -4,8 +4,6 @@
 use braid_objects::Key;
 use std::collections::BTreeMap;
 
-/// Shorter walks are not worth a note.
-const WALK_MIN: usize = 32;
 /// The most stretches. When there are more, all are forgotten.
 const VOIDS_MAX: usize = 1024;
 
@@ -25,9 +23,9 @@ impl Voids {
         }
     }
 
-    /// A walk over so many keys found that none from `from` on and below `behind` has a value.
-    pub fn learn(&mut self, from: Key, behind: Key, walked: usize) {
-        if walked < WALK_MIN || from >= behind {
+    /// A walk found that no key from `from` on and below `behind` has a value.
+    pub fn learn(&mut self, from: Key, behind: Key) {
+        if from >= behind {
             return;
         }
         let (mut first, mut end) = (from, behind);
@@ -84,7 +82,7 @@ mod tests {
             let (mut voids, mut empty) = (Voids::default(), BTreeSet::new());
             for (learns, at, count) in steps {
                 if learns {
-                    voids.learn(key(at), key(at + count), WALK_MIN);
+                    voids.learn(key(at), key(at + count));
                     empty.extend(at..at + count);
                 } else {
                     voids.fill(key(at));
@@ -103,7 +101,7 @@ mod tests {
     fn there_is_a_bound() {
         let mut voids = Voids::default();
         for at in 0..5000 {
-            voids.learn(key(at * 10), key(at * 10 + 5), WALK_MIN);
+            voids.learn(key(at * 10), key(at * 10 + 5));
             assert!(voids.voids.len() <= VOIDS_MAX);
         }
         assert_eq!(voids.skip(key(49_990)), key(49_995));
