@@ -1,47 +1,54 @@
-//! Memory whose address suits direct I/O, without `unsafe`: a little too much is allocated, and the part that
-//! begins at an even address is used.
-//!
-//! Buffers of blocks come and go by the ten thousand each second. Fresh memory has to be zeroed by the system, page after
-//! page; so each thread keeps some of what was given back, up to a bound, and uses it again.
+//! Memory whose address suits direct I/O, without `unsafe`: a little too much is allocated, and the part that begins at an even
+//! address is used. It is filled by appending, so that nothing is zeroed only to be overwritten.
 
 use bytes::Bytes;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-
-/// What a thread keeps at most: about what a journal half full refers to.
-const POOL_BYTES_MAX: usize = 16 << 20;
-/// Larger buffers are not kept.
-const POOLED_BYTES_MAX: usize = 2 << 20;
 
 /// Bytes that begin at a multiple of [`AlignedBuffer::ALIGNMENT`] in memory.
 pub struct AlignedBuffer {
-    memory: Memory,
+    memory: Vec<u8>,
     skip: usize,
-    len: usize,
 }
 
 impl AlignedBuffer {
     /// What direct I/O asks for on disks with sectors of this size.
     pub const ALIGNMENT: usize = 512;
 
+    /// None yet, with room for `len` bytes.
+    pub fn with_capacity(len: usize) -> AlignedBuffer {
+        let mut memory = Vec::<u8>::with_capacity(len + Self::ALIGNMENT);
+        let skip = memory.as_ptr().align_offset(Self::ALIGNMENT);
+        memory.resize(skip, 0);
+        AlignedBuffer { memory, skip }
+    }
+
     /// `len` bytes, all zero.
     pub fn zeroed(len: usize) -> AlignedBuffer {
-        let mut buffer = AlignedBuffer::recycled(len);
-        buffer.fill(0);
+        let mut buffer = AlignedBuffer::with_capacity(len);
+        buffer.append_zeros(len);
         buffer
     }
 
-    /// `len` bytes that may hold anything: for who writes every one of them.
-    pub fn recycled(len: usize) -> AlignedBuffer {
-        let memory = Memory::at_least(len + Self::ALIGNMENT);
-        let skip = memory.0.as_ptr().align_offset(Self::ALIGNMENT);
-        let mut buffer = AlignedBuffer { memory, skip, len };
-        if cfg!(debug_assertions) {
-            // Who leaves a byte out is found by the first checksum, and the same way each time.
-            buffer.fill(0xa5);
-        }
-        buffer
+    /// Adds some bytes, for which there must be room.
+    pub fn append(&mut self, bytes: &[u8]) {
+        self.assert_room(bytes.len());
+        self.memory.extend_from_slice(bytes);
+    }
+
+    /// Adds `count` zeros, for which there must be room; these are returned.
+    pub fn append_zeros(&mut self, count: usize) -> &mut [u8] {
+        self.assert_room(count);
+        let before = self.memory.len();
+        self.memory.resize(before + count, 0);
+        &mut self.memory[before..]
+    }
+
+    /// Memory that grew would move, and be aligned no more.
+    fn assert_room(&self, count: usize) {
+        assert!(
+            count <= self.memory.capacity() - self.memory.len(),
+            "an aligned buffer has room for what it was made for"
+        );
     }
 
     /// The same bytes, shared and unchangeable; still aligned.
@@ -59,73 +66,12 @@ impl AsRef<[u8]> for AlignedBuffer {
 impl Deref for AlignedBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.memory.0[self.skip..self.skip + self.len]
+        &self.memory[self.skip..]
     }
 }
 
 impl DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory.0[self.skip..self.skip + self.len]
-    }
-}
-
-/// What goes back to the pool when it is no longer used.
-struct Memory(Vec<u8>);
-
-impl Memory {
-    fn at_least(bytes: usize) -> Memory {
-        let class = class_of(bytes);
-        let kept = POOL.try_with(|pool| pool.borrow_mut().take(class)).ok().flatten();
-        Memory(kept.unwrap_or_else(|| vec![0; class]))
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let memory = std::mem::take(&mut self.0);
-        // When the thread ends, its pool may have gone before.
-        let _ = POOL.try_with(|pool| pool.borrow_mut().keep(memory));
-    }
-}
-
-/// Sizes are rounded up, large ones by an eighth at most, so that few of them serve all.
-fn class_of(bytes: usize) -> usize {
-    bytes.next_multiple_of((bytes.next_power_of_two() / 16).max(AlignedBuffer::ALIGNMENT))
-}
-
-thread_local! {
-    static POOL: RefCell<Pool> = RefCell::default();
-}
-
-#[derive(Default)]
-struct Pool {
-    /// By size.
-    free: BTreeMap<usize, Vec<Vec<u8>>>,
-    bytes: usize,
-}
-
-impl Pool {
-    fn take(&mut self, class: usize) -> Option<Vec<u8>> {
-        let memory = self.free.get_mut(&class)?.pop()?;
-        self.bytes -= class;
-        Some(memory)
-    }
-
-    fn keep(&mut self, memory: Vec<u8>) {
-        let class = memory.len();
-        if class > POOLED_BYTES_MAX {
-            return;
-        }
-        self.bytes += class;
-        self.free.entry(class).or_default().push(memory);
-        // What an earlier load left must not keep out what this one needs: the largest go first.
-        while self.bytes > POOL_BYTES_MAX
-            && let Some(mut largest) = self.free.last_entry()
-        {
-            match largest.get_mut().pop() {
-                Some(memory) => self.bytes -= memory.len(),
-                None => drop(largest.remove()),
-            }
-        }
+        &mut self.memory[self.skip..]
     }
 }

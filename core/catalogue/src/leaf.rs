@@ -182,7 +182,7 @@ pub(crate) struct Entry {
 /// A leaf of these entries, whose values follow each other in `values`: what to write, and the leaf.
 pub(crate) fn encode(slot: u32, first: Key, lost: bool, entries: &[Entry], values: &[u8]) -> (Place, Bytes, Leaf) {
     let length = HEADER + entries.len() * ENTRY + values.len();
-    let mut buffer = AlignedBuffer::recycled(length.next_multiple_of(SECTOR));
+    let mut buffer = AlignedBuffer::zeroed(length.next_multiple_of(SECTOR));
     let mut to = &mut buffer[..];
     to.put_slice(&MAGIC);
     to.put_u32_le(0);
@@ -197,8 +197,6 @@ pub(crate) fn encode(slot: u32, first: Key, lost: bool, entries: &[Entry], value
         to.put_u32_le(entry.end as u32 | if entry.absent { ABSENT } else { 0 });
     }
     to.put_slice(values);
-    let padding = to.len();
-    to.put_bytes(0, padding);
     let checksum = crc32c(&buffer[8..length]);
     buffer[4..8].copy_from_slice(&checksum.to_le_bytes());
     let data = buffer.freeze();

@@ -118,7 +118,7 @@ pub(crate) const fn leaves_in(bytes: usize) -> usize {
 /// A node of these leaves: where it is, and what to write there.
 pub(crate) fn encode(slot: u32, leaves: &[LeafEntry]) -> (Place, Bytes) {
     let length = HEADER + leaves.len() * ENTRY;
-    let mut buffer = AlignedBuffer::recycled(length.next_multiple_of(SECTOR));
+    let mut buffer = AlignedBuffer::zeroed(length.next_multiple_of(SECTOR));
     let mut to = &mut buffer[..];
     to.put_slice(&MAGIC);
     to.put_u32_le(0);
@@ -131,8 +131,6 @@ pub(crate) fn encode(slot: u32, leaves: &[LeafEntry]) -> (Place, Bytes) {
         to.put_u32_le(place.map_or(0, |place| place.length));
         to.put_u32_le(place.map_or(0, |place| place.checksum));
     }
-    let padding = to.len();
-    to.put_bytes(0, padding);
     let checksum = crc32c(&buffer[8..length]);
     buffer[4..8].copy_from_slice(&checksum.to_le_bytes());
     (Place { slot, length: length as u32, checksum }, buffer.freeze())

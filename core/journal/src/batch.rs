@@ -49,11 +49,10 @@ impl BatchHeader {
         self.description_len() + self.payload as usize * BLOCK_BYTES
     }
 
-    /// The batch, with its records; the payload is yet to be copied in behind [`BatchHeader::description_len`].
+    /// The batch, with its records; the payload is yet to be appended.
     pub fn encode(&self, seal: u32, records: &[u8]) -> AlignedBuffer {
-        let mut buffer = AlignedBuffer::recycled(self.len());
-        buffer[..self.description_len()].fill(0);
-        let mut to = &mut buffer[..];
+        let mut buffer = AlignedBuffer::with_capacity(self.len());
+        let mut to = buffer.append_zeros(self.description_len());
         to.put_slice(&MAGIC);
         to.put_u64_le(self.sequence);
         to.put_u64_le(self.previous);

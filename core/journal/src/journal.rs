@@ -307,7 +307,8 @@ impl<E: Entry, D: Default> Journal<E, D> {
         let is_mark = carried == 0 && taken == 0 && self.notes.is_empty();
         let buffer = header.encode(self.seal, &records);
         self.scratch = records;
-        let (buffer, entries, carried) = self.fill(buffer, header.description_len(), carried, taken);
+        let (buffer, entries, carried) = self.fill(buffer, carried, taken);
+        assert_eq!(buffer.len(), header.len(), "the batch is as long as its payload");
         let mut flight =
             Flight { entries, carried, then: D::default(), ends_snapshot, is_mark, sequence: header.sequence };
         if self.snapshot.is_empty() {
@@ -355,23 +356,15 @@ impl<E: Entry, D: Default> Journal<E, D> {
 
     /// Copies the payload into the batch, and lets the entries refer to it there: what they referred to before may be a
     /// small part of something large. Gives the batch, the new entries in it, and those carried along.
-    fn fill(
-        &mut self,
-        mut buffer: AlignedBuffer,
-        start: usize,
-        carried: usize,
-        taken: usize,
-    ) -> (Bytes, Vec<E>, Vec<E>) {
-        let mut at = start;
+    fn fill(&mut self, mut buffer: AlignedBuffer, carried: usize, taken: usize) -> (Bytes, Vec<E>, Vec<E>) {
+        let start = buffer.len();
         let parts = self.snapshot.iter().take(carried).filter_map(|part| match part {
             Carried::Entry(entry) => Some(entry),
             Carried::Notes(_) => None,
         });
         for data in parts.chain(self.entries.iter().take(taken)).flat_map(Entry::payload) {
-            buffer[at..at + data.len()].copy_from_slice(data);
-            at += data.len();
+            buffer.append(data);
         }
-        assert_eq!(at, buffer.len(), "the batch is as long as its payload");
         let buffer = buffer.freeze();
         let mut at = start;
         let mut point_into_buffer = |mut entry: E| {

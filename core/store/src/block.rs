@@ -92,10 +92,11 @@ pub(crate) fn source(stride: &[u8]) -> (TransactionId, Linkage) {
 /// A buffer for the blocks from `first` on, with their headers: `data` is as many blocks.
 pub(crate) fn interleave(data: &[u8], object: ObjectId, first: u64, by: &Attribution) -> AlignedBuffer {
     let blocks = data.len() / BLOCK_BYTES;
-    let mut buffer = AlignedBuffer::recycled(blocks * STRIDE);
-    for (index, (stride, block)) in buffer.chunks_exact_mut(STRIDE).zip(data.chunks_exact(BLOCK_BYTES)).enumerate() {
-        stride[..BLOCK_BYTES].copy_from_slice(block);
-        seal(stride, object, first + index as u64, by, false);
+    let mut buffer = AlignedBuffer::with_capacity(blocks * STRIDE);
+    for (index, block) in data.chunks_exact(BLOCK_BYTES).enumerate() {
+        buffer.append(block);
+        buffer.append_zeros(STRIDE - BLOCK_BYTES);
+        seal(&mut buffer[index * STRIDE..], object, first + index as u64, by, false);
     }
     buffer
 }

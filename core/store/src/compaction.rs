@@ -160,15 +160,17 @@ impl Compaction {
     }
 
     fn send_run_home(&mut self, places: BlockRange, view: &mut View) {
-        let mut buffer = AlignedBuffer::recycled(places.count as usize * STRIDE);
+        let mut buffer = AlignedBuffer::with_capacity(places.count as usize * STRIDE);
         let mut blocks = Vec::with_capacity(places.count as usize);
-        for (place, stride) in places.blocks().zip(buffer.chunks_exact_mut(STRIDE)) {
+        for place in places.blocks() {
             let home = self.home.remove(&place).expect("it is in the run");
+            let begins = buffer.len();
             match &home.resident.data {
-                Some(data) => stride[..BLOCK_BYTES].copy_from_slice(data),
-                None => stride[..BLOCK_BYTES].fill(0),
+                Some(data) => buffer.append(data),
+                None => _ = buffer.append_zeros(BLOCK_BYTES),
             }
-            seal(stride, home.object, home.block, &home.resident.by, home.resident.data.is_none());
+            buffer.append_zeros(STRIDE - BLOCK_BYTES);
+            seal(&mut buffer[begins..], home.object, home.block, &home.resident.by, home.resident.data.is_none());
             blocks.push(home);
         }
         self.homing.insert(places.start, blocks);

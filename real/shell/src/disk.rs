@@ -5,6 +5,7 @@
 //! flight, through an [`Engine`]: [`ring`] where the kernel has io_uring, else [`threads`].
 
 mod engine;
+mod read_buffer;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -227,12 +228,8 @@ impl Disk {
         if data.len() <= PARTS_MAX && data.iter().all(aligned) {
             return data;
         }
-        let mut joined = AlignedBuffer::recycled(data.iter().map(Bytes::len).sum());
-        let mut filled = 0;
-        for part in &data {
-            joined[filled..filled + part.len()].copy_from_slice(part);
-            filled += part.len();
-        }
+        let mut joined = AlignedBuffer::with_capacity(data.iter().map(Bytes::len).sum());
+        data.iter().for_each(|part| joined.append(part));
         vec![joined.freeze()]
     }
 

@@ -22,14 +22,22 @@ proptest! {
 }
 
 #[test]
-fn memory_is_used_again_only_when_nobody_refers_to_it() {
-    let mut first = AlignedBuffer::recycled(4608);
-    first.fill(7);
-    let address = first.as_ptr();
-    let part = first.freeze().slice(100..200);
-    let second = AlignedBuffer::recycled(4608);
-    assert_ne!(second.as_ptr(), address);
-    assert!(part.iter().all(|byte| *byte == 7));
-    drop(part);
-    assert_eq!(AlignedBuffer::recycled(4500).as_ptr(), address, "its size is rounded to the same");
+fn what_is_appended_stays_aligned_and_in_order() {
+    let mut buffer = AlignedBuffer::with_capacity(4608);
+    let address = buffer.as_ptr();
+    buffer.append(&[7; 4096]);
+    buffer.append_zeros(512)[0] = 1;
+    assert_eq!((buffer.as_ptr(), buffer.len()), (address, 4608));
+    assert!(
+        buffer[..4096].iter().all(|byte| *byte == 7)
+            && buffer[4096] == 1
+            && buffer[4097..].iter().all(|byte| *byte == 0)
+    );
+}
+
+#[test]
+#[should_panic = "has room for what it was made for"]
+fn what_does_not_fit_is_not_appended() {
+    // The allocator may give more than it was asked for, but not that much.
+    AlignedBuffer::with_capacity(512).append(&[0; 1 << 20]);
 }

@@ -87,22 +87,25 @@ fn xor_run(run: BlockRange, sources: &[Source]) -> Bytes {
     if let [(_, only)] = sources {
         return only.clone();
     }
-    let mut sum = AlignedBuffer::recycled(run.count as usize * BLOCK_BYTES);
+    let mut sum = AlignedBuffer::with_capacity(run.count as usize * BLOCK_BYTES);
     let mut parts: Vec<&[u8]> = Vec::with_capacity(sources.len());
-    for (block, sum) in run.blocks().zip(sum.chunks_exact_mut(BLOCK_BYTES)) {
+    for block in run.blocks() {
         parts.clear();
         for (range, data) in sources.iter().filter(|(range, _)| range.start <= block && block < range.end()) {
             parts.push(&data[(block - range.start) as usize * BLOCK_BYTES..][..BLOCK_BYTES]);
         }
-        add_up(sum, &parts);
+        add_up(&mut sum, &parts);
     }
     sum.freeze()
 }
 
-/// Loops this plain are turned into vector instructions. Three sources at a time, so that the sum is written seldom.
-fn add_up(sum: &mut [u8], parts: &[&[u8]]) {
+/// Appends the sum of some blocks. Loops this plain are turned into vector instructions. Three sources at a time, so that the sum is written
+/// seldom.
+fn add_up(buffer: &mut AlignedBuffer, parts: &[&[u8]]) {
     let (first, rest) = parts.split_first().expect("every block of a run has a source");
-    sum.copy_from_slice(first);
+    let before = buffer.len();
+    buffer.append(first);
+    let sum = &mut buffer[before..];
     let mut threes = rest.chunks_exact(3);
     for parts in &mut threes {
         let others = parts[0].iter().zip(parts[1]).zip(parts[2]);

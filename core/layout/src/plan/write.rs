@@ -230,11 +230,11 @@ impl WritePlan {
     /// The new content of a block of the volume that is written in part.
     fn patched(&self, block: u64, new: &New, old: &Old) -> Content {
         let before = self.before(block, old);
-        let mut buffer = AlignedBuffer::recycled(BLOCK_BYTES);
+        let mut buffer = AlignedBuffer::with_capacity(BLOCK_BYTES);
         match (before, new) {
             (Content::Hole, New::Zeros) => return Content::Hole,
-            (Content::Data(data), _) => buffer.copy_from_slice(&data),
-            _ => buffer.fill(0),
+            (Content::Data(data), _) => buffer.append(&data),
+            _ => _ = buffer.append_zeros(BLOCK_BYTES),
         }
         let start = block * BLOCK_BYTES as u64;
         let from = self.span.offset.max(start);

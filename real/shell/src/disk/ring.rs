@@ -2,8 +2,8 @@
 //! commands of a wake-up, and the ring itself wakes the driver.
 
 use super::Disk;
+use super::read_buffer::ReadBuffer;
 use crate::counters::{Counters, add};
-use braid_base::AlignedBuffer;
 use braid_machine::{DiskCommand, DiskResult, DiskTag};
 use bytes::Bytes;
 use io_uring::types::{Fd, FsyncFlags};
@@ -44,7 +44,7 @@ struct Operation {
 }
 
 enum Work {
-    Read { offset: u64, buffer: AlignedBuffer, filled: usize },
+    Read { offset: u64, buffer: ReadBuffer },
     Write { offset: u64, parts: Vec<Bytes>, slices: Vec<IoSlice<'static>>, durable: bool },
     Sync,
     Reserve { offset: u64, length: u64 },
@@ -79,9 +79,7 @@ impl Ring {
 
     pub fn push(&mut self, tag: DiskTag, command: DiskCommand) {
         let work = match command {
-            DiskCommand::Read { offset, length } => {
-                Work::Read { offset, buffer: AlignedBuffer::recycled(length), filled: 0 }
-            }
+            DiskCommand::Read { offset, length } => Work::Read { offset, buffer: ReadBuffer::new(length) },
             DiskCommand::Write { offset, data, durable } => {
                 Work::Write { offset, parts: self.disk.writable(data), slices: Vec::new(), durable }
             }
@@ -228,7 +226,7 @@ impl Work {
     /// True if there is nothing left to ask of the kernel.
     fn is_finished(&self) -> bool {
         match self {
-            Work::Read { buffer, filled, .. } => *filled == buffer.len(),
+            Work::Read { buffer, .. } => buffer.is_full(),
             Work::Write { parts, .. } => parts.is_empty(),
             Work::Sync => false,
             Work::Reserve { length, .. } => *length == 0,
@@ -238,10 +236,14 @@ impl Work {
     /// Takes in what the kernel has done. True if that was all.
     fn advance(&mut self, disk: &Disk, count: usize) -> Result<bool, Errno> {
         match self {
-            Work::Read { buffer, filled, .. } => {
-                *filled += count;
-                if disk.ends_after(count, *filled)? {
-                    buffer[*filled..].fill(0);
+            Work::Read { buffer, .. } => {
+                // SAFETY: the kernel has written so many bytes where `entry` had it begin.
+                #[allow(unsafe_code)]
+                unsafe {
+                    buffer.filled(count);
+                }
+                if disk.ends_after(count, buffer.len())? {
+                    buffer.fill_with_zeros();
                     return Ok(true);
                 }
             }
@@ -258,10 +260,11 @@ impl Work {
     /// The rest of the work, as the kernel wants it put.
     fn entry(&mut self, disk: Fd) -> squeue::Entry {
         match self {
-            Work::Read { offset, buffer, filled } => {
-                let rest = &mut buffer[*filled..];
+            Work::Read { offset, buffer } => {
+                let begins = *offset + buffer.len() as u64;
+                let rest = buffer.rest();
                 let length = u32::try_from(rest.len()).expect("a read is shorter than 4 GiB");
-                opcode::Read::new(disk, rest.as_mut_ptr(), length).offset(*offset + *filled as u64).build()
+                opcode::Read::new(disk, rest.as_mut_ptr().cast(), length).offset(begins).build()
             }
             Work::Write { offset, parts, slices, durable } => {
                 let flags = if *durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
