@@ -34,6 +34,7 @@
 //! | `index` | all leaves by first key, in memory |
 //! | `cache` | leaves that were used lately |
 //! | `table`, `voids` | changes in memory; where they left nothing |
+//! | `model` | tests against a plain map |
 //! | `room` | how many slots merging can come to need |
 
 mod cache;

@@ -14,6 +14,8 @@
 //! | [`directory`] | names and the objects that they stand for |
 //! | [`list`] | a linked list without locks |
 //! | [`queue`] | items to work on, each claimed by one at a time |
+//! | `asking` | requests as structures need them, and what to make of the answers |
+//! | `edit`, `holding` | compare-and-swap loops on one attribute; one with a number and at most one holder |
 
 mod asking;
 pub mod counter;

@@ -1,1 +1,79 @@
-//! Tests of the repository itself: which crate may use which, and that the tree is tidy.
+//! The repository as its own tests see it: crates with their manifests, source files, and the modules of a crate with what they import and
+//! declare. Parsed with `syn`, so that comments and strings count for nothing.
+
+pub mod modules;
+
+use std::path::{Path, PathBuf};
+
+/// The folder of the workspace.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
+}
+
+/// A crate of the workspace.
+#[derive(Debug)]
+pub struct Crate {
+    /// Its folder in the workspace: `core/host`.
+    pub folder: String,
+    /// The text of its `Cargo.toml`.
+    pub manifest: String,
+}
+
+impl Crate {
+    /// What is listed under `[dependencies]`.
+    pub fn dependencies(&self) -> Vec<String> {
+        let section = self.manifest.split("\n[dependencies]").nth(1).unwrap_or_default();
+        let lines = section.lines().take_while(|line| !line.starts_with('['));
+        let names = lines.filter_map(|line| line.split(['.', '=', ' ']).next());
+        names.filter(|name| !name.is_empty() && !name.starts_with('#')).map(str::to_string).collect()
+    }
+
+    /// What it uses of Braid's own, without the prefix of their names.
+    pub fn uses(&self) -> Vec<String> {
+        self.dependencies().iter().filter_map(|name| name.strip_prefix("braid-")).map(str::to_string).collect()
+    }
+}
+
+/// The crates under `core/`, `sim/` and `real/`, and the benches.
+pub fn crates() -> Vec<Crate> {
+    let mut folders = vec!["benches".to_string()];
+    for world in ["core", "sim", "real"] {
+        for entry in std::fs::read_dir(root().join(world)).expect("the three worlds are there") {
+            let name = entry.expect("a folder can be listed").file_name();
+            folders.push(format!("{world}/{}", name.to_string_lossy()));
+        }
+    }
+    folders.sort();
+    let manifest = |folder: &str| root().join(folder).join("Cargo.toml");
+    let read = |folder: String| {
+        let manifest = std::fs::read_to_string(manifest(&folder)).expect("a crate has a manifest");
+        Crate { folder, manifest }
+    };
+    folders.into_iter().map(read).collect()
+}
+
+/// All Rust sources of the workspace.
+pub fn sources() -> Vec<PathBuf> {
+    ["core", "sim", "real", "tests", "benches", "xtask"]
+        .iter()
+        .flat_map(|folder| sources_in(&root().join(folder)))
+        .collect()
+}
+
+/// The Rust sources in a folder and below.
+pub fn sources_in(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder can be listed") {
+            let path = entry.expect("a folder can be listed").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}

@@ -1,0 +1,140 @@
+//! The shape of the pure crates: every piece of state has one owner. Structs have few fields, types few methods, modules don't import each other
+//! in circles, and the tables of modules are true.
+//!
+//! What is larger than its limit is listed with its reason. It may not grow, and goes from the list once it is within the limit.
+
+use braid_structure::modules::{circles, modules_of};
+use braid_structure::{crates, root};
+use std::collections::{BTreeMap, BTreeSet};
+
+const FIELDS_MAX: usize = 12;
+const METHODS_MAX: usize = 60;
+/// Modules that import each other in a circle.
+const CIRCLE_MAX: usize = 3;
+
+/// Structs with more fields.
+const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
+    ("core/base", "Settings", 22, "one flat list, as an operator sets them"),
+    ("core/device", "Counters", 13, "one flat list, as they are shown"),
+    ("core/store", "Counters", 18, "one flat list, as they are shown"),
+    ("core/recipes", "Change", 16, "one procedure with all of its phases, as on its page"),
+    ("core/recipes", "Take", 15, "one procedure with all of its phases, as on its page"),
+    ("core/host", "Transaction", 14, "what one attempt knows; its phase holds what is still missing"),
+    ("core/store", "Recovery", 16, "what is being read, until the store can be served"),
+    ("core/catalogue", "Catalogue", 13, "to be cut: index, memtable, compaction"),
+    ("core/catalogue", "Round", 15, "to be cut: index, memtable, compaction"),
+    ("core/catalogue", "Run", 18, "to be cut: index, memtable, compaction"),
+    ("core/device", "Device", 20, "to be cut: scheduler, sessions, tasks, lease"),
+    ("core/device", "Place", 16, "to be cut: scheduler, sessions, tasks, lease"),
+    ("core/host", "CatchUp", 13, "to be cut: stages own what they wait for"),
+    ("core/host", "Host", 24, "to be cut: coordinator, links, healing, clients of locks and the monitor"),
+    ("core/locks", "LockServer", 14, "to be cut: sessions, fencing"),
+    ("core/membership", "Device", 16, "to be cut: what it reports, and what was decided of it"),
+    ("core/membership", "Monitor", 22, "to be cut: members, leases, fences, record"),
+    ("core/store", "Journal", 23, "to be cut: ring, batch, notes"),
+    ("core/store", "Serving", 25, "to be cut: queues of writes, requests, compaction and the disk"),
+    ("core/store", "State", 17, "to be cut: objects, blocks, answers"),
+];
+
+/// Types with more methods.
+const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
+    ("core/device", "Device", 130, "to be cut: scheduler, sessions, tasks, lease"),
+    ("core/host", "Host", 198, "to be cut: coordinator, links, healing, clients of locks and the monitor"),
+    ("core/membership", "Monitor", 64, "to be cut: members, leases, fences, record"),
+    ("core/store", "Serving", 107, "to be cut: queues of writes, requests, compaction and the disk"),
+];
+
+/// Larger circles: of so many modules, the named one among them.
+const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
+    ("core/catalogue", "catalogue", 9, "to be cut: small types that all share in one module"),
+    ("core/device", "device", 5, "to be cut: scheduler, sessions, tasks, lease"),
+    ("core/host", "host", 16, "to be cut: coordinator, links, healing, clients of locks and the monitor"),
+    ("core/membership", "monitor", 4, "to be cut: members, leases, fences, record"),
+    ("core/store", "serving", 8, "to be cut: queues of writes, requests, compaction and the disk"),
+];
+
+#[test]
+fn structs_have_few_fields() {
+    let count = |folder: &str| {
+        let modules = modules_of(folder);
+        let fields = modules.values().flat_map(|module| &module.fields);
+        fields.map(|(name, fields)| (name.clone(), *fields)).collect()
+    };
+    hold("fields", FIELDS_MAX, MANY_FIELDS, count);
+}
+
+#[test]
+fn types_have_few_methods() {
+    let count = |folder: &str| {
+        let mut methods: BTreeMap<String, usize> = BTreeMap::new();
+        for (name, of_module) in modules_of(folder).values().flat_map(|module| &module.methods) {
+            *methods.entry(name.clone()).or_default() += of_module;
+        }
+        methods.into_iter().collect()
+    };
+    hold("methods", METHODS_MAX, MANY_METHODS, count);
+}
+
+#[test]
+fn modules_import_each_other_in_small_circles_only() {
+    let count = |folder: &str| {
+        let listed = |module: &&String| LARGE_CIRCLES.iter().any(|(of, name, ..)| *of == folder && name == module);
+        let name =
+            |circle: &BTreeSet<String>| circle.iter().find(listed).or(circle.first()).cloned().unwrap_or_default();
+        circles(&modules_of(folder)).iter().map(|circle| (name(circle), circle.len())).collect()
+    };
+    hold("modules in a circle", CIRCLE_MAX, LARGE_CIRCLES, count);
+}
+
+/// Fails unless all that is counted in the pure crates is within the limit, but for what is listed, and that is as it is listed.
+fn hold(what: &str, most: usize, listed: &[(&str, &str, usize, &str)], count: impl Fn(&str) -> Vec<(String, usize)>) {
+    let mut wrong = Vec::new();
+    let mut found_larger = BTreeSet::new();
+    for found in crates().iter().filter(|found| found.folder.starts_with("core/")) {
+        for (name, size) in count(&found.folder) {
+            let listed = listed.iter().find(|(folder, listed, ..)| *folder == found.folder && *listed == name);
+            match listed {
+                None if size > most => wrong.push(format!("{} {name}: {size} {what}, of at most {most}", found.folder)),
+                Some((.., listed, _)) if size > *listed => {
+                    wrong.push(format!("{} {name}: {size} {what}, and listed with {listed}", found.folder));
+                }
+                _ => {}
+            }
+            if size > most {
+                found_larger.insert((found.folder.clone(), name));
+            }
+        }
+    }
+    for (folder, name, ..) in listed {
+        if !found_larger.contains(&(folder.to_string(), name.to_string())) {
+            wrong.push(format!("{folder} {name}: has not more {what} than {most}, and need not be listed"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_tables_of_modules_are_true() {
+    let mut wrong = Vec::new();
+    for found in crates().iter().filter(|found| found.folder.starts_with("core/") || found.folder.starts_with("sim/")) {
+        let text = std::fs::read_to_string(root().join(&found.folder).join("src/lib.rs")).expect("a crate has a root");
+        let head = |line: &&str| !line.starts_with("//! | module |") && !line.starts_with("//! | file |");
+        let rows = text.lines().skip_while(head).skip(2).take_while(|line| line.starts_with("//! |"));
+        // `one`, `two`, or [`three`](Three), or [`mod@four`].
+        let names = rows.filter_map(|line| line.split('|').nth(1)).flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        let listed: BTreeSet<&str> =
+            names.map(|name| name.trim_start_matches("mod@").trim_end_matches(".rs")).collect();
+        if listed.is_empty() {
+            continue;
+        }
+        let declared = text.lines().filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod "));
+        let declared: BTreeSet<&str> = declared.filter_map(|name| name.strip_suffix(';')).collect();
+        for module in &declared - &listed {
+            wrong.push(format!("{}: the table of modules lacks `{module}`", found.folder));
+        }
+        for module in &listed - &declared {
+            wrong.push(format!("{}: the table of modules lists `{module}`, which is not there", found.folder));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
