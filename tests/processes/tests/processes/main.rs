@@ -34,6 +34,7 @@ mod clients;
 mod clocks;
 mod crashes;
 mod damage;
+mod dead_devices;
 mod devices;
 mod failures;
 mod file_system;

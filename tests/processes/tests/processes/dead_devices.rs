@@ -1,0 +1,70 @@
+//! Devices die for good: their process is killed, and their disk is gone. What the others hold is enough to go on, and to fill new disks from.
+
+use braid_processes::Client;
+use braid_processes::array::Array;
+use braid_processes::daemon::signal;
+use braid_processes::data::{noise, seed};
+use braid_processes::scratch::path_text;
+use rustix::process::Signal;
+use std::path::Path;
+
+const HALF: usize = 1 << 20;
+
+/// Takes the disk away under a device, and kills the process that had it open.
+fn die(array: &Array, device: usize, file: &Path) {
+    let pid = array.device_pid(device);
+    std::fs::rename(file, file.with_extension("gone")).expect("the disk can be taken away");
+    signal(pid, Signal::KILL);
+}
+
+fn await_standing(array: &Array, device: usize, standing: &str) {
+    array.await_status(standing, |status| status["devices"][device]["standing"] == standing);
+}
+
+#[test]
+fn three_copies_survive_two_dead_disks_and_both_are_filled_again() {
+    let array = Array::up(&["--devices", "3", "--layout", "raid1:3", "--size", "64MiB", "--volume", "vol0:32MiB"]);
+    let content = noise(seed(), 2 * HALF);
+    let mut client = Client::open(&array.nbd());
+    client.write(0, &content[..HALF]).expect("a write works");
+    for device in [0, 1] {
+        die(&array, device, &array.device_file(device));
+        await_standing(&array, device, "out");
+        // Each operation succeeds with what is left.
+        client.write(HALF as u64, &content[HALF..]).expect("a write works");
+        assert!(client.read(0, content.len()).expect("a read works") == content);
+    }
+    for device in [0, 1] {
+        let file = array.scratch().path(&format!("new-{device}.braid"));
+        array.braid(&["device", "replace", &device.to_string(), path_text(&file)]).done();
+    }
+    array.await_volume(0, "healthy");
+    array.assert_sound("vol0");
+    // Now each of the new ones is enough.
+    let last = array.device_file(2);
+    die(&array, 2, &last);
+    await_standing(&array, 2, "out");
+    assert!(client.read(0, content.len()).expect("a read works") == content);
+}
+
+#[test]
+fn a_dead_device_that_holds_nothing_keeps_no_other_from_coming_back() {
+    let array = Array::small();
+    let content = noise(seed(), 2 * HALF);
+    let mut client = Client::open(&array.nbd());
+    client.write(0, &content[..HALF]).expect("a write works");
+    array.braid(&["device", "add"]).done();
+    await_standing(&array, 5, "in");
+    die(&array, 5, &array.device_file(5));
+    array.await_status("it is done without", |status| status["devices"][5]["standing"] != "in");
+
+    let pid = array.device_pid(1);
+    signal(pid, Signal::STOP);
+    await_standing(&array, 1, "out");
+    client.write(HALF as u64, &content[HALF..]).expect("a write works");
+    signal(pid, Signal::CONT);
+    await_standing(&array, 1, "in");
+    array.await_volume(0, "healthy");
+    assert!(client.read(0, content.len()).expect("a read works") == content);
+    array.assert_sound("vol0");
+}
