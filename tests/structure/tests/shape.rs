@@ -26,7 +26,7 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/catalogue", "Run", 18, "to be cut: index, memtable, compaction"),
     ("core/device", "Device", 20, "to be cut: scheduler, sessions, tasks, lease"),
     ("core/device", "Place", 16, "to be cut: scheduler, sessions, tasks, lease"),
-    ("core/host", "CatchUp", 13, "to be cut: stages own what they wait for"),
+    ("core/host", "Operation", 13, "to be cut: coordinator"),
     ("core/host", "Host", 24, "to be cut: coordinator, links, healing, clients of locks and the monitor"),
     ("core/locks", "LockServer", 14, "to be cut: sessions, fencing"),
     ("core/membership", "Device", 16, "to be cut: what it reports, and what was decided of it"),
@@ -47,6 +47,7 @@ const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
 /// Larger circles: of so many modules, the named one among them.
 const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("core/catalogue", "catalogue", 9, "to be cut: small types that all share in one module"),
+    ("core/healing", "ctx", 9, "to be cut: what jobs share apart from what lists them"),
     ("core/device", "device", 5, "to be cut: scheduler, sessions, tasks, lease"),
     ("core/host", "host", 16, "to be cut: coordinator, links, healing, clients of locks and the monitor"),
     ("core/membership", "monitor", 4, "to be cut: members, leases, fences, record"),
