@@ -327,10 +327,8 @@ impl Catalogue {
             return Ok(found);
         }
         let behind = found.as_ref().map(|(key, _)| *key).or_else(|| after(last));
-        if let Some(behind) = behind {
-            if walked >= WALK_MIN {
-                self.voids.learn(from, behind);
-            }
+        if let Some(behind) = behind.filter(|_| walked >= WALK_MIN) {
+            self.voids.learn(from, behind);
         }
         Ok(found)
     }
