@@ -36,20 +36,9 @@
 //! | `room` | how much room there is in slots and journal, and what is kept back |
 //! | `record`, `request_record` | what the journal says; its form and its group commit are the crate `braid-journal`'s |
 //! | `journal_view` | what a journal says of the array, for tools that only look |
-<<<<<<< HEAD
 //! | `state`, with `transactions`, `claims`, `missed`, `absent` | what the records amount to, live and in replay |
 //! | `objects`, `map`, `slots`, `block` | the parts of that, and their form on the disk |
 //! | `superblock`, `recovery`, `reader`, `replay` | where to begin, and how |
-=======
-//! | `journal`, `batch`, `record`, `request_record` | group commit and the ring; one write of it; what it says |
-//! | `state` | what the records amount to, live and in replay |
-//! | `missed` | what devices that are out have missed of it |
-//! | `absent` | what is not here yet of objects that others hold |
-//! | `objects`, `map`, `slots`, `block` | the parts of that, and their form on the disk |
-//! | `checkpoint` | making room in the journal |
-//! | `superblock`, `recovery` | where to begin, and how |
-//! | `counters` | what a store has done |
->>>>>>> 5dc5319 (structure: hold fields, methods, circles and the tables of crates and modules)
 //!
 //! `docs/disk-format.md` draws the format byte by byte.
 
