@@ -2,7 +2,7 @@
 
 use crate::counters::HostCounters;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Epoch, Generation, LockServerId, Now, Rng, Timers, TransactionId};
+use braid_base::{DeviceId, Epoch, Generation, Now, Rng, Timers, TransactionId};
 use braid_healing::StepId;
 use braid_machine::{Effects, HostOutcome, OpId};
 
@@ -62,12 +62,8 @@ pub(crate) enum Timer {
     ObjectRequest(u64),
     /// Devices or lock servers have not confirmed that it leaves.
     Leave,
-    /// A lock server has not answered about a claim.
-    Claim(u64),
-    /// A kept claim's lease has run out.
-    ClaimLease(u64),
-    /// It is time to be heard again by a lock server.
-    LockHeartbeat(LockServerId),
+    /// The client of the lock servers has something to do.
+    Locks,
     /// The monitor's client has something to do.
     Monitor,
 }

@@ -18,7 +18,7 @@ impl Host {
             return self.end(now, sequence, out);
         }
         self.timers.cancel(Timer::Resend(sequence));
-        self.release_claims(now, sequence, out);
+        self.release_locks(now, sequence, out);
         let transaction = self.transactions.get_mut(&sequence).expect("it is being decided");
         let wanted = transaction.wanted;
         if told.len() < transaction.asked.len() {
@@ -393,7 +393,7 @@ impl Host {
         transaction.resend_after = self.config.settings.resend_min;
         // Writes may still be on their way, to be taken if no device has promised otherwise: then locks stay until all know better.
         if !transaction.wrote {
-            self.release_claims(now, sequence, out);
+            self.release_locks(now, sequence, out);
         }
         self.send_phase(now, sequence, out);
         self.arm_resend(now, sequence);
@@ -401,7 +401,7 @@ impl Host {
 
     /// The transaction is over, everywhere.
     pub(crate) fn end(&mut self, now: Now, sequence: u64, out: &mut Effects) {
-        self.release_claims(now, sequence, out);
+        self.release_locks(now, sequence, out);
         let transaction = self.transactions.remove(&sequence).expect("a transaction ends once");
         self.timers.cancel(Timer::Resend(sequence));
         settle(&transaction, transaction.asked.iter(), sequence, &mut self.links);
@@ -421,7 +421,7 @@ impl Host {
                 let rejected = |device: &_| HostError::Rejected { device: *device, rejection: Rejection::TooManyHosts };
                 crowded.map_or(HostError::TimedOut { devices, waited }, rejected)
             }
-            (Phase::Locking(_), None) => self.why_no_locks(now, sequence, waited),
+            (Phase::Locking, None) => self.why_no_locks(now, sequence, waited),
             _ => HostError::TimedOut { devices: self.undecided_by(sequence), waited },
         };
         self.give_up(now, op, error, out);
@@ -432,7 +432,7 @@ impl Host {
         let attempt = self.operations[&op].attempt;
         self.finish(op, Err(error), out);
         if let Some(sequence) = attempt
-            && matches!(self.transactions[&sequence].phase, Phase::Locking(_) | Phase::Reading { .. })
+            && matches!(self.transactions[&sequence].phase, Phase::Locking | Phase::Reading { .. })
         {
             self.abort(now, sequence, None, out);
         }

@@ -1,7 +1,6 @@
 //! The host's machine: requests of front ends in, answers of devices in, timers.
 
 use crate::abandon::Abandoned;
-use crate::claims::Claims;
 use crate::counters::HostCounters;
 use crate::ctx::{Ctx, OperationId, Timer};
 use crate::disconnect::{Rest, begins_something};
@@ -18,6 +17,7 @@ use braid_base::{
 };
 use braid_healing::{Healing, StepId};
 use braid_layout::VolumeDescription;
+use braid_locks::client::{Acquisition, LockClient, LockClientConfig};
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId};
 use braid_membership::client::MonitorClient;
 use braid_wire::{Answer, Command, Message, Rejection, Reply};
@@ -36,7 +36,7 @@ pub struct HostConfig {
     pub devices: Vec<DeviceId>,
     /// All lock servers of the array; none if no volume needs one.
     pub lock_servers: Vec<LockServerId>,
-    /// How claims at several lock servers are acquired.
+    /// How locks of several lock servers are acquired.
     pub acquisition: Acquisition,
     /// The volumes known at the start; more can be adopted.
     pub volumes: Vec<VolumeDescription>,
@@ -44,16 +44,6 @@ pub struct HostConfig {
     pub settings: Settings,
     /// For the dice of the back-off.
     pub seed: u64,
-}
-
-/// How a transaction gets its claims at several lock servers without deadlock (shared array, section 4.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Acquisition {
-    /// One server after the other, in the order of their numbers: no deadlock, but a round trip for each.
-    #[default]
-    Ordered,
-    /// All servers at once; one that can't grant in time refuses, and everything is given back and tried again.
-    Timeout,
 }
 
 /// A host.
@@ -71,7 +61,7 @@ pub struct Host {
     pub(crate) abandoned: Abandoned,
     pub(crate) resolutions: BTreeMap<TransactionId, Resolution>,
     pub(crate) requests: DeviceRequests,
-    pub(crate) claims: Claims,
+    pub(crate) locks: LockClient,
     pub(crate) healing: Healing,
     /// Steps of background jobs that have ended.
     steps_done: Vec<(StepId, HostOutcome)>,
@@ -95,7 +85,11 @@ impl Host {
             abandoned: Abandoned::default(),
             resolutions: BTreeMap::new(),
             requests: DeviceRequests::default(),
-            claims: Claims::default(),
+            locks: LockClient::new(LockClientConfig {
+                host: config.generation,
+                servers: config.lock_servers.clone(),
+                acquisition: config.acquisition,
+            }),
             healing: Healing::default(),
             steps_done: Vec::new(),
             monitor: MonitorClient::of_host(config.membership.clone()),
@@ -108,8 +102,14 @@ impl Host {
 
     /// What it has done so far.
     pub fn counters(&self) -> HostCounters {
-        let jobs = self.healing.counters();
+        let (jobs, locks) = (self.healing.counters(), self.locks.counters());
         HostCounters {
+            resent: self.counters.resent + locks.resent,
+            lock_requests: locks.requests,
+            lock_answers: locks.answers,
+            lock_waits: locks.waits,
+            lock_hits: locks.hits,
+            recalls: locks.recalls,
             rows_checked: jobs.rows_checked,
             rows_recomputed: jobs.rows_recomputed,
             rot_found: jobs.corrupt,
@@ -124,7 +124,7 @@ impl Host {
             && self.operations.is_empty()
             && self.transactions.is_empty()
             && self.resolutions.is_empty();
-        nothing && self.servers_know_all()
+        nothing && self.locks.is_settled()
     }
 
     /// The same for one volume alone.
@@ -384,8 +384,9 @@ impl Host {
 
     /// What is to be done next, and when: the least of the host's own deadlines and those of its parts.
     fn next_timer(&self) -> Option<(Time, Timer)> {
+        let locks = self.locks.deadline().map(|time| (time, Timer::Locks));
         let monitor = self.monitor.deadline().map(|time| (time, Timer::Monitor));
-        self.timers.next().into_iter().chain(monitor).min()
+        self.timers.next().into_iter().chain(locks).chain(monitor).min()
     }
 
     fn on_wake(&mut self, now: Now, out: &mut Effects) {
@@ -417,9 +418,7 @@ impl Host {
                     requests.resend_objects(&mut ctx, links, sequence);
                 }
                 Timer::Leave => self.tell_disconnect(now, out),
-                Timer::Claim(number) => self.resend_claim(now, number, out),
-                Timer::ClaimLease(number) => self.on_claim_lease(number),
-                Timer::LockHeartbeat(server) => self.on_lock_heartbeat(now, server, out),
+                Timer::Locks => self.on_lock_timer(now, out),
                 Timer::Monitor => self.on_monitor_timer(now, out),
             }
         }
@@ -468,7 +467,7 @@ impl Host {
         };
         let (requests, links, mut ctx) = self.requests(now, out);
         if requests.go_on_disconnecting(&mut ctx, links, &rest) {
-            self.give_back_all_claims(now, out);
+            self.release_cached_locks(now, out);
             self.tell_disconnect(now, out);
         }
     }
@@ -568,7 +567,7 @@ impl Machine for Host {
             transaction.invariants(*sequence);
         }
         self.links.invariants(&self.timers);
-        self.claims.invariants(&self.transactions);
+        self.locking_invariants();
         self.abandoned_invariants();
     }
 }

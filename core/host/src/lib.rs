@@ -8,7 +8,7 @@
 //! | `transaction` | one attempt: the phase machine of a storage transaction |
 //! | `ending` | how an attempt ends, and who hears of it |
 //! | `abandon` | operations whose user is gone |
-//! | `claims` | locks of lock servers, which some orderings need first |
+//! | `locking` | locks of lock servers, which some orderings need first |
 //! | `membership` | who is in, and what becomes of transactions when that changes |
 //! | `healing` | what the host lends to its background jobs, and does for them ([`braid_healing`]) |
 //! | `mirror` | requests to mirrors, which keep objects in a volume |
@@ -31,7 +31,6 @@
 //! ```
 
 mod abandon;
-mod claims;
 mod counters;
 mod ctx;
 mod disconnect;
@@ -40,6 +39,7 @@ mod healing;
 mod host;
 mod link;
 mod links;
+mod locking;
 mod membership;
 mod mirror;
 mod object_requests;
@@ -51,5 +51,6 @@ mod tasks;
 mod transaction;
 
 pub use braid_healing::MigrationProgress;
+pub use braid_locks::client::Acquisition;
 pub use counters::HostCounters;
-pub use host::{Acquisition, Host, HostConfig};
+pub use host::{Host, HostConfig};

@@ -266,7 +266,7 @@ impl Host {
         let for_one = matches!(*transaction.work, Work::Restore(_) | Work::Recompute(_));
         let transaction = self.transactions.get_mut(&sequence).expect("just seen");
         match &mut transaction.phase {
-            Phase::Locking(_) | Phase::Reading { .. } => self.begin_anew(now, sequence, out),
+            Phase::Locking | Phase::Reading { .. } => self.begin_anew(now, sequence, out),
             // What a device was being brought it may yet take; if it was out again, it is brought it once more, or named as suspect.
             _ if for_one && !gone.is_empty() => self.give_up_writing_for(now, sequence, out),
             // Without ordering, nobody keeps its blocks for it.
@@ -313,7 +313,7 @@ impl Host {
         let unavailable = self.view().unavailable().clone();
         // One that has yet to get its locks goes to the devices later, by a plan that was made before.
         let waits = |transaction: &Transaction| match &transaction.phase {
-            Phase::Locking(_) => !transaction.asked.is_disjoint(&unavailable),
+            Phase::Locking => !transaction.asked.is_disjoint(&unavailable),
             _ => transaction.silent().is_some_and(|silent| !silent.is_disjoint(&unavailable)),
         };
         let stuck: Vec<_> =
@@ -321,7 +321,7 @@ impl Host {
         for sequence in stuck {
             let Some(transaction) = self.transactions.get(&sequence) else { continue };
             let Some(op) = transaction.op else { continue };
-            if matches!(transaction.phase, Phase::Locking(_) | Phase::Reading { .. }) {
+            if matches!(transaction.phase, Phase::Locking | Phase::Reading { .. }) {
                 self.begin_anew(now, sequence, out);
             } else {
                 let devices = unavailable.iter().copied().filter(|device| transaction.awaits(*device)).collect();

@@ -3,7 +3,6 @@
 //! A transaction outlives its operation: the user is answered as soon as every participant has its intent, and what
 //! remains (commits to confirm, aborts to make known) is finished behind his back.
 
-use crate::claims::Acquiring;
 use crate::ctx::{OperationId, Timer};
 use crate::host::Host;
 use crate::operation::{Conclusion, Work};
@@ -37,8 +36,6 @@ pub struct Transaction {
     pub(crate) wrote: bool,
     /// What its operation is answered once it is committed.
     pub(crate) success: HostSuccess,
-    /// The claims at lock servers that it uses or waits for.
-    pub(crate) claims: Vec<u64>,
     /// A restarted lock server did not grant one of them again: others may be there.
     pub(crate) lost_locks: bool,
     pub(crate) resend_after: Duration,
@@ -49,7 +46,7 @@ pub struct Transaction {
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
     /// Locks of lock servers are awaited.
-    Locking(Acquiring),
+    Locking,
     /// Reads, pre-writes and read-and-pre-writes are out.
     Reading { silent: BTreeSet<DeviceId>, old: Old },
     /// Writes are out.
@@ -125,15 +122,14 @@ impl Transaction {
     pub(crate) fn silent(&self) -> Option<&BTreeSet<DeviceId>> {
         match &self.phase {
             Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => Some(silent),
-            Phase::Locking(_) | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => None,
+            Phase::Locking | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => None,
         }
     }
 
     /// Asserts that no phase has outlived what it waits for.
     pub fn invariants(&self, sequence: u64) {
         let missing = match &self.phase {
-            Phase::Locking(acquiring) => return acquiring.invariants(sequence),
-            Phase::Resolving => return,
+            Phase::Locking | Phase::Resolving => return,
             Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => silent,
             Phase::Committed { unconfirmed } | Phase::Aborting { unconfirmed, .. } => unconfirmed,
         };
@@ -207,10 +203,9 @@ impl Host {
             wanted: false,
             wrote: false,
             success: HostSuccess::Done,
-            claims: Vec::new(),
             lost_locks: false,
             resend_after: self.config.settings.resend_min,
-            phase: Phase::Locking(Acquiring::default()),
+            phase: Phase::Locking,
         };
         self.transactions.insert(sequence, Box::new(transaction));
         if locks { self.acquire(now, sequence, out) } else { self.begin(now, sequence, out) }
@@ -239,9 +234,9 @@ impl Host {
         let missing = match &transaction.phase {
             Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => silent,
             Phase::Aborting { unconfirmed, .. } => unconfirmed,
-            // Commits ride on other requests, and are told again by the link. Claims are asked for again one by one, and so are
+            // Commits ride on other requests, and are told again by the link. Lock requests are sent again one by one, and so are
             // votes.
-            Phase::Committed { .. } | Phase::Locking(_) | Phase::Resolving => return,
+            Phase::Committed { .. } | Phase::Locking | Phase::Resolving => return,
         };
         let commands: Vec<_> =
             missing.iter().map(|device| (*device, self.command(sequence, transaction, *device))).collect();
@@ -284,7 +279,7 @@ impl Host {
                 let outcome = if transaction.may_be_torn() { Outcome::Torn } else { Outcome::Abort };
                 Command::Decide { transaction: id, stamp, outcome }
             }
-            Phase::Committed { .. } | Phase::Locking(_) | Phase::Resolving => {
+            Phase::Committed { .. } | Phase::Locking | Phase::Resolving => {
                 unreachable!("commits ride, devices know of no lock server, and a resolution asks by itself")
             }
         }
@@ -433,7 +428,7 @@ impl Host {
         match &transaction.phase {
             Phase::Reading { silent, .. } => step != Step::Write && silent.contains(&device),
             Phase::Writing { silent, .. } => step == Step::Write && silent.contains(&device),
-            Phase::Locking(_) | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => false,
+            Phase::Locking | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => false,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Range locks, shared and exclusive (shared array, sections 4.2 and 4.3): the table of them, and the lock server.
+//! Range locks, shared and exclusive (shared array, sections 4.2 and 4.3): the table of them, the lock server, and its client.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -9,6 +9,7 @@
 //! | [`sessions`] | what the server knows of each host |
 //! | [`host_list`] | the hosts that may hold claims, on disk |
 //! | `counters` | what a lock server has done |
+//! | [`client`] | a host's client: its lock requests, its cached locks, and the turns of its holders |
 //!
 //! One server serves both kinds of claims: those for one transaction (ordering `server-lock`), and those that hosts keep until
 //! they are recalled (`callback-lock`). The messages are in `braid_wire::locking`, with what hosts have to do.
@@ -18,6 +19,7 @@
 //!   them has said again what it holds, or is fenced.
 
 mod claiming;
+pub mod client;
 mod counters;
 mod fencing;
 pub mod host_list;

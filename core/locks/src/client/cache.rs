@@ -1,0 +1,64 @@
+//! Where the cached locks lie that a holder may use.
+
+use braid_base::{ObjectId, RangeTable};
+use braid_wire::locking::{LockExtent, LockMode};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Extents of cached locks, each by the number of its request and its index there.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    by_place: BTreeMap<(ObjectId, u16), RangeTable<(u64, u16), LockMode>>,
+}
+
+impl Cache {
+    pub fn insert(&mut self, number: u64, object: ObjectId, extents: &[LockExtent]) {
+        for (index, extent) in extents.iter().enumerate() {
+            let table = self.by_place.entry((object, extent.position)).or_default();
+            table.insert(extent.range, (number, index as u16), extent.mode);
+        }
+    }
+
+    pub fn remove(&mut self, number: u64, object: ObjectId, extents: &[LockExtent]) {
+        for (index, extent) in extents.iter().enumerate() {
+            let place = (object, extent.position);
+            let table = self.by_place.get_mut(&place).expect("it was cached there");
+            table.remove(extent.range.start, (number, index as u16)).expect("it was cached there");
+            if table.is_empty() {
+                self.by_place.remove(&place);
+            }
+        }
+    }
+
+    /// The cached locks that together cover all of these extents; none if some of them is not covered.
+    pub fn covering(&self, object: ObjectId, extents: &[LockExtent]) -> Option<BTreeSet<u64>> {
+        let mut used = BTreeSet::new();
+        for extent in extents {
+            let table = self.by_place.get(&(object, extent.position))?;
+            let mut reached = extent.range.start;
+            for (range, (number, _), mode) in table.overlapping(extent.range) {
+                if *mode == LockMode::Exclusive || extent.mode == LockMode::Shared {
+                    if range.start > reached {
+                        return None;
+                    }
+                    reached = reached.max(range.end());
+                    used.insert(number);
+                }
+            }
+            if reached < extent.range.end() {
+                return None;
+            }
+        }
+        Some(used)
+    }
+
+    /// The cached locks with which these extents are in conflict.
+    pub fn conflicting(&self, object: ObjectId, extents: &[LockExtent]) -> BTreeSet<u64> {
+        let mut conflicting = BTreeSet::new();
+        for extent in extents {
+            let Some(table) = self.by_place.get(&(object, extent.position)) else { continue };
+            let of = table.overlapping(extent.range).filter(|(_, _, mode)| mode.conflicts(extent.mode));
+            conflicting.extend(of.map(|(_, (number, _), _)| number));
+        }
+        conflicting
+    }
+}

@@ -1,0 +1,376 @@
+//! Requests to lock servers: asked, granted, cached, called back, released; sent again until they are answered.
+
+use super::servers::ServerLink;
+use super::{Ctx, Event, LockClient, LockTimer};
+use braid_base::{Generation, LockServerId, ObjectId, limits};
+use braid_machine::Ignored;
+use braid_wire::locking::{LockAnswer, LockCommand, LockExtent, LockRefusal, LockReply, LockTerm};
+use braid_wire::message::Rejection;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A lock, from when it is requested until its release is confirmed.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub server: LockServerId,
+    object: ObjectId,
+    extents: Vec<LockExtent>,
+    cached: bool,
+    state: RequestState,
+    /// Holders that use the lock or wait for it.
+    users: BTreeSet<u64>,
+    /// No further holder may use it: it was called back, or its lease has expired.
+    retired: bool,
+    resend_after: Duration,
+    /// Others of the same server that are released together with it.
+    beside: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RequestState {
+    Asked {
+        impatient: bool,
+    },
+    Held,
+    /// Held of a server that has restarted since, and has yet to hear of it.
+    Reasserting,
+    /// Released, which the server has not confirmed.
+    Releasing,
+}
+
+impl Request {
+    pub fn is_held(&self) -> bool {
+        matches!(self.state, RequestState::Held | RequestState::Reasserting)
+    }
+
+    /// True if the server knows of it all that there is to know.
+    pub fn is_settled(&self) -> bool {
+        self.state == RequestState::Held && self.cached
+    }
+
+    pub fn extents(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
+        self.extents.iter().map(|extent| (self.object, *extent))
+    }
+
+    /// Asserts that a holder may rely on it.
+    pub fn invariants(&self, number: u64, holder: u64) {
+        assert!(self.users.contains(&holder), "a request knows its users: {number}, {holder}");
+        assert_ne!(self.state, RequestState::Releasing, "what is used is not released: {number}");
+    }
+}
+
+impl LockClient {
+    /// Uses cached locks if they cover all of these extents.
+    pub(super) fn use_cached(&mut self, holder: u64, object: ObjectId, extents: &[LockExtent]) -> bool {
+        let Some(used) = self.cache.covering(object, extents) else { return false };
+        for number in &used {
+            self.requests.get_mut(number).expect("what is cached is known").users.insert(holder);
+        }
+        self.holders.get_mut(&holder).expect("it needs locks").requests.extend(used);
+        self.counters.hits += 1;
+        true
+    }
+
+    /// Asks a server for a lock; `impatient`: to be refused if it can't be had soon.
+    pub(super) fn ask(
+        &mut self,
+        cx: &mut Ctx,
+        holder: u64,
+        server: LockServerId,
+        extents: Vec<LockExtent>,
+        impatient: bool,
+    ) {
+        let held = &self.holders[&holder];
+        let (object, cached) = (held.object, held.caches);
+        if cached {
+            self.drop_conflicting(server, object, &extents);
+        }
+        let number = (cx.number)();
+        let request = Request {
+            server,
+            object,
+            extents,
+            cached,
+            state: RequestState::Asked { impatient },
+            users: [holder].into(),
+            retired: false,
+            resend_after: cx.settings.resend_min,
+            beside: Vec::new(),
+        };
+        self.requests.insert(number, request);
+        let held = self.holders.get_mut(&holder).expect("just seen");
+        held.requests.push(number);
+        held.asked.insert(number);
+        self.send(cx, number);
+    }
+
+    /// Sends again what a request's state asks for.
+    pub(super) fn resend(&mut self, cx: &mut Ctx, number: u64) {
+        self.counters.resent += 1;
+        self.send(cx, number);
+    }
+
+    fn send(&mut self, cx: &mut Ctx, number: u64) {
+        let request = self.requests.get_mut(&number).expect("a request with something to send is known");
+        let (server, object, extents, kept) = (request.server, request.object, request.extents.clone(), request.cached);
+        let heard = self.links.get(&server).map_or(Generation::default(), |link| link.heard);
+        let lock = |term| LockCommand::Lock { claim: number, object, extents, term };
+        let command = match request.state {
+            RequestState::Asked { .. } if kept => lock(LockTerm::Kept),
+            RequestState::Asked { impatient } => lock(LockTerm::Transaction { impatient }),
+            RequestState::Reasserting => lock(LockTerm::Held { start: heard, kept }),
+            RequestState::Releasing => LockCommand::Unlock { claim: number },
+            RequestState::Held => return,
+        };
+        self.timers.set(LockTimer::Resend(number), cx.now.time.after(request.resend_after));
+        request.resend_after = (request.resend_after * 2).min(cx.settings.resend_max);
+        if !request.beside.is_empty() {
+            self.links.entry(server).or_default().dropped.extend(&request.beside);
+        }
+        self.tell(cx, server, command);
+    }
+
+    /// A lock server has answered, or calls locks back.
+    pub fn on_answer(&mut self, cx: &mut Ctx, server: LockServerId, answer: LockAnswer) {
+        self.counters.answers += 1;
+        let Some(link) = self.links.get_mut(&server) else { return cx.out.ignore(Ignored::NotAwaited) };
+        match answer.reply {
+            // The monitor and the devices say so, too, and theirs is the word that ends a host.
+            LockReply::Rejected { rejection: Rejection::Fenced } => return cx.out.ignore(Ignored::NotAwaited),
+            // There is room again when others have ended: what was asked is asked again.
+            LockReply::Rejected { .. } => return link.crowded = true,
+            _ => {}
+        }
+        link.crowded = false;
+        if answer.start < link.heard {
+            // A late answer of an earlier start.
+            return cx.out.ignore(Ignored::NotAwaited);
+        }
+        link.last_heard = Some(cx.now.time);
+        if answer.start > link.heard {
+            let known = std::mem::replace(&mut link.heard, answer.start);
+            if known == Generation::default() {
+                link.reassert(0);
+            } else {
+                self.reassert(cx, server);
+            }
+        }
+        match answer.reply {
+            LockReply::Heartbeat => {}
+            LockReply::Granted { claim, waited } => self.on_granted(cx, server, claim, waited),
+            LockReply::Unlocked { claim } => {
+                if self.requests.get(&claim).is_some_and(|held| held.state == RequestState::Releasing) {
+                    self.forget(claim);
+                }
+            }
+            LockReply::Recall { claims } => self.on_recall(cx, server, claims),
+            LockReply::Refused { claim, refusal } => self.on_refused(cx, claim, refusal),
+            LockReply::Rejected { .. } => unreachable!("dealt with above"),
+        }
+    }
+
+    /// The server has restarted, and knows nothing of what is held, nor of what was asked for or released meanwhile.
+    fn reassert(&mut self, cx: &mut Ctx, server: LockServerId) {
+        let mut held = 0;
+        let mut numbers = Vec::new();
+        for (number, request) in self.requests.iter_mut().filter(|(_, request)| request.server == server) {
+            if request.is_held() {
+                request.state = RequestState::Reasserting;
+                held += 1;
+            }
+            request.resend_after = cx.settings.resend_min;
+            numbers.push(*number);
+        }
+        self.link(server).reassert(held);
+        for number in numbers {
+            self.send(cx, number);
+        }
+    }
+
+    fn on_granted(&mut self, cx: &mut Ctx, server: LockServerId, number: u64, waited: bool) {
+        let Some(request) = self.requests.get_mut(&number) else {
+            // A late copy of what was asked was granted once more.
+            return self.tell(cx, server, LockCommand::Unlock { claim: number });
+        };
+        match request.state {
+            RequestState::Asked { .. } => {}
+            RequestState::Reasserting => {
+                request.state = RequestState::Held;
+                self.timers.cancel(LockTimer::Resend(number));
+                return self.link(server).heard_again();
+            }
+            RequestState::Held | RequestState::Releasing => return cx.out.ignore(Ignored::NotAwaited),
+        }
+        request.state = RequestState::Held;
+        let users: Vec<_> = request.users.iter().copied().collect();
+        self.timers.cancel(LockTimer::Resend(number));
+        self.counters.waits += u64::from(waited);
+        self.keep(cx, number);
+        for user in users {
+            self.holders.get_mut(&user).expect("a request's users are known").asked.remove(&number);
+            if waited {
+                self.events.push_back(Event::Delayed { holder: user });
+            }
+            if self.holders[&user].asked.is_empty() {
+                self.acquire_next(cx, user);
+            }
+        }
+    }
+
+    /// A lock that is to be cached is there for all holders.
+    fn keep(&mut self, cx: &mut Ctx, number: u64) {
+        let request = &self.requests[&number];
+        if !request.cached {
+            return;
+        }
+        if !request.retired {
+            self.cache.insert(number, request.object, &request.extents);
+        }
+        if !cx.settings.lock_lease.is_zero() {
+            self.timers.set(LockTimer::CacheLease(number), cx.now.time.after(cx.settings.lock_lease));
+        }
+    }
+
+    /// Lets no further holder use a lock.
+    fn retire(&mut self, number: u64) {
+        let request = self.requests.get_mut(&number).expect("only a known request is retired");
+        let is_cached = request.cached && !matches!(request.state, RequestState::Asked { .. });
+        if !std::mem::replace(&mut request.retired, true) && is_cached {
+            self.cache.remove(number, request.object, &request.extents);
+        }
+    }
+
+    /// Lets go own idle locks that a new one would conflict with, so that the server need not call them back.
+    fn drop_conflicting(&mut self, server: LockServerId, object: ObjectId, extents: &[LockExtent]) {
+        for number in self.cache.conflicting(object, extents) {
+            let request = &self.requests[&number];
+            if request.server == server && request.users.is_empty() && request.state == RequestState::Held {
+                self.drop_idle(number);
+            }
+        }
+    }
+
+    /// The lease of a cached lock has expired.
+    pub(super) fn on_lease_expired(&mut self, number: u64) {
+        if self.requests[&number].users.is_empty() { self.drop_idle(number) } else { self.retire(number) }
+    }
+
+    /// Lets go an idle lock; the server hears of it with the next message.
+    fn drop_idle(&mut self, number: u64) {
+        self.retire(number);
+        let request = self.forget(number);
+        self.link(request.server).dropped.push(number);
+    }
+
+    /// Releases all cached locks that nobody uses, of each server as many in one message as it may name, until it has confirmed that.
+    pub fn release_cached(&mut self, cx: &mut Ctx) {
+        let is_idle = |(_, request): &(&u64, &Request)| request.is_held() && request.users.is_empty();
+        let idle = self.requests.iter().filter(is_idle).map(|(number, _)| *number);
+        for number in idle.collect::<Vec<_>>() {
+            self.drop_idle(number);
+        }
+        for server in self.links.keys().copied().collect::<Vec<_>>() {
+            for numbers in std::mem::take(&mut self.link(server).dropped).chunks(limits::COMMITS_PER_REQUEST_MAX) {
+                let (number, beside) = numbers.split_first().expect("a chunk is not empty");
+                let request = Request {
+                    server,
+                    object: ObjectId(0),
+                    extents: Vec::new(),
+                    cached: false,
+                    state: RequestState::Releasing,
+                    users: BTreeSet::new(),
+                    retired: true,
+                    resend_after: cx.settings.resend_min,
+                    beside: beside.to_vec(),
+                };
+                self.requests.insert(*number, request);
+                self.send(cx, *number);
+            }
+        }
+    }
+
+    fn on_recall(&mut self, cx: &mut Ctx, server: LockServerId, numbers: Vec<u64>) {
+        let mut idle = Vec::new();
+        for number in numbers {
+            self.counters.recalls += 1;
+            let Some(request) = self.requests.get(&number) else {
+                // Let go already, or never heard of.
+                idle.push(number);
+                continue;
+            };
+            if request.state == RequestState::Releasing || request.server != server || !request.cached {
+                continue;
+            }
+            self.events.extend(request.users.iter().map(|holder| Event::Recalled { holder: *holder }));
+            let in_use = !request.users.is_empty();
+            self.retire(number);
+            if !in_use {
+                self.forget(number);
+                idle.push(number);
+            }
+        }
+        if !idle.is_empty() {
+            self.tell(cx, server, LockCommand::Yield { claims: idle });
+        }
+    }
+
+    /// A lock is not granted, or, said again after a restart, was taken by another meanwhile.
+    fn on_refused(&mut self, cx: &mut Ctx, number: u64, refusal: LockRefusal) {
+        let Some(request) = self.requests.get(&number) else { return cx.out.ignore(Ignored::NotAwaited) };
+        match request.state {
+            RequestState::Held => return cx.out.ignore(Ignored::NotAwaited),
+            RequestState::Releasing => {
+                self.forget(number);
+                return;
+            }
+            RequestState::Asked { .. } | RequestState::Reasserting => {}
+        }
+        self.retire(number);
+        for user in self.forget(number).users {
+            let holder = self.holders.get_mut(&user).expect("a request's users are known");
+            holder.requests.retain(|held| *held != number);
+            holder.asked.remove(&number);
+            let had_all = holder.has_all;
+            self.events.push_back(if had_all {
+                Event::Lost { holder: user }
+            } else {
+                Event::Denied { holder: user, refusal }
+            });
+        }
+    }
+
+    /// A holder does not use a lock any more, which goes unless it is cached.
+    pub(super) fn release_request(&mut self, cx: &mut Ctx, number: u64, holder: u64) {
+        let request = self.requests.get_mut(&number).expect("a holder's requests are known");
+        request.users.remove(&holder);
+        if !request.users.is_empty() {
+            return;
+        }
+        let server = request.server;
+        if !request.cached || matches!(request.state, RequestState::Asked { .. }) {
+            let was = std::mem::replace(&mut request.state, RequestState::Releasing);
+            request.resend_after = cx.settings.resend_min;
+            if was == RequestState::Reasserting {
+                self.link(server).heard_again();
+            }
+            self.send(cx, number);
+        } else if request.retired {
+            self.forget(number);
+            self.tell(cx, server, LockCommand::Yield { claims: vec![number] });
+        }
+    }
+
+    fn forget(&mut self, number: u64) -> Request {
+        self.timers.cancel(LockTimer::Resend(number));
+        self.timers.cancel(LockTimer::CacheLease(number));
+        let request = self.requests.remove(&number).expect("a request is forgotten once");
+        if request.state == RequestState::Reasserting {
+            self.link(request.server).heard_again();
+        }
+        request
+    }
+
+    fn link(&mut self, server: LockServerId) -> &mut ServerLink {
+        self.links.get_mut(&server).expect("it was asked")
+    }
+}
