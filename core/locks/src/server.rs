@@ -331,7 +331,7 @@ impl Machine for LockServer {
             }
             Input::DiskDone { result, .. } => match self.list.on_disk_done(result, out) {
                 Ok(Progress::Read) => self.on_list_read(now, out),
-                Ok(Progress::Writing) => {}
+                Ok(Progress::Reading | Progress::Writing) => {}
                 Ok(Progress::Written) => self.ask_deferred(now, out),
                 Err(error) => {
                     self.service = LockService::Unusable(error);

@@ -179,7 +179,7 @@ impl Monitor {
                     self.serve(now);
                 }
             }
-            Progress::Writing => {}
+            Progress::Reading | Progress::Writing => {}
             Progress::Written if self.service == MonitorService::Reading => self.serve(now),
             Progress::Written => {
                 self.follow_members(now);

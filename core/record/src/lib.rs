@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The slot with the higher sequence counts; the other one is written next. A record is written to one slot after the other, and is
-//! the one that holds only when both have it: so a slot may be torn by a crash, or rot, and the other says what counts. A disk of
-//! zeros was never written: it holds the default.
+//! the one that holds only when both have it: so a slot may be torn by a crash, be damaged or unreadable, and the other says what counts.
+//! A disk of zeros was never written: it holds the default.
 
 use braid_base::AlignedBuffer;
 use braid_base::checksum::crc32c;
@@ -68,6 +68,8 @@ pub enum RecordError {
 /// What the end of a disk command brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
+    /// It is being read still.
+    Reading,
     /// The record has been read.
     Read,
     /// It is being written still.
@@ -84,6 +86,8 @@ pub struct Kept<R> {
     twice: bool,
     writing: Option<Writing<R>>,
     sequence: u64,
+    /// What was read of single slots, since both at once can't be.
+    slots: Option<Vec<Bytes>>,
 }
 
 #[derive(Debug)]
@@ -102,11 +106,7 @@ impl<R: Record> Kept<R> {
     /// Hears of the end of a disk command.
     pub fn on_disk_done(&mut self, result: DiskResult, out: &mut Effects) -> Result<Progress, RecordError> {
         match result {
-            DiskResult::Read(bytes) => {
-                let (sequence, record, twice) = newest(&bytes.map_err(RecordError::Disk)?)?;
-                *self = Kept { durable: record, twice, writing: None, sequence };
-                Ok(Progress::Read)
-            }
+            DiskResult::Read(read) => self.on_read(read, out),
             DiskResult::Done(done) => {
                 done.map_err(RecordError::Disk)?;
                 let writing = self.writing.as_mut().expect("only this record is written");
@@ -119,6 +119,41 @@ impl<R: Record> Kept<R> {
                 Ok(Progress::Written)
             }
         }
+    }
+
+    fn on_read(&mut self, read: Result<Bytes, DiskError>, out: &mut Effects) -> Result<Progress, RecordError> {
+        let image = match (&mut self.slots, read) {
+            (None, Ok(both)) => both.to_vec(),
+            (None, Err(_)) => {
+                self.slots = Some(Vec::new());
+                self.read_slot(0, out);
+                return Ok(Progress::Reading);
+            }
+            (Some(slots), read) => {
+                // Not zeros: they would say that it was never written.
+                let damaged = |_| Bytes::from(vec![0xff; R::SLOT_BYTES]);
+                let is_readable = read.is_ok();
+                slots.push(read.clone().unwrap_or_else(damaged));
+                match slots.len() {
+                    1 => {
+                        self.read_slot(1, out);
+                        return Ok(Progress::Reading);
+                    }
+                    _ if !is_readable && newest::<R>(&slots.concat()).is_err() => {
+                        return Err(RecordError::Disk(read.expect_err("just seen")));
+                    }
+                    _ => slots.concat(),
+                }
+            }
+        };
+        let (sequence, record, twice) = newest(&image)?;
+        *self = Kept { durable: record, twice, writing: None, sequence, slots: None };
+        Ok(Progress::Read)
+    }
+
+    fn read_slot(&self, slot: usize, out: &mut Effects) {
+        let offset = (slot * R::SLOT_BYTES) as u64;
+        out.disk(READ, DiskCommand::Read { offset, length: R::SLOT_BYTES });
     }
 
     /// The one that holds.
@@ -314,6 +349,38 @@ mod tests {
             panic!("it is written");
         };
         assert_eq!(offset, SLOT as u64, "to the slot that has it not");
+    }
+
+    /// Answers each read of a disk of which one slot can't be read.
+    fn start_on(disk: &[u8], unreadable: usize) -> Result<Numbers, RecordError> {
+        let (mut kept, mut out) = (Kept::<Numbers>::default(), Effects::new());
+        kept.start(&mut out);
+        loop {
+            let Some(Effect::Disk { command: DiskCommand::Read { offset, length }, .. }) = out.drain().next() else {
+                panic!("it reads on until it is done");
+            };
+            let range = offset as usize..offset as usize + length;
+            let is_hurt = range.start < (unreadable + 1) * SLOT && range.end > unreadable * SLOT;
+            let read = if is_hurt { Err(DiskError::Failed) } else { Ok(Bytes::copy_from_slice(&disk[range])) };
+            match kept.on_disk_done(DiskResult::Read(read), &mut out)? {
+                Progress::Reading => {}
+                Progress::Read => return Ok(kept.durable().clone()),
+                progress => panic!("nothing is written: {progress:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_that_can_not_be_read_costs_nothing_while_the_other_is_whole() {
+        let mut disk = [encode(8, &numbers(&[1])), encode(9, &numbers(&[1]))].concat();
+        for unreadable in [0, 1] {
+            assert_eq!(start_on(&disk, unreadable), Ok(numbers(&[1])));
+        }
+        disk[30] ^= 1;
+        assert_eq!(start_on(&disk, 1), Err(RecordError::Disk(DiskError::Failed)), "nobody knows what was in them");
+        // The first write of all, of which one slot has nothing yet: it was never the one that holds.
+        disk[..SLOT].fill(0);
+        assert_eq!(start_on(&disk, 1), Ok(numbers(&[])));
     }
 
     #[test]
