@@ -168,11 +168,9 @@ impl Device {
 
     /// The host has declared its transactions below `sequence` over: nothing of them is needed any more.
     pub(crate) fn on_settled(&mut self, now: Now, host: Generation, sequence: u64, out: &mut Effects) {
-        let session = self.hosts.get_mut(host).expect("it was just heard");
-        if sequence <= session.settled {
+        if !self.sessions.settle(host, sequence) {
             return;
         }
-        session.settled = sequence;
         self.store.settle(host, sequence);
         for id in self.waiting.of_host_below(host, sequence) {
             if self.transactions.get(id).is_none() {
@@ -298,11 +296,7 @@ impl Device {
 
     /// Lets the transaction's host know, with the next answer to it, that the commit is durable.
     fn confirm(&mut self, id: TransactionId) {
-        if let Some(session) = self.hosts.get_mut(id.host)
-            && session.confirmed.len() < braid_base::limits::DEVICE_TRANSACTIONS_MAX
-        {
-            session.confirmed.push(id.sequence);
-        }
+        self.sessions.confirm(id.host, id.sequence);
     }
 
     fn ask(&mut self, id: TransactionId, host: Generation, asked: Asked) {

@@ -1,22 +1,23 @@
 //! The device's machine: who may speak, and where each message goes.
 
-use crate::hosts::Hosts;
 use crate::locking::Locking;
 use crate::objects::{Requests, Wanted};
+use crate::reservation::Reservation;
+use crate::sessions::Sessions;
 use crate::stamps::Stamps;
 use crate::suspects::Suspects;
+use crate::tickets::{Ticket, Tickets};
 use crate::transactions::{State, Transaction, Transactions};
 use crate::waiting::{ReadRequest, Waiting, WaitingQueue};
 use braid_base::limits::{self, Settings};
-use braid_base::{Clock, Generation, Membership, NodeId, Now, Stamp, Time, TransactionId};
+use braid_base::{Generation, Membership, NodeId, Now, Stamp, Time, TransactionId};
 use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_membership::client::MonitorClient;
 use braid_store::{Intent, Medium, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::{
-    Answer, Command, Content, Failure, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Task, Vote,
-    Want,
+    Answer, Command, Failure, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Task, Vote, Want,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -51,12 +52,10 @@ pub struct Device {
     pub(crate) released: bool,
     /// Transactions for which the store is reading.
     pub(crate) reading: BTreeSet<TransactionId>,
-    pub(crate) hosts: Hosts,
+    pub(crate) sessions: Sessions,
     pub(crate) monitor: MonitorClient,
-    /// What the store is doing for whom, by its ticket.
-    pub(crate) tickets: BTreeMap<u64, Ticket>,
-    next_ticket: u64,
-    next_patrol: Option<Time>,
+    /// What the store is doing for whom.
+    pub(crate) tickets: Tickets,
     pub(crate) counters: Counters,
 }
 
@@ -71,35 +70,6 @@ pub enum Service {
     Serving,
     /// It can't.
     Unusable(StoreError),
-}
-
-/// Clock readings up to which stamps may be accepted.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Reservation {
-    /// Durably reserved.
-    pub durable: Clock,
-    /// The highest stamp clock that is known to be reserved, here or on another device, and since when: see `Device::stamp_limit`.
-    pub known: Clock,
-    pub known_since: Time,
-    /// On its way to the disk.
-    pub asked: Option<Clock>,
-    /// Requests whose stamps need more than is durable.
-    pub deferred: Vec<(Generation, Command)>,
-}
-
-/// What to do when the store is done with something.
-#[derive(Clone, Debug)]
-pub(crate) enum Ticket {
-    /// Send the content to the reader.
-    Read { transaction: TransactionId, step: Step, waited: bool },
-    /// More stamps may be accepted.
-    Reserve,
-    /// Go on with a wait for an attribute.
-    Look { host: Generation, ticket: u64 },
-    /// Answer a task.
-    Manage { host: Generation, ticket: u64 },
-    /// Live by the new membership.
-    Adopt,
 }
 
 /// Whether a command may pass.
@@ -127,14 +97,8 @@ pub(crate) struct Counters {
     pub leases_expired: u64,
 }
 
-/// A reading of a clock beyond this, in the year 2200, is a fault: it lets no stamp through.
-const CLOCK_MAX: Clock = Clock(7_258_118_400_000_000_000);
-/// The most requests that wait for a reservation.
-const DEFERRED_MAX: usize = 1024;
 /// A host that was silent for so many heartbeats may be forgotten for another, if nothing is held of it.
 const HEARTBEATS_MISSED: u32 = 3;
-/// How often silent hosts are looked for, as a part of the lease.
-const PATROLS_PER_LEASE: u32 = 4;
 
 impl Device {
     /// A device that is off, over a store on its disk.
@@ -164,11 +128,9 @@ impl Device {
             suspects: Suspects::default(),
             released: false,
             reading: BTreeSet::new(),
-            hosts: Hosts::default(),
+            sessions: Sessions::default(),
             monitor: MonitorClient::of_device(config.membership.clone(), config.store.device),
-            tickets: BTreeMap::new(),
-            next_ticket: 0,
-            next_patrol: None,
+            tickets: Tickets::default(),
             counters: Counters::default(),
             config,
         }
@@ -196,7 +158,7 @@ impl Device {
 
     /// The hosts that it keeps in mind.
     pub fn sessions(&self) -> impl Iterator<Item = Generation> + '_ {
-        self.hosts.iter().map(|(host, _)| *host)
+        self.sessions.hosts()
     }
 
     /// How many transactions wait in it for somebody to resolve them.
@@ -259,12 +221,14 @@ impl Device {
         if request.epoch != self.monitor.epoch() {
             return Err(Rejection::WrongEpoch { current: self.monitor.epoch() });
         }
-        let known = self.hosts.get(request.host).is_some_and(|session| !session.is_recovered);
+        let known = self.sessions.is_known(request.host);
         let most = self.config.settings.hosts_max;
-        if !known && self.hosts.is_full(most) {
+        if !known && self.sessions.is_full(most) {
             self.forget_idle_host(now, out);
         }
-        self.hosts.heard(request.host, now.time, most).ok_or(Rejection::TooManyHosts)?;
+        if !self.sessions.hear(request.host, now.time, most) {
+            return Err(Rejection::TooManyHosts);
+        }
         if !known {
             // Back from a silence, it looks after its transactions again.
             self.orphans.retain(|id| id.host != request.host);
@@ -279,7 +243,7 @@ impl Device {
             self.transactions.of_host_below(*host, u64::MAX).is_empty()
                 && self.waiting.of_host_below(*host, u64::MAX).is_empty()
         };
-        if let Some(host) = self.hosts.idle(now.time, silence).into_iter().find(holds_nothing) {
+        if let Some(host) = self.sessions.idle(now.time, silence).into_iter().find(holds_nothing) {
             self.expire(now, host, out);
         }
     }
@@ -288,12 +252,15 @@ impl Device {
         match self.gate(now, host, &command, out) {
             Gate::Open => {}
             Gate::Shut => return,
-            Gate::NotYet => return self.defer(host, command, out),
+            Gate::NotYet => {
+                if !self.reservation.defer(host, command) {
+                    self.ignore(Ignored::InProgress, out);
+                }
+                return;
+            }
         }
-        if matches!(command, Command::Read { .. } | Command::Prewrite { .. } | Command::Write { .. })
-            && let Some(session) = self.hosts.get_mut(host)
-        {
-            session.last_served = Some(now.time);
+        if matches!(command, Command::Read { .. } | Command::Prewrite { .. } | Command::Write { .. }) {
+            self.sessions.serve(host, now.time);
         }
         match command {
             Command::Heartbeat => self.on_heartbeat(now, host, out),
@@ -326,20 +293,6 @@ impl Device {
         }
     }
 
-    /// Puts a command aside until higher stamps are reserved. One that finds no room is dropped, and will be sent again; so is
-    /// a write whose pre-write should be here, and is not.
-    fn defer(&mut self, host: Generation, command: Command, out: &mut Effects) {
-        let deferred = &mut self.reservation.deferred;
-        let again = (host, command);
-        let stray = matches!(&again.1, Command::Write { ordering, .. } if !ordering.needs_lock_server());
-        let bytes: usize = deferred.iter().map(|(_, command)| bytes_of(command)).sum();
-        let full = deferred.len() >= DEFERRED_MAX || bytes + bytes_of(&again.1) > limits::WAITING_BYTES_MAX;
-        if stray || full || deferred.contains(&again) {
-            return self.ignore(Ignored::InProgress, out);
-        }
-        deferred.push(again);
-    }
-
     /// Lets a command pass if it belongs to a transaction that is not over, its stamp is near the clock, and it is durable
     /// that stamps as high as this one may have been accepted. What is under way already passes at once, if it is the same.
     fn gate(&mut self, now: Now, host: Generation, command: &Command, out: &mut Effects) -> Gate {
@@ -347,7 +300,7 @@ impl Device {
             Command::Read { transaction, stamp, object, ordering, .. }
             | Command::Prewrite { transaction, stamp, object, ordering, .. }
             | Command::Write { transaction, stamp, object, ordering, .. } => {
-                if transaction.host != host || self.is_settled(host, transaction.sequence) {
+                if transaction.host != host || self.sessions.is_settled(host, transaction.sequence) {
                     self.ignore(Ignored::Settled, out);
                     return Gate::Shut;
                 }
@@ -356,7 +309,7 @@ impl Device {
             Command::Resolve { transaction, stamp } => (*transaction, *stamp, None),
             // Who waits for a change may do so for long: that holds no mark back, and a late copy of it does no harm.
             Command::Manage { ticket, .. } | Command::Objects { sequence: ticket, .. }
-                if self.is_settled(host, *ticket) =>
+                if self.sessions.is_settled(host, *ticket) =>
             {
                 self.ignore(Ignored::Settled, out);
                 return Gate::Shut;
@@ -385,10 +338,10 @@ impl Device {
         }
         let unordered = object.is_some_and(|object| object.ordering == Ordering::None);
         let promises = matches!(command, Command::Write { .. } | Command::Resolve { .. });
-        if unordered || (promises && stamp.clock <= self.reservation.durable) {
+        if unordered || (promises && self.reservation.covers(stamp.clock)) {
             return Gate::Open;
         }
-        if stamp.clock > self.stamp_limit(now) {
+        if stamp.clock > self.reservation.limit(now, &self.config.settings) {
             let refusal = Refusal::TooFarAhead { clock: now.clock };
             match command {
                 // To refuse these means a promise, which would have to be reserved: not for such a stamp.
@@ -403,65 +356,24 @@ impl Device {
             }
             return Gate::Shut;
         }
-        self.reserve_ahead(now, stamp, out);
-        if stamp.clock <= self.reservation.durable { Gate::Open } else { Gate::NotYet }
-    }
-
-    fn is_settled(&self, host: Generation, sequence: u64) -> bool {
-        self.hosts.get(host).is_some_and(|session| sequence < session.settled)
-    }
-
-    /// The highest stamp clock that is accepted now: `stamp_ahead_max` ahead of this device's clock; or, where stamps have been accepted
-    /// that are further ahead of it, here or on another device, as much as is reserved for these, and half the time since then.
-    ///
-    /// So a host can always go above any stamp that was accepted, though all clocks have stepped back since. Accepted stamps do not move the
-    /// limit: what is reserved is never above it. Hence nobody whose clock is wrong can carry it ahead; it moves at half the
-    /// pace of a right clock, which therefore catches up with it.
-    pub(crate) fn stamp_limit(&self, now: Now) -> Clock {
-        let by_clock = now.clock.min(CLOCK_MAX).ahead(self.config.settings.stamp_ahead_max);
-        let Reservation { known, known_since, .. } = self.reservation;
-        by_clock.max(known.ahead(now.time.since(known_since) / 2))
-    }
-
-    /// Stamps up to here may be accepted already, on this device or on another.
-    pub(crate) fn know_stamps(&mut self, now: Now, until: Clock) {
-        if until > self.reservation.known {
-            (self.reservation.known, self.reservation.known_since) = (until, now.time);
+        if let Some(until) = self.reservation.reserve_ahead(now, &self.config.settings, stamp) {
+            self.store.reserve_stamps(self.tickets.open(Ticket::Reserve), until, out);
         }
-    }
-
-    /// Reserves more stamps in time, so that requests seldom wait for that.
-    fn reserve_ahead(&mut self, now: Now, stamp: Stamp, out: &mut Effects) {
-        let most = self.config.settings.stamp_reservation;
-        // Near the clock, so that restarts in a row don't carry the floor far ahead of it; and near the stamp, so that
-        // a device's clock that is wrong once does not. Never above the limit, so that no restart raises that.
-        let ahead = now.clock.ahead(most).since(stamp.clock).clamp(most / 10, most);
-        let until = stamp.clock.ahead(ahead).min(self.stamp_limit(now));
-        let running_low = stamp.clock.ahead(ahead / 2) > self.reservation.durable;
-        if running_low && until > self.reservation.durable && self.reservation.asked.is_none() {
-            let ticket = self.ticket(Ticket::Reserve);
-            self.reservation.asked = Some(until);
-            self.store.reserve_stamps(ticket, until, out);
-        }
-    }
-
-    /// True if this disk has taken the place of another, and has yet to accept its first stamp.
-    fn is_new_in_its_slot(&self) -> bool {
-        self.reservation.durable == Clock(0) && self.is_returning()
+        if self.reservation.covers(stamp.clock) { Gate::Open } else { Gate::NotYet }
     }
 
     /// More stamps are reserved: on with what waited for that.
     pub(crate) fn on_reserved(&mut self, now: Now, out: &mut Effects) {
-        let until = self.reservation.asked.take().expect("one reservation at a time");
-        if self.is_new_in_its_slot() {
+        // True if this disk has taken the place of another, and has yet to accept its first stamp.
+        let is_new = self.reservation.is_new() && self.is_returning();
+        let until = self.reservation.reserved(now.time);
+        if is_new {
             // What the disk before it had accepted is not known here: nothing from before is taken any more. Here, too, a clock that
             // is wrong once is not followed far.
             self.stamps.raise_floor(Stamp::last_of(now.clock.min(until)));
         }
-        self.reservation.durable = self.reservation.durable.max(until);
-        self.know_stamps(now, until);
-        for (host, command) in std::mem::take(&mut self.reservation.deferred) {
-            if self.hosts.get(host).is_some() && !self.view().refuses(host) {
+        for (host, command) in self.reservation.take_deferred() {
+            if self.sessions.has(host) && !self.view().refuses(host) {
                 self.on_command(now, host, command, out);
             }
         }
@@ -486,18 +398,14 @@ impl Device {
 
     /// True if another host than this one has lately asked for something, that helps nobody: so it did for users.
     fn serves_users_beside(&self, now: Now, host: Generation) -> bool {
-        let lately = |at: Time| now.time.since(at) <= self.config.settings.heartbeat;
-        let others = self.hosts.iter().filter(|(other, _)| **other != host);
-        let mut active = others.filter(|(_, session)| session.last_served.is_some_and(lately));
-        active.any(|(other, _)| !self.view().is_recovery_coordinator(*other))
+        let mut active = self.sessions.served_since(now.time, self.config.settings.heartbeat);
+        active.any(|other| other != host && !self.view().is_recovery_coordinator(other))
     }
 
     /// Ends the leases of hosts that have been silent for too long: what they only announced is dropped, what they left
     /// undecided is for others to resolve.
     fn patrol(&mut self, now: Now, out: &mut Effects) {
-        let lease = self.config.settings.host_lease;
-        self.next_patrol = Some(now.time.after(lease / PATROLS_PER_LEASE));
-        for host in self.hosts.silent(now.time, lease) {
+        for host in self.sessions.patrol(now.time, self.config.settings.host_lease) {
             self.counters.leases_expired += 1;
             self.expire(now, host, out);
         }
@@ -505,10 +413,10 @@ impl Device {
 
     pub(crate) fn expire(&mut self, now: Now, host: Generation, out: &mut Effects) {
         self.drop_watchers(host);
-        if let Some(session) = self.hosts.remove(host) {
-            self.stamps.raise_floor(session.locked);
+        if let Some(locked) = self.sessions.end(host) {
+            self.stamps.raise_floor(locked);
         }
-        self.reservation.deferred.retain(|(who, _)| *who != host);
+        self.reservation.drop_deferred_of(host);
         for id in self.transactions.of_host_below(host, u64::MAX) {
             match self.transactions.get(id).map(|transaction| transaction.state) {
                 Some(State::Prewritten) => self.cut_short(now, id, out),
@@ -523,8 +431,7 @@ impl Device {
 
     fn on_recovered(&mut self, now: Now, recovered: Recovered, out: &mut Effects) {
         self.monitor.recover(recovered.disk, recovered.membership);
-        self.reservation.durable = recovered.stamps_reserved;
-        self.know_stamps(now, recovered.stamps_reserved);
+        self.reservation.recover(now.time, recovered.stamps_reserved);
         let floor = Stamp::last_of(recovered.stamps_reserved);
         self.stamps = Stamps::new(floor, self.config.settings.stamps_kept, now.time);
         for intent in recovered.intents {
@@ -553,7 +460,7 @@ impl Device {
         if self.view().refuses(id.host) {
             self.keep_or_forget(now, id, out);
         } else {
-            self.hosts.recover(id.host, now.time);
+            self.sessions.recover(id.host, now.time);
         }
     }
 
@@ -568,36 +475,26 @@ impl Device {
                 StoreEvent::Committed { transaction } => self.on_committed(now, transaction, out),
                 StoreEvent::Aborted { transaction } => self.on_aborted(now, transaction, out),
                 StoreEvent::Executed { name, answer } => self.on_executed(now, name, answer, out),
-                StoreEvent::Looked { ticket, answer } => match self.tickets.remove(&ticket) {
-                    Some(Ticket::Look { host, ticket }) => self.on_looked(now, host, ticket, answer, out),
+                StoreEvent::Looked { ticket, answer } => match self.tickets.close(ticket) {
+                    Ticket::Look { host, ticket } => self.on_looked(now, host, ticket, answer, out),
                     other => panic!("the store has looked for {other:?}, which it was not asked for"),
                 },
                 StoreEvent::Adopted { ticket, dropped } => {
-                    self.tickets.remove(&ticket);
+                    self.tickets.close(ticket);
                     self.on_adopted(now, dropped, out);
                 }
-                StoreEvent::Done { ticket, result } => match self.tickets.remove(&ticket) {
-                    Some(Ticket::Reserve) => self.on_reserved(now, out),
-                    Some(Ticket::Manage { host, ticket }) => self.on_task_done(host, ticket, result, out),
+                StoreEvent::Done { ticket, result } => match self.tickets.close(ticket) {
+                    Ticket::Reserve => self.on_reserved(now, out),
+                    Ticket::Manage { host, ticket } => self.on_task_done(host, ticket, result, out),
                     other => panic!("the store is done with {other:?}, which it was not asked for"),
                 },
             }
         }
     }
 
-    pub(crate) fn ticket(&mut self, ticket: Ticket) -> u64 {
-        self.next_ticket += 1;
-        self.tickets.insert(self.next_ticket, ticket);
-        self.next_ticket
-    }
-
     /// Answers a host, and tells it by the way which of its commits are durable.
     pub(crate) fn answer(&mut self, host: Generation, reply: Reply, out: &mut Effects) {
-        let mut confirmed = Vec::new();
-        if let Some(session) = self.hosts.get_mut(host) {
-            let count = session.confirmed.len().min(limits::COMMITS_PER_REQUEST_MAX);
-            confirmed.extend(session.confirmed.drain(..count));
-        }
+        let confirmed = self.sessions.take_confirmed(host);
         self.counters.messages_sent += 1;
         let answer = Answer { epoch: self.monitor.epoch(), confirmed, reply };
         out.send(NodeId::Host(host), Message::Answer(answer));
@@ -626,15 +523,6 @@ fn step_of(command: &Command) -> Step {
     }
 }
 
-/// The bytes that a command brings.
-fn bytes_of(command: &Command) -> usize {
-    let data = |content: &Content| if let Content::Data(bytes) = content { bytes.len() } else { 0 };
-    match command {
-        Command::Write { pieces, .. } => pieces.iter().map(|piece| data(&piece.content)).sum(),
-        _ => 0,
-    }
-}
-
 impl Machine for Device {
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
         match input {
@@ -658,7 +546,7 @@ impl Machine for Device {
         if self.requests.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.end_waits(now, out);
         }
-        if self.service == Service::Serving && self.next_patrol.is_none_or(|patrol| patrol <= now.time) {
+        if self.service == Service::Serving {
             self.patrol(now, out);
         }
         if self.next_report().is_some_and(|report| report <= now.time) {
@@ -678,8 +566,7 @@ impl Machine for Device {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let patrols = self.service == Service::Serving && !self.hosts.is_empty();
-        let patrol = self.next_patrol.filter(|_| patrols);
+        let patrol = self.sessions.deadline().filter(|_| self.service == Service::Serving);
         let lock_timeout = self.locking.timeouts.next().map(|(time, _)| time);
         [self.store.deadline(), patrol, lock_timeout, self.requests.deadline(), self.next_report()]
             .into_iter()
@@ -695,11 +582,7 @@ impl Machine for Device {
         self.transactions.invariants();
         self.locking.invariants();
         self.suspects_invariants();
-        assert!(
-            self.stamps.highest_ever() <= Stamp::last_of(self.reservation.durable),
-            "an accepted stamp is durably reserved"
-        );
-        assert!(self.reservation.durable <= self.reservation.known, "what is reserved is below the limit of stamps");
+        self.reservation.invariants(self.stamps.highest_ever());
         for id in &self.orphans {
             assert!(self.transactions.get(*id).is_some(), "an orphan is a transaction: {id}");
         }

@@ -8,13 +8,15 @@
 //! | `deciding` | commit, abort, resolve, forget, and what the store reports |
 //! | `locking` | device-served locks |
 //! | `suspects` | what was cut short where writes take effect on arrival |
-//! | `manage` | objects, what others missed, counters |
+//! | `tasks` | making, changing and removing objects, what others missed, counters |
+//! | `tickets` | what the store is doing for whom |
 //! | `objects` | objects that hold bytes and attributes |
 //! | `membership` | the lease, and the epoch that the device lives by |
 //! | [`stamps`] | `rts` and `wts` of blocks, and the floor of what is forgotten |
 //! | [`transactions`] | the states of transactions, and their claims on blocks |
 //! | [`waiting`] | requests that wait for lower stamps |
-//! | [`hosts`] | leases, and what is owed to each host |
+//! | `sessions` | the hosts' leases, and what is owed to each host |
+//! | `reservation` | how high stamps may be that are accepted |
 //!
 //! Where the paper leaves a choice, or this differs from it:
 //!
@@ -28,14 +30,16 @@
 
 mod deciding;
 pub mod device;
-pub mod hosts;
 mod locking;
-mod manage;
 mod membership;
 mod objects;
 mod ordering;
+mod reservation;
+mod sessions;
 pub mod stamps;
 mod suspects;
+mod tasks;
+mod tickets;
 pub mod transactions;
 pub mod waiting;
 

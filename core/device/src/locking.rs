@@ -100,9 +100,7 @@ impl Device {
         if self.transactions.is_full() {
             return self.refuse(id, step, Refusal::Busy, out);
         }
-        if let Some(session) = self.hosts.get_mut(id.host) {
-            session.locked = session.locked.max(stamp);
-        }
+        self.sessions.lock(id.host, stamp);
         let extents = extents(&prewrites, &reads.extents);
         let object = reads.object;
         self.transactions

@@ -7,7 +7,8 @@
 //!                                                             after an absence, also what was undecided: others have decided it
 //! ```
 
-use crate::device::{Device, Service, Ticket};
+use crate::device::{Device, Service};
+use crate::tickets::Ticket;
 use crate::transactions::{State, Transaction};
 use braid_base::{
     DeviceId, FenceTable, Generation, Membership, NodeId, Now, ObjectId, Standing, Time, TransactionId, limits,
@@ -50,7 +51,7 @@ impl Device {
     /// Reports to the monitor that it is there, by which epoch it lives, and whether it is of use: so it gets its next lease.
     pub(crate) fn report(&mut self, now: Now, out: &mut Effects) {
         let (bad_slots, failing) = self.store.bad_slots();
-        let (undecided, stamps) = (self.undecided_of_fenced(), self.reservation.known);
+        let (undecided, stamps) = (self.undecided_of_fenced(), self.reservation.known());
         let report = Report { bad_slots, failing, undecided, stamps, ..Report::default() };
         self.monitor.report(&mut Ctx { now, settings: &self.config.settings, out }, report);
     }
@@ -121,9 +122,9 @@ impl Device {
         while let Some(event) = self.monitor.next_event(&Ctx { now, settings: &self.config.settings, out }) {
             match event {
                 Event::ReportDue => self.report(now, out),
-                Event::Lease { stamps } => self.know_stamps(now, stamps),
+                Event::Lease { stamps } => self.reservation.know(now.time, stamps),
                 Event::Adopt { membership } => {
-                    let ticket = self.ticket(Ticket::Adopt);
+                    let ticket = self.tickets.open(Ticket::Adopt);
                     self.store.adopt(ticket, membership, out);
                 }
                 Event::Ignored(why) => self.ignore(why, out),
@@ -161,7 +162,7 @@ impl Device {
     /// intent of an earlier epoch would be in no account of what others have missed. Those that take effect on arrival do so in the
     /// epoch of their arrival: their hosts go on with them.
     fn drop_announced(&mut self, now: Now, out: &mut Effects) {
-        self.reservation.deferred.clear();
+        self.reservation.take_deferred();
         for id in self.waiting.in_order() {
             self.waiting.take(id);
         }
@@ -215,7 +216,7 @@ impl Device {
     /// Ends the leases of hosts that are kept out.
     fn expire_fenced(&mut self, now: Now, out: &mut Effects) {
         let fence = self.membership().map_or_else(FenceTable::default, |membership| membership.fence.clone());
-        let fenced: Vec<_> = self.hosts.iter().map(|(host, _)| *host).filter(|host| fence.refuses(*host)).collect();
+        let fenced: Vec<_> = self.sessions.hosts().filter(|host| fence.refuses(*host)).collect();
         for host in fenced {
             self.expire(now, host, out);
         }

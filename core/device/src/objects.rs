@@ -4,7 +4,8 @@
 //! Who waits is told once a change is durable. Nothing of that survives a restart: hosts ask again. A wait that is asked for again
 //! takes the place of the former.
 
-use crate::device::{Device, Ticket};
+use crate::device::Device;
+use crate::tickets::Ticket;
 use braid_base::{Generation, Now, ObjectId, Time, Timers, TransactionId, limits};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{
@@ -132,7 +133,7 @@ impl Device {
             return self.answer(host, Reply::Objects { sequence, answer: Err(refusal) }, out);
         }
         let may_change = request.commands.iter().map(MayChange::of).collect();
-        let settled = self.hosts.get(host).map_or(0, |session| session.settled);
+        let settled = self.sessions.settled(host).unwrap_or(0);
         if !self.store.execute(now, name, settled, given_up, request, out) {
             return self.ignore(Ignored::Settled, out);
         }
@@ -195,7 +196,7 @@ impl Device {
             gets: vec![watcher.name],
         };
         let (host, awaited) = key;
-        let ticket = self.ticket(Ticket::Look { host, ticket: awaited });
+        let ticket = self.tickets.open(Ticket::Look { host, ticket: awaited });
         self.store.look(now, ticket, ObjectRequest { commands: vec![get] }, out);
     }
 

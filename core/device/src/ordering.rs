@@ -15,9 +15,10 @@
 //!
 //! Equal stamps are duplicates, and those that still matter are recognized by their transaction.
 
-use crate::device::{Device, Ticket};
+use crate::device::Device;
 use crate::locking::LockRequest;
 use crate::stamps::Access;
+use crate::tickets::Ticket;
 use crate::transactions::{Asked, State, Transaction};
 use crate::waiting::{ReadRequest, Waiting, WaitingRequest};
 use braid_base::limits;
@@ -311,7 +312,7 @@ impl Device {
             }
             Want::Data | Want::Linkage | Want::Salvage => {
                 self.reading.insert(id);
-                let ticket = self.ticket(Ticket::Read { transaction: id, step, waited: read.waited });
+                let ticket = self.tickets.open(Ticket::Read { transaction: id, step, waited: read.waited });
                 match read.want {
                     Want::Linkage => self.store.linkage(ticket, read.object, &read.extents, out),
                     Want::Salvage => self.store.salvage(ticket, read.object, &read.extents, out),
@@ -323,7 +324,7 @@ impl Device {
 
     /// The store has read what [`Device::serve`] asked for.
     pub(crate) fn on_content(&mut self, ticket: u64, result: Result<Vec<Piece>, Failure>, out: &mut Effects) {
-        let Some(Ticket::Read { transaction, step, waited }) = self.tickets.remove(&ticket) else {
+        let Ticket::Read { transaction, step, waited } = self.tickets.close(ticket) else {
             panic!("the store has read for a ticket that it was not given: {ticket}");
         };
         self.reading.remove(&transaction);
@@ -411,12 +412,11 @@ impl Device {
     /// A transaction whose host is gone, or has declared it over, is forgotten if it left nothing, and otherwise an orphan, or
     /// suspect.
     pub(crate) fn keep_or_forget(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
-        let session = self.hosts.get(id.host);
-        let is_over = session.is_some_and(|session| id.sequence < session.settled);
-        let looked_after = session.is_some() && !is_over;
+        let has_session = self.sessions.has(id.host);
+        let looked_after = has_session && !self.sessions.is_settled(id.host, id.sequence);
         let transaction = self.transactions.get(id).expect("it was just moved on");
         match transaction.state {
-            State::Applied if session.is_none() && self.can_be_suspect(transaction.object) => {
+            State::Applied if !has_session && self.can_be_suspect(transaction.object) => {
                 self.suspect(now, id, out);
             }
             State::Aborted | State::Applied if !looked_after => self.drop_decided(id),

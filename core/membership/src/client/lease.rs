@@ -26,16 +26,9 @@ pub(super) struct LeaseState {
     length: Option<Duration>,
     /// Until when it may serve.
     until: Option<Time>,
-    first_renewal: Option<Time>,
-    /// When it has asked, in this life, for leases that would still last. An answer to anything else is one to a former life: clocks that
-    /// begin anew with the machine come by the same times again.
-    renewals: BTreeSet<Time>,
+    renewals: Renewals,
     /// The latest epoch that it has asked for, since it was told of it.
     sought: Epoch,
-    /// When the monitor was last heard, in this life.
-    heard: Option<Time>,
-    /// It has last reported that it hears nothing.
-    reported_deaf: bool,
     /// A write has failed here while it was returning.
     failed: bool,
     /// It reports so until then.
@@ -46,6 +39,19 @@ pub(super) struct LeaseState {
     pub undecided: Vec<Generation>,
 }
 
+/// The requests for leases of a device's present life, and whether the monitor answers.
+#[derive(Clone, Debug, Default)]
+struct Renewals {
+    first: Option<Time>,
+    /// When it has asked for leases that would still last. An answer to anything else is one to a former life: clocks that begin anew with
+    /// the machine come by the same times again.
+    sent: BTreeSet<Time>,
+    /// When the monitor was last heard.
+    heard: Option<Time>,
+    /// It has last reported that it hears nothing.
+    reported_deaf: bool,
+}
+
 impl LeaseState {
     pub fn new(device: DeviceId) -> LeaseState {
         LeaseState {
@@ -54,11 +60,8 @@ impl LeaseState {
             adopting: None,
             length: None,
             until: None,
-            first_renewal: None,
-            renewals: BTreeSet::new(),
+            renewals: Renewals::default(),
             sought: Epoch::default(),
-            heard: None,
-            reported_deaf: false,
             failed: false,
             unable_until: None,
             join_refused: None,
@@ -82,7 +85,7 @@ impl LeaseState {
         let heartbeat = self.heartbeat(settings);
         let wait = if is_starting {
             heartbeat / STARTING
-        } else if self.heard < last {
+        } else if self.renewals.heard < last {
             heartbeat / UNANSWERED
         } else {
             heartbeat
@@ -93,27 +96,20 @@ impl LeaseState {
     /// It renews. Tells which devices it calls silent: itself, if it is of no use.
     pub fn renew(&mut self, now: Time, settings: &Settings, undecided: &[Generation]) -> Vec<DeviceId> {
         self.undecided = undecided.to_vec();
-        let first = *self.first_renewal.get_or_insert(now);
-        self.renewals.retain(|sent| now < sent.after(settings.device_lease));
-        self.renewals.insert(now);
-        if self.renewals.len() > RENEWALS_MAX {
-            self.renewals.pop_first();
-        }
         if std::mem::take(&mut self.failed) {
             self.unable_until = Some(now.after(settings.device_lease * FAILED));
         }
         // An answer a little late is none that is lost.
         let heartbeat = self.heartbeat(settings);
-        let patience = heartbeat + heartbeat / 4;
-        self.reported_deaf = now.since(self.heard.unwrap_or(first)) > patience;
-        let is_unable = self.reported_deaf || self.unable_until.is_some_and(|until| now < until);
+        let is_deaf = self.renewals.add(now, settings.device_lease, heartbeat + heartbeat / 4);
+        let is_unable = is_deaf || self.unable_until.is_some_and(|until| now < until);
         if is_unable { vec![self.device] } else { Vec::new() }
     }
 
     /// The monitor was heard. True if it was last told that it is not.
     pub fn hear(&mut self, now: Time) -> bool {
-        self.heard = Some(now);
-        self.reported_deaf
+        self.renewals.heard = Some(now);
+        self.renewals.reported_deaf
     }
 
     /// A write has failed while it was returning.
@@ -123,7 +119,7 @@ impl LeaseState {
 
     /// It has asked for a lease at that time, in this life.
     pub fn has_asked(&self, sent: Time) -> bool {
-        self.renewals.contains(&sent)
+        self.renewals.sent.contains(&sent)
     }
 
     /// It has got the lease for which it asked at `sent`. The lease counts from then, so that no delay on the way makes it longer.
@@ -140,5 +136,19 @@ impl LeaseState {
         let Some(epoch) = told.filter(|epoch| *epoch > self.sought) else { return false };
         self.sought = epoch;
         true
+    }
+}
+
+impl Renewals {
+    /// It asks for a lease. True if the monitor was not heard for longer than `patience`.
+    fn add(&mut self, now: Time, lease: Duration, patience: Duration) -> bool {
+        let first = *self.first.get_or_insert(now);
+        self.sent.retain(|sent| now < sent.after(lease));
+        self.sent.insert(now);
+        if self.sent.len() > RENEWALS_MAX {
+            self.sent.pop_first();
+        }
+        self.reported_deaf = now.since(self.heard.unwrap_or(first)) > patience;
+        self.reported_deaf
     }
 }

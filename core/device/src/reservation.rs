@@ -1,0 +1,128 @@
+//! How high stamps may be that are accepted: durably reserved, and not far ahead of the clock.
+
+use braid_base::limits::{self, Settings};
+use braid_base::{Clock, Generation, Now, Stamp, Time};
+use braid_wire::{Command, Content};
+
+/// A reading of a clock beyond this, in the year 2200, is a fault: it lets no stamp through.
+const CLOCK_MAX: Clock = Clock(7_258_118_400_000_000_000);
+/// The most requests that wait for a reservation.
+const DEFERRED_MAX: usize = 1024;
+
+/// Clock readings up to which stamps may be accepted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reservation {
+    /// Durably reserved.
+    durable: Clock,
+    /// The highest stamp clock that is known to be reserved, here or on another device, and since when: see [`Reservation::limit`].
+    known: Clock,
+    known_since: Time,
+    /// On its way to the disk.
+    asked: Option<Clock>,
+    /// Requests whose stamps need more than is durable.
+    deferred: Vec<(Generation, Command)>,
+}
+
+impl Reservation {
+    /// What was reserved before a restart.
+    pub fn recover(&mut self, now: Time, durable: Clock) {
+        self.durable = durable;
+        self.know(now, durable);
+    }
+
+    /// True if a stamp of that clock may be accepted at once.
+    pub fn covers(&self, clock: Clock) -> bool {
+        clock <= self.durable
+    }
+
+    /// True if no stamp was ever accepted.
+    pub fn is_new(&self) -> bool {
+        self.durable == Clock(0)
+    }
+
+    /// The highest stamp clock that is known to be reserved, here or on another device.
+    pub fn known(&self) -> Clock {
+        self.known
+    }
+
+    /// The highest stamp clock that is accepted now: `stamp_ahead_max` ahead of this device's clock; or, where stamps have been accepted
+    /// that are further ahead of it, here or on another device, as much as is reserved for these, and half the time since then.
+    ///
+    /// So a host can always go above any stamp that was accepted, though all clocks have stepped back since. Accepted stamps do not move the
+    /// limit: what is reserved is never above it. Hence nobody whose clock is wrong can carry it ahead; it moves at half the
+    /// pace of a right clock, which therefore catches up with it.
+    pub fn limit(&self, now: Now, settings: &Settings) -> Clock {
+        let by_clock = now.clock.min(CLOCK_MAX).ahead(settings.stamp_ahead_max);
+        by_clock.max(self.known.ahead(now.time.since(self.known_since) / 2))
+    }
+
+    /// Stamps up to here may be accepted already, on this device or on another.
+    pub fn know(&mut self, now: Time, until: Clock) {
+        if until > self.known {
+            (self.known, self.known_since) = (until, now);
+        }
+    }
+
+    /// Up to where more stamps are to be reserved, in time, so that requests seldom wait for that; none if enough are, or that is under
+    /// way.
+    pub fn reserve_ahead(&mut self, now: Now, settings: &Settings, stamp: Stamp) -> Option<Clock> {
+        let most = settings.stamp_reservation;
+        // Near the clock, so that restarts in a row don't carry the floor far ahead of it; and near the stamp, so that
+        // a device's clock that is wrong once does not. Never above the limit, so that no restart raises that.
+        let ahead = now.clock.ahead(most).since(stamp.clock).clamp(most / 10, most);
+        let until = stamp.clock.ahead(ahead).min(self.limit(now, settings));
+        let running_low = !self.covers(stamp.clock.ahead(ahead / 2));
+        if !running_low || self.covers(until) || self.asked.is_some() {
+            return None;
+        }
+        self.asked = Some(until);
+        self.asked
+    }
+
+    /// More stamps are reserved: tells up to where.
+    pub fn reserved(&mut self, now: Time) -> Clock {
+        let until = self.asked.take().expect("one reservation at a time");
+        self.durable = self.durable.max(until);
+        self.know(now, until);
+        until
+    }
+
+    /// Puts a command aside until higher stamps are reserved. One that finds no room is dropped, and will be sent again; so is
+    /// a write whose pre-write should be here, and is not. False if it is dropped.
+    pub fn defer(&mut self, host: Generation, command: Command) -> bool {
+        let again = (host, command);
+        let stray = matches!(&again.1, Command::Write { ordering, .. } if !ordering.needs_lock_server());
+        let bytes: usize = self.deferred.iter().map(|(_, command)| bytes_of(command)).sum();
+        let full = self.deferred.len() >= DEFERRED_MAX || bytes + bytes_of(&again.1) > limits::WAITING_BYTES_MAX;
+        let is_kept = !stray && !full && !self.deferred.contains(&again);
+        if is_kept {
+            self.deferred.push(again);
+        }
+        is_kept
+    }
+
+    /// Takes out what was put aside.
+    pub fn take_deferred(&mut self) -> Vec<(Generation, Command)> {
+        std::mem::take(&mut self.deferred)
+    }
+
+    /// Drops what was put aside for a host.
+    pub fn drop_deferred_of(&mut self, host: Generation) {
+        self.deferred.retain(|(who, _)| *who != host);
+    }
+
+    /// Asserts that no accepted stamp is above what is reserved, nor that above the limit of stamps.
+    pub fn invariants(&self, highest_accepted: Stamp) {
+        assert!(highest_accepted <= Stamp::last_of(self.durable), "an accepted stamp is durably reserved");
+        assert!(self.durable <= self.known, "what is reserved is below the limit of stamps");
+    }
+}
+
+/// The bytes that a command brings.
+fn bytes_of(command: &Command) -> usize {
+    let data = |content: &Content| if let Content::Data(bytes) = content { bytes.len() } else { 0 };
+    match command {
+        Command::Write { pieces, .. } => pieces.iter().map(|piece| data(&piece.content)).sum(),
+        _ => 0,
+    }
+}

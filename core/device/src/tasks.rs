@@ -1,0 +1,171 @@
+//! Tasks: making, changing and removing objects, what others missed, and counters.
+
+use crate::device::Device;
+use crate::tickets::Ticket;
+use braid_base::{BlockRange, Generation, ObjectId};
+use braid_machine::{Effects, Ignored};
+use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Ordering, Reply, Task};
+
+/// What a task comes to.
+enum Plan {
+    /// It is answered.
+    Answer(Result<Managed, Failure>),
+    /// The answer waits until what was done before is durable.
+    Flush,
+    Create {
+        description: ObjectDescription,
+        absent: u64,
+    },
+    SetOrdering {
+        object: ObjectId,
+        ordering: Ordering,
+    },
+    Resize {
+        object: ObjectId,
+        range: BlockRange,
+        absent: BlockRange,
+    },
+    Remove {
+        object: ObjectId,
+    },
+}
+
+impl Device {
+    pub(crate) fn on_task(&mut self, host: Generation, ticket: u64, task: Task, out: &mut Effects) {
+        if self.tickets.has_task(host, ticket) {
+            return self.ignore(Ignored::InProgress, out);
+        }
+        let plan = match self.plan(task) {
+            Plan::Answer(result) => return self.answer(host, Reply::Managed { ticket, result }, out),
+            plan => plan,
+        };
+        let own = self.tickets.open(Ticket::Manage { host, ticket });
+        match plan {
+            Plan::Answer(_) => unreachable!("dealt with above"),
+            Plan::Flush => self.store.flush(own, out),
+            Plan::Create { description, absent } => self.store.create_object(own, description, absent, out),
+            Plan::SetOrdering { object, ordering } => self.store.set_ordering(own, object, ordering, out),
+            Plan::Resize { object, range, absent } => self.store.resize_object(own, object, range, absent, out),
+            Plan::Remove { object } => {
+                self.drop_suspects_of(object);
+                self.store.remove_object(own, object, out);
+            }
+        }
+    }
+
+    fn plan(&self, task: Task) -> Plan {
+        let existing = |object| self.store.object(object);
+        let refuse = |failure| Plan::Answer(Err(failure));
+        match task {
+            Task::CreateObject { blocks: 0, .. } => refuse(Failure::Malformed),
+            Task::CreateObject { first, blocks, .. } if !is_possible(BlockRange::new(first, blocks)) => {
+                refuse(Failure::Malformed)
+            }
+            Task::CreateObject { redundant: false, absent: 1.., .. } => refuse(Failure::Malformed),
+            Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent } => {
+                let description = ObjectDescription { object, first, blocks, ordering, redundant, atomicity };
+                match existing(object) {
+                    // Made before, and asked again; perhaps not durably yet.
+                    Some(existing) if *existing == description => Plan::Flush,
+                    Some(_) => refuse(Failure::ObjectExists),
+                    None => Plan::Create { description, absent },
+                }
+            }
+            Task::SetOrdering { object, ordering } => match existing(object) {
+                None => refuse(Failure::NoSuchObject),
+                Some(existing) if existing.ordering == ordering => Plan::Flush,
+                Some(_) if self.transactions.touch(object) => refuse(Failure::InUse),
+                Some(_) => Plan::SetOrdering { object, ordering },
+            },
+            Task::ResizeObject { range, .. } if range.is_empty() || !is_possible(range) => refuse(Failure::Malformed),
+            Task::ResizeObject { object, range, absent } => match existing(object) {
+                None => refuse(Failure::NoSuchObject),
+                // Also where nothing changes: whoever asks may go by another description of the volume afterwards.
+                Some(_) if self.transactions.touch(object) => refuse(Failure::InUse),
+                Some(existing) if existing.range() == range => Plan::Flush,
+                Some(existing) if !existing.redundant && !absent.is_empty() => refuse(Failure::Malformed),
+                Some(_) => Plan::Resize { object, range, absent },
+            },
+            Task::RemoveObject { object } => match existing(object) {
+                None => Plan::Flush,
+                Some(_) if self.transactions.touch(object) => refuse(Failure::InUse),
+                Some(_) => Plan::Remove { object },
+            },
+            Task::ListObjects => Plan::Answer(Ok(Managed::Objects(self.store.objects()))),
+            Task::Flush => Plan::Flush,
+            Task::ListMissed { device, object, .. } if self.has_undecided_before_return_of(device, object) => {
+                refuse(Failure::Busy)
+            }
+            Task::ListMissed { device, object, from } => {
+                let (extents, next) = self.store.missed(device, object, from);
+                Plan::Answer(Ok(Managed::Missed { extents, next }))
+            }
+            Task::ListAbsent { object, .. } | Task::ListAllocated { object, .. } if existing(object).is_none() => {
+                refuse(Failure::NoSuchObject)
+            }
+            Task::ListAbsent { object, from } => {
+                let (extents, next) = self.store.absent(object, from);
+                Plan::Answer(Ok(Managed::Extents { extents, next }))
+            }
+            Task::ListAllocated { object, range } => {
+                let (extents, next) = self.store.allocated(object, range);
+                Plan::Answer(Ok(Managed::Extents { extents, next }))
+            }
+            Task::Inspect => Plan::Answer(Ok(Managed::Inspected(self.inspect()))),
+        }
+    }
+
+    /// The store has done what a task needed.
+    pub(crate) fn on_task_done(
+        &mut self,
+        host: Generation,
+        ticket: u64,
+        result: Result<(), Failure>,
+        out: &mut Effects,
+    ) {
+        let result = result.map(|()| Managed::Done);
+        self.answer(host, Reply::Managed { ticket, result }, out);
+    }
+
+    fn inspect(&self) -> Inspection {
+        let counters = &self.counters;
+        let own: [(&str, u64); 24] = [
+            ("epoch", u64::from(self.membership().map_or(0, |membership| membership.epoch.0))),
+            ("messages_received", counters.messages_received),
+            ("messages_sent", counters.messages_sent),
+            ("reads", counters.reads),
+            ("prewrites", counters.prewrites),
+            ("writes", counters.writes),
+            ("commits", counters.commits),
+            ("aborts", counters.aborts),
+            ("resolves", counters.resolves),
+            ("refused_too_late", counters.refused_too_late),
+            ("refused_other", counters.refused_other),
+            ("waits", counters.waits),
+            ("ignored", counters.ignored),
+            ("leases_expired", counters.leases_expired),
+            ("hosts", self.sessions.len() as u64),
+            ("transactions", self.transactions.iter().count() as u64),
+            ("undecided", self.transactions.iter().filter(|(_, held)| held.state.undecided()).count() as u64),
+            ("waiting", self.waiting() as u64),
+            ("locks", self.locking.table.len() as u64),
+            ("lock_timeouts", self.locking.timed_out),
+            ("object_requests_under_way", self.requests.executing() as u64),
+            ("watchers", self.requests.watchers() as u64),
+            ("orphans", self.orphans.len() as u64),
+            ("suspects", self.suspects() as u64),
+        ];
+        let all = own.into_iter().chain(self.store.counters());
+        Inspection { counters: all.map(|(name, value)| (name.to_string(), value)).collect() }
+    }
+}
+
+/// Whether an object may consist of these blocks: a store tells chunks by 32 bits.
+fn is_possible(range: BlockRange) -> bool {
+    let whole = range.start.is_multiple_of(braid_store::CHUNK_BLOCKS);
+    whole
+        && range
+            .start
+            .checked_add(range.count)
+            .is_some_and(|end| end <= u64::from(u32::MAX) * braid_store::CHUNK_BLOCKS)
+}
