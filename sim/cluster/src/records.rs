@@ -146,7 +146,9 @@ impl Run {
         let disk = self.cluster.world.disk_mut(node).expect("the monitor has one");
         let Some(copies) = damage::twice_recorded(disk, braid_membership::DISK_BYTES) else { return };
         let copy = copies[self.record_dice.below(2) as usize].clone();
-        if disk.rot(copy).is_some() {
+        let unreadable = self.record_dice.chance(1, 4);
+        let damaged = if unreadable { disk.lose(copy) } else { disk.rot(copy) };
+        if damaged.is_some() {
             self.count_fault("monitor's record damaged");
         }
     }
