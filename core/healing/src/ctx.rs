@@ -1,7 +1,6 @@
 //! What the host lends to its jobs, and what they tell it.
 
 use crate::sides::Side;
-use crate::steps::StepId;
 use braid_base::{DeviceId, Generation, Membership, Standing, Time, TransactionId, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostRequest, OpId};
@@ -9,6 +8,10 @@ use braid_wire::Pace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
+
+/// Names a step among those of this host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StepId(pub u64);
 
 /// All volumes that a host knows.
 pub type Volumes = BTreeMap<VolumeId, Rc<VolumeDescription>>;

@@ -1,11 +1,12 @@
 //! All background jobs of a host, behind one interface.
 
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, StepId};
+use crate::job::Job;
 use crate::migration::{MigrationProgress, Migrations};
 use crate::recovery::Recoveries;
 use crate::resync::Resyncs;
 use crate::scrub::Scrubs;
-use crate::steps::{HealingCounters, Job, Pending, Shared, StepId, Timer};
+use crate::steps::{HealingCounters, Pending, Shared, Timer};
 use braid_base::{DeviceId, Epoch, Time, TransactionId, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, OpId};
@@ -121,6 +122,24 @@ impl Healing {
 
 /// How far they are.
 impl Healing {
+    /// Asserts that steps and jobs know each other, and that every job goes on some time; a recovery not while the host is `leaving`.
+    pub fn invariants(&self, leaving: bool) {
+        let shared = &self.shared;
+        for job in shared.steps.jobs() {
+            let is_known = match job {
+                Job::Recovery(device, _) => self.recoveries.iter().any(|recovery| recovery.device == *device),
+                Job::Resync(name) => self.resyncs.has(*name),
+                Job::Scrub(id, _) => self.scrubs.has(*id),
+                Job::Migration(op, _) => self.migrations.has(*op),
+            };
+            assert!(is_known, "a step ends with its job: {job:?}");
+        }
+        self.recoveries.iter().for_each(|recovery| recovery.invariants(shared, leaving));
+        self.resyncs.invariants(shared);
+        self.scrubs.invariants(shared);
+        self.migrations.invariants(shared);
+    }
+
     /// The first device that is being recovered, and how many blocks of it are still to be looked at, once that is known.
     pub fn recovers(&self) -> Option<(DeviceId, Option<u64>)> {
         let recovery = self.recoveries.iter().next()?;

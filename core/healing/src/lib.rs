@@ -4,12 +4,13 @@
 //! | --- | --- |
 //! | `healing` | [`Healing`]: all jobs behind one interface |
 //! | `ctx` | what the host lends to its jobs, and what they tell it: [`Ctx`], [`Event`] |
+//! | `job` | what each step of a job does |
 //! | `steps` | the steps of all jobs that are under way |
 //! | `throttle` | how fast jobs may go, so that users hardly notice |
 //! | `recovery` | resynchronisation of a returning device: stage after stage |
 //! | `survey` | its first stage: which objects the device lacks or has too many |
 //! | `rebuild` | its last stage: what the device lacks altogether, on a new disk |
-//! | `sides` | where volumes lie, and where they move to |
+//! | `sides`, `portion` | where volumes lie, and where they move to; what is restored at once |
 //! | `resync` | parity resync after interrupted writes |
 //! | `scrub` | reading everything, to find and repair checksum errors |
 //! | `migration` | copying a volume to where it moves to |
@@ -26,7 +27,9 @@
 
 mod ctx;
 mod healing;
+mod job;
 mod migration;
+mod portion;
 mod rebuild;
 mod recovery;
 mod resync;
@@ -36,7 +39,7 @@ mod steps;
 mod survey;
 mod throttle;
 
-pub use ctx::{Ctx, Event, Volumes};
+pub use ctx::{Ctx, Event, StepId, Volumes};
 pub use healing::Healing;
 pub use migration::MigrationProgress;
-pub use steps::{HealingCounters, StepId};
+pub use steps::HealingCounters;

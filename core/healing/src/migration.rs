@@ -12,7 +12,8 @@
 //! Several hosts may do the same at once, or one again what another has left off.
 
 use crate::ctx::{Ctx, Event};
-use crate::steps::{Job, Shared, Timer};
+use crate::job::{Job, MigrationStep};
+use crate::steps::{Shared, Timer};
 use crate::throttle::Throttle;
 use braid_base::{BLOCK_BYTES, BlockRange, Time, VolumeId, limits};
 use braid_layout::{Layout, VolumeDescription};
@@ -58,12 +59,6 @@ struct Migration {
     report: MigrationReport,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
-    Look(BlockRange),
-    Copy(BlockRange),
-}
-
 /// How far a host is with copying a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MigrationProgress {
@@ -86,6 +81,20 @@ impl Migrations {
             copied: migration.report.copied,
             lost: migration.report.lost > 0,
         })
+    }
+
+    pub fn has(&self, op: OpId) -> bool {
+        self.under_way.contains_key(&op)
+    }
+
+    /// Asserts that each knows its steps, and goes on some time.
+    pub fn invariants(&self, shared: &Shared) {
+        for (op, migration) in &self.under_way {
+            let steps = shared.steps.jobs().filter(|job| matches!(job, Job::Migration(of, _) if of == op));
+            assert_eq!(steps.count(), migration.out(), "a migration knows what is under way: {op:?}");
+            let is_set = shared.timers.deadline_of(Timer::Migrate).is_some();
+            assert!(migration.out() > 0 || is_set, "every wait has a deadline: {op:?}");
+        }
     }
 
     /// A front end asks for a volume to be copied from a block on.
@@ -135,12 +144,12 @@ impl Migrations {
         &mut self,
         ctx: &Ctx,
         shared: &mut Shared,
-        (op, step): (OpId, Step),
+        (op, step): (OpId, MigrationStep),
         since: Time,
         outcome: &HostOutcome,
     ) {
         let migration = self.under_way.get_mut(&op).expect("it waits for all its steps");
-        if let Step::Copy(_) = step {
+        if let MigrationStep::Copy(_) = step {
             let budget = shared.budget(ctx, migration.volume, false);
             migration.throttle.ended(ctx.now, &budget, ctx.now.since(since));
         }
@@ -212,7 +221,7 @@ impl Migration {
                     return false;
                 }
                 self.copying.push(blocks);
-                (Step::Copy(blocks), HostRequest::Copy { volume: self.volume, blocks })
+                (MigrationStep::Copy(blocks), HostRequest::Copy { volume: self.volume, blocks })
             }
             None if self.looking || self.looked >= volume.blocks() => return false,
             None => {
@@ -221,7 +230,7 @@ impl Migration {
                 let most = REGION_BLOCKS.min((limits::EXTENTS_MAX as u64 - 1) * volume.layout.stripe_blocks());
                 let end = volume.blocks().min(self.looked + most);
                 let range = BlockRange::between(self.looked, end);
-                (Step::Look(range), HostRequest::Allocation { volume: self.volume, range })
+                (MigrationStep::Look(range), HostRequest::Allocation { volume: self.volume, range })
             }
         };
         shared.ask(ctx, Job::Migration(op, step), request);
@@ -242,9 +251,9 @@ impl Migration {
     }
 
     /// What a step has brought. True if it is to be tried again, later.
-    fn take(&mut self, target: Option<&Layout>, step: Step, outcome: &HostOutcome) -> bool {
+    fn take(&mut self, target: Option<&Layout>, step: MigrationStep, outcome: &HostOutcome) -> bool {
         match step {
-            Step::Look(range) => {
+            MigrationStep::Look(range) => {
                 self.looking = false;
                 let (Ok(HostSuccess::Allocation(runs)), Some(target)) = (outcome, target) else { return true };
                 // The answer may end before the range does.
@@ -259,7 +268,7 @@ impl Migration {
                 self.looked = at;
                 at == range.start
             }
-            Step::Copy(blocks) => {
+            MigrationStep::Copy(blocks) => {
                 self.copying.retain(|copying| *copying != blocks);
                 match outcome {
                     Ok(_) => self.report.copied += blocks.count,
@@ -326,7 +335,7 @@ mod tests {
             let region = BlockRange::new(start, all);
             let mut migration = Migration { looking: true, ..Migration::new(VolumeId(1), start) };
             let outcome = Ok(HostSuccess::Allocation(runs.clone()));
-            prop_assert!(!migration.take(Some(&target), Step::Look(region), &outcome));
+            prop_assert!(!migration.take(Some(&target), MigrationStep::Look(region), &outcome));
             prop_assert_eq!(migration.looked, region.end());
             let mut reached = 0;
             for portion in &migration.portions {

@@ -12,9 +12,11 @@
 //! there. What the others say of their chunks only decides how large transactions are.
 
 use crate::ctx::Ctx;
-use crate::recovery::{Recovery, Step};
+use crate::job::RecoveryStep;
+use crate::portion::Portion;
+use crate::recovery::Recovery;
 use crate::sides::Side;
-use braid_base::{BLOCK_BYTES, BlockRange};
+use braid_base::BlockRange;
 use braid_layout::{StripeRows, VolumeDescription};
 use std::collections::VecDeque;
 
@@ -51,50 +53,40 @@ pub(crate) struct Region {
     allocated: Vec<BlockRange>,
 }
 
-/// Some stripes, and how many blocks of the device that brings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Portion {
-    /// Blocks of the volume: whole stripes.
-    pub blocks: BlockRange,
-    pub weight: u64,
-    /// Whether anything is likely to be moved.
-    pub moves: bool,
-}
-
 impl Recovery {
     /// What follows when all of a phase of the rebuild is done; none if nothing is absent any more. Nothing at all if it is to be asked
     /// for again, later.
-    pub(crate) fn next_of_rebuild(&mut self, ctx: &Ctx) -> Option<VecDeque<Step>> {
+    pub(crate) fn next_of_rebuild(&mut self, ctx: &Ctx) -> Option<VecDeque<RecoveryStep>> {
         let sides = ctx.sides_on(self.device);
         let known = |held: &Rebuilding| sides.iter().find(|(side, _)| *side == held.side);
         let Some((side, volume)) = self.rebuilding.as_ref().and_then(known) else {
             let (side, volume) = sides.into_iter().find(|(side, _)| !self.whole.contains(side))?;
             let from = volume.layout.first_block();
             self.rebuilding = Some(Rebuilding { side, phase: Phase::Asking { from } });
-            return Some([Step::Absent { side, from }].into());
+            return Some([RecoveryStep::Absent { side, from }].into());
         };
         let (side, start) = (*side, volume.layout.first_block());
         let rebuilding = self.rebuilding.as_mut().expect("just seen");
         match std::mem::replace(&mut rebuilding.phase, Phase::Asking { from: start }) {
             // All that was absent is on its way, or there: is it?
-            Phase::Asking { from } if from == start => Some([Step::Absent { side, from }].into()),
+            Phase::Asking { from } if from == start => Some([RecoveryStep::Absent { side, from }].into()),
             Phase::Asking { .. } => Some(VecDeque::new()),
             Phase::Sizing(region) => {
                 let place = volume.devices.iter().position(|held| *held == self.device).expect("it lies there");
                 let end = region.range().end();
                 let portions = region.portions(volume, place);
-                let restore = |portion| Step::Restore { side, portion, salvage: false };
+                let restore = |portion| RecoveryStep::Restore { side, portion, salvage: false };
                 let mut steps: VecDeque<_> = portions.into_iter().map(restore).collect();
                 rebuilding.phase = Phase::Bringing { end };
                 if steps.is_empty() {
                     rebuilding.phase = Phase::Asking { from: end };
-                    steps.push_back(Step::Absent { side, from: end });
+                    steps.push_back(RecoveryStep::Absent { side, from: end });
                 }
                 Some(steps)
             }
             Phase::Bringing { end } => {
                 rebuilding.phase = Phase::Asking { from: end };
-                Some([Step::Absent { side, from: end }].into())
+                Some([RecoveryStep::Absent { side, from: end }].into())
             }
         }
     }
@@ -117,7 +109,7 @@ impl Recovery {
         self.progress.left = extents.iter().map(|extent| extent.count).sum::<u64>().saturating_sub(region.blocks());
         let range = region.range_beside(&volume);
         let others = volume.devices.iter().copied().filter(|other| ctx.is_available(*other));
-        self.waiting.extend(others.map(|of| Step::Allocated { side, of, range }));
+        self.waiting.extend(others.map(|of| RecoveryStep::Allocated { side, of, range }));
         held.phase = Phase::Sizing(region);
     }
 
@@ -127,29 +119,6 @@ impl Recovery {
         if let (Some(Rebuilding { phase: Phase::Sizing(region), .. }), Some(volume)) = (held, ctx.side(side)) {
             region.add_allocated(&volume, extents);
         }
-    }
-}
-
-impl Portion {
-    /// What counts against the budget.
-    pub fn bytes(&self) -> u64 {
-        if self.moves { self.weight * BLOCK_BYTES as u64 } else { 0 }
-    }
-
-    /// About so many blocks of the device, and what is left. It is cut where stripes end.
-    pub fn cut(self, blocks: u64, stripe: u64) -> (Portion, Option<Portion>) {
-        let all = self.blocks;
-        if !self.moves || self.weight <= blocks {
-            return (self, None);
-        }
-        let count = (all.count * blocks / self.weight / stripe).max(1) * stripe;
-        if count >= all.count {
-            return (self, None);
-        }
-        let weight = (self.weight * count).div_ceil(all.count).min(self.weight);
-        let first = Portion { blocks: BlockRange::new(all.start, count), weight, moves: true };
-        let blocks = BlockRange::between(all.start + count, all.end());
-        (first, Some(Portion { blocks, weight: self.weight - weight, moves: true }))
     }
 }
 

@@ -13,14 +13,16 @@
 //! ```
 
 use crate::ctx::{Ctx, Event};
-use crate::rebuild::{Portion, Rebuilding};
+use crate::job::{Job, RecoveryStep};
+use crate::portion::Portion;
+use crate::rebuild::Rebuilding;
 use crate::sides::{Side, weight};
-use crate::steps::{Job, Shared, Timer};
+use crate::steps::{Shared, Timer};
 use crate::survey::{is_to_be_surveyed, those_who_know};
 use crate::throttle::Throttle;
 use braid_base::{BlockRange, DeviceId, Epoch, Extents, Standing, Time, VolumeId, limits};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
-use braid_wire::{Failure, HealingProgress, Managed, ObjectDescription, Task};
+use braid_machine::{HostError, HostOutcome, HostSuccess};
+use braid_wire::{Failure, HealingProgress, Managed, ObjectDescription};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -53,7 +55,7 @@ pub(crate) struct Recovery {
     since: Epoch,
     stage: Stage,
     /// Steps to be done, or to be done again.
-    pub waiting: VecDeque<Step>,
+    pub waiting: VecDeque<RecoveryStep>,
     /// The devices that were in when it was asked what was missed: each of them knows all of it.
     there: BTreeSet<DeviceId>,
     /// The objects of each device.
@@ -76,54 +78,6 @@ enum Stage {
     Restoring,
     Rebuilding,
     Done,
-}
-
-/// One thing to do for a returning device.
-#[derive(Clone, Debug)]
-pub(crate) enum Step {
-    /// Ask a device for its objects.
-    Survey { of: DeviceId },
-    /// Have the returning device make, change or remove an object.
-    Object(Task),
-    /// Ask another device what was missed.
-    List { volume: VolumeId, of: DeviceId, from: u64 },
-    /// Ask the returning device what is absent.
-    Absent { side: Side, from: u64 },
-    /// Ask another device where it holds anything.
-    Allocated { side: Side, of: DeviceId, range: BlockRange },
-    /// Restore blocks of the volume; where that can't be, say that they are lost.
-    Restore { side: Side, portion: Portion, salvage: bool },
-}
-
-impl Step {
-    /// What the host is asked.
-    fn request(&self, device: DeviceId) -> HostRequest {
-        let manage = |device, task| HostRequest::Manage { device, task };
-        match self {
-            Step::Survey { of } => manage(*of, Task::ListObjects),
-            Step::Object(task) => manage(device, task.clone()),
-            Step::List { volume, of, from } => {
-                manage(*of, Task::ListMissed { device, object: volume.object(), from: *from })
-            }
-            Step::Absent { side, from } => {
-                manage(device, Task::ListAbsent { object: side.volume.object(), from: *from })
-            }
-            Step::Allocated { side, of, range } => {
-                manage(*of, Task::ListAllocated { object: side.volume.object(), range: *range })
-            }
-            Step::Restore { side: Side { volume, target }, portion, salvage } => HostRequest::Restore {
-                volume: *volume,
-                device,
-                blocks: portion.blocks,
-                salvage: *salvage,
-                target: *target,
-            },
-        }
-    }
-
-    fn weight(&self) -> u64 {
-        if let Step::Restore { portion, .. } = self { portion.weight } else { 0 }
-    }
 }
 
 impl Recoveries {
@@ -182,6 +136,13 @@ impl Recovery {
         }
     }
 
+    /// Asserts that it goes on some time.
+    pub fn invariants(&self, shared: &Shared, leaving: bool) {
+        let goes_on = shared.timers.deadline_of(Timer::Recover(self.device)).is_some()
+            || shared.steps.of_recovery(self.device).next().is_some();
+        assert!(goes_on || leaving || self.stage == Stage::Done, "every wait has a deadline: {self:?}");
+    }
+
     /// The epoch of its return, once it has all that it missed.
     pub fn done_since(&self) -> Option<Epoch> {
         (self.stage == Stage::Done).then_some(self.since)
@@ -206,7 +167,7 @@ impl Recovery {
     /// Blocks of the device that it still lacks, as far as that is known.
     fn left(&self, shared: &Shared) -> u64 {
         let steps = self.waiting.iter().chain(shared.steps.of_recovery(self.device));
-        steps.map(Step::weight).sum::<u64>() + self.progress.left
+        steps.map(RecoveryStep::weight).sum::<u64>() + self.progress.left
     }
 
     /// Other devices are in, or available, than before. One that is out is not asked any more: all that are in know as much. As long as
@@ -219,11 +180,11 @@ impl Recovery {
             shared.steps.keep_of_recovery(device, |_| false);
             self.survey(ctx);
         } else {
-            let needed = |step: &Step| match step {
-                Step::Survey { of } => *of == device || is_to_be_surveyed(ctx, device, *of),
-                Step::List { of, .. } => !ctx.is_out(*of),
-                Step::Allocated { of, .. } => ctx.is_available(*of),
-                Step::Object(_) | Step::Absent { .. } | Step::Restore { .. } => true,
+            let needed = |step: &RecoveryStep| match step {
+                RecoveryStep::Survey { of } => *of == device || is_to_be_surveyed(ctx, device, *of),
+                RecoveryStep::List { of, .. } => !ctx.is_out(*of),
+                RecoveryStep::Allocated { of, .. } => ctx.is_available(*of),
+                RecoveryStep::Object(_) | RecoveryStep::Absent { .. } | RecoveryStep::Restore { .. } => true,
             };
             self.waiting.retain(needed);
             shared.steps.keep_of_recovery(device, needed);
@@ -235,7 +196,7 @@ impl Recovery {
     fn survey(&mut self, ctx: &Ctx) {
         let device = self.device;
         let others = ctx.devices_in().filter(|other| is_to_be_surveyed(ctx, device, *other));
-        self.waiting = others.chain([device]).map(|of| Step::Survey { of }).collect();
+        self.waiting = others.chain([device]).map(|of| RecoveryStep::Survey { of }).collect();
         self.there = those_who_know(ctx, device);
         self.objects.clear();
     }
@@ -254,10 +215,12 @@ impl Recovery {
                 continue;
             };
             let step = match step {
-                Step::Restore { side, portion, salvage } => match self.begin_restore(ctx, shared, side, portion) {
-                    Some(portion) => Step::Restore { side, portion, salvage },
-                    None => return self.waiting.push_front(step),
-                },
+                RecoveryStep::Restore { side, portion, salvage } => {
+                    match self.begin_restore(ctx, shared, side, portion) {
+                        Some(portion) => RecoveryStep::Restore { side, portion, salvage },
+                        None => return self.waiting.push_front(step),
+                    }
+                }
                 other => other,
             };
             let request = step.request(self.device);
@@ -266,7 +229,7 @@ impl Recovery {
     }
 
     /// What is to be done next in this stage. What was missed becomes steps only now: there may be much of it.
-    fn next_step(&mut self, ctx: &Ctx) -> Option<Step> {
+    fn next_step(&mut self, ctx: &Ctx) -> Option<RecoveryStep> {
         let waiting = self.waiting.pop_front();
         if waiting.is_some() || self.stage != Stage::Restoring {
             return waiting;
@@ -285,7 +248,7 @@ impl Recovery {
             let blocks = blocks.intersection(BlockRange::new(0, end));
             if !blocks.is_empty() {
                 let portion = Portion { blocks, weight, moves: true };
-                return Some(Step::Restore { side, portion, salvage: false });
+                return Some(RecoveryStep::Restore { side, portion, salvage: false });
             }
         }
         None
@@ -295,7 +258,8 @@ impl Recovery {
     fn begin_restore(&mut self, ctx: &Ctx, shared: &mut Shared, side: Side, portion: Portion) -> Option<Portion> {
         let hastens = self.stage == Stage::Restoring && self.progress.done < HASTE_BLOCKS;
         let budget = shared.budget(ctx, side.volume, hastens);
-        let restores = shared.steps.of_recovery(self.device).filter(|step| matches!(step, Step::Restore { .. }));
+        let restores =
+            shared.steps.of_recovery(self.device).filter(|step| matches!(step, RecoveryStep::Restore { .. }));
         if restores.count() >= budget.parallel.min(PARALLEL) {
             return None;
         }
@@ -306,7 +270,7 @@ impl Recovery {
             return None;
         }
         if let Some(portion) = rest {
-            self.waiting.push_front(Step::Restore { side, portion, salvage: false });
+            self.waiting.push_front(RecoveryStep::Restore { side, portion, salvage: false });
         }
         Some(portion)
     }
@@ -354,19 +318,19 @@ impl Recovery {
     }
 
     /// A step has ended that has been under way since then.
-    pub fn answered(&mut self, ctx: &Ctx, shared: &mut Shared, step: Step, since: Time, outcome: HostOutcome) {
+    pub fn answered(&mut self, ctx: &Ctx, shared: &mut Shared, step: RecoveryStep, since: Time, outcome: HostOutcome) {
         let timer = Timer::Recover(self.device);
-        if let Step::Restore { side, .. } = step {
+        if let RecoveryStep::Restore { side, .. } = step {
             let budget = shared.budget(ctx, side.volume, false);
             self.throttle.ended(ctx.now, &budget, ctx.now.since(since));
         }
-        if let (Step::Restore { side, portion, salvage: false }, Err(HostError::Unavailable { devices })) =
+        if let (RecoveryStep::Restore { side, portion, salvage: false }, Err(HostError::Unavailable { devices })) =
             (&step, &outcome)
             && is_given_up(ctx, *side, devices)
         {
             let (side, portion) = (*side, *portion);
             self.name_lost(ctx, side, portion.blocks);
-            self.waiting.push_front(Step::Restore { side, portion, salvage: true });
+            self.waiting.push_front(RecoveryStep::Restore { side, portion, salvage: true });
             return shared.timers.set(timer, ctx.now);
         }
         match self.take(ctx, step, outcome) {
@@ -380,12 +344,12 @@ impl Recovery {
     }
 
     /// What a step has brought. Returns the step if it has to be done again.
-    fn take(&mut self, ctx: &Ctx, step: Step, outcome: HostOutcome) -> Option<Step> {
+    fn take(&mut self, ctx: &Ctx, step: RecoveryStep, outcome: HostOutcome) -> Option<RecoveryStep> {
         match (step, outcome) {
-            (Step::Survey { of }, Ok(HostSuccess::Managed(Managed::Objects(objects)))) => {
+            (RecoveryStep::Survey { of }, Ok(HostSuccess::Managed(Managed::Objects(objects)))) => {
                 self.objects.insert(of, objects);
             }
-            (Step::List { volume, of, .. }, Ok(HostSuccess::Managed(Managed::Missed { extents, next }))) => {
+            (RecoveryStep::List { volume, of, .. }, Ok(HostSuccess::Managed(Managed::Missed { extents, next }))) => {
                 for (side, _) in ctx.sides_on(self.device).into_iter().filter(|(side, _)| side.volume == volume) {
                     let missed = self.missed.entry(side).or_default();
                     extents.iter().for_each(|extent| missed.insert(*extent));
@@ -393,28 +357,35 @@ impl Recovery {
                         missed.coarsen(MISSED_MAX / 4 * 3);
                     }
                 }
-                self.waiting.extend(next.map(|from| Step::List { volume, of, from }));
+                self.waiting.extend(next.map(|from| RecoveryStep::List { volume, of, from }));
             }
-            (Step::Absent { side, from }, Ok(HostSuccess::Managed(Managed::Extents { extents, .. }))) => {
+            (RecoveryStep::Absent { side, from }, Ok(HostSuccess::Managed(Managed::Extents { extents, .. }))) => {
                 self.on_absent(ctx, side, from, &extents);
             }
-            (Step::Allocated { side, of, range }, Ok(HostSuccess::Managed(Managed::Extents { extents, next }))) => {
+            (
+                RecoveryStep::Allocated { side, of, range },
+                Ok(HostSuccess::Managed(Managed::Extents { extents, next })),
+            ) => {
                 self.on_allocated(ctx, side, &extents);
-                let on = |from| Step::Allocated { side, of, range: BlockRange::between(from, range.end()) };
+                let on = |from| RecoveryStep::Allocated { side, of, range: BlockRange::between(from, range.end()) };
                 self.waiting.extend(next.map(on));
             }
-            (Step::Restore { portion, .. }, Ok(_)) => self.progress.done += portion.weight,
-            (Step::Object(_), Ok(_)) => {}
+            (RecoveryStep::Restore { portion, .. }, Ok(_)) => self.progress.done += portion.weight,
+            (RecoveryStep::Object(_), Ok(_)) => {}
             // A volume that was deleted meanwhile, or has moved, lacks nothing.
-            (Step::List { volume, .. }, Err(_)) if !ctx.volumes.contains_key(&volume) => {}
-            (Step::Absent { side, .. } | Step::Allocated { side, .. } | Step::Restore { side, .. }, Err(_))
-                if ctx.side(side).is_none() => {}
+            (RecoveryStep::List { volume, .. }, Err(_)) if !ctx.volumes.contains_key(&volume) => {}
             (
-                Step::Restore { side, portion, salvage: false },
+                RecoveryStep::Absent { side, .. }
+                | RecoveryStep::Allocated { side, .. }
+                | RecoveryStep::Restore { side, .. },
+                Err(_),
+            ) if ctx.side(side).is_none() => {}
+            (
+                RecoveryStep::Restore { side, portion, salvage: false },
                 Err(HostError::Device { failure: Failure::Lost { .. }, device }),
             ) if device != self.device => self.on_not_restorable(side, portion),
             // Too many extents for one request.
-            (Step::Restore { side, portion, salvage: false }, Err(HostError::OutOfRange))
+            (RecoveryStep::Restore { side, portion, salvage: false }, Err(HostError::OutOfRange))
                 if portion.blocks.count > 1 =>
             {
                 self.on_not_restorable(side, portion);
@@ -431,14 +402,14 @@ impl Recovery {
             if self.lost.len() < limits::LOST_RUNS_MAX {
                 self.lost.insert((side.volume, blocks.start));
             }
-            return self.waiting.push_front(Step::Restore { side, portion, salvage: true });
+            return self.waiting.push_front(RecoveryStep::Restore { side, portion, salvage: true });
         }
         let half = blocks.count / 2;
         let parts = [(blocks.start, half), (blocks.start + half, blocks.count - half)];
         for (start, count) in parts {
             let portion =
                 Portion { blocks: BlockRange::new(start, count), weight: weight * count / blocks.count, moves };
-            self.waiting.push_front(Step::Restore { side, portion, salvage: false });
+            self.waiting.push_front(RecoveryStep::Restore { side, portion, salvage: false });
         }
     }
 

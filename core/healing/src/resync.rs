@@ -15,7 +15,8 @@
 //! these rows in between, from old parity.
 
 use crate::ctx::{Ctx, Event};
-use crate::steps::{Job, Shared};
+use crate::job::{Interrupted, Job};
+use crate::steps::Shared;
 use braid_base::{BlockRange, DeviceId, TransactionId};
 use braid_layout::{StripeRows, VolumeDescription};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
@@ -27,13 +28,10 @@ use std::rc::Rc;
 /// The most that one host resyncs at once for devices.
 const RESYNCS_MAX: usize = 16;
 
-/// What was interrupted: all of a transaction that is known to have written, or what one device has heard announced of it.
-pub(crate) type Name = (TransactionId, Option<DeviceId>);
-
 /// All parity resyncs of a host.
 #[derive(Debug, Default)]
 pub(crate) struct Resyncs {
-    under_way: BTreeMap<Name, Resync>,
+    under_way: BTreeMap<Interrupted, Resync>,
 }
 
 #[derive(Debug)]
@@ -57,6 +55,18 @@ impl Resyncs {
     /// True if all of this transaction is being resynced.
     pub fn is_under_way(&self, transaction: TransactionId) -> bool {
         self.under_way.contains_key(&(transaction, None))
+    }
+
+    pub fn has(&self, name: Interrupted) -> bool {
+        self.under_way.contains_key(&name)
+    }
+
+    /// Asserts that each has one step under way.
+    pub fn invariants(&self, shared: &Shared) {
+        for name in self.under_way.keys() {
+            let steps = shared.steps.jobs().filter(|job| matches!(job, Job::Resync(of) if of == name));
+            assert_eq!(steps.count(), 1, "a parity resync goes step by step: {name:?}");
+        }
     }
 
     /// A device names transactions that were interrupted.
@@ -89,7 +99,14 @@ impl Resyncs {
         self.start(ctx, shared, (transaction, None), volume, Left::of_volume(linkage));
     }
 
-    fn start(&mut self, ctx: &mut Ctx, shared: &mut Shared, name: Name, volume: Rc<VolumeDescription>, left: Left) {
+    fn start(
+        &mut self,
+        ctx: &mut Ctx,
+        shared: &mut Shared,
+        name: Interrupted,
+        volume: Rc<VolumeDescription>,
+        left: Left,
+    ) {
         if let Entry::Vacant(place) = self.under_way.entry(name) {
             place.insert(Resync { volume, left, rows: VecDeque::new(), recomputing: false });
             self.go_on(ctx, shared, name);
@@ -97,7 +114,7 @@ impl Resyncs {
     }
 
     /// Looks at the next rows, if there are more.
-    fn go_on(&mut self, ctx: &mut Ctx, shared: &mut Shared, name: Name) {
+    fn go_on(&mut self, ctx: &mut Ctx, shared: &mut Shared, name: Interrupted) {
         let resync = self.under_way.get_mut(&name).expect("it is under way");
         if resync.rows.is_empty() {
             resync.refill();
@@ -112,7 +129,7 @@ impl Resyncs {
     }
 
     /// A check or recomputation has ended.
-    pub fn answered(&mut self, ctx: &mut Ctx, shared: &mut Shared, name: Name, outcome: &HostOutcome) {
+    pub fn answered(&mut self, ctx: &mut Ctx, shared: &mut Shared, name: Interrupted, outcome: &HostOutcome) {
         let Some(resync) = self.under_way.get_mut(&name) else { return };
         match outcome {
             Ok(HostSuccess::Checked { matches: true }) => {
@@ -137,7 +154,7 @@ impl Resyncs {
     }
 
     /// All rows are right, or it can't be done now.
-    fn end(&mut self, ctx: &mut Ctx, name: Name, done: bool) {
+    fn end(&mut self, ctx: &mut Ctx, name: Interrupted, done: bool) {
         let resync = self.under_way.remove(&name).expect("it is under way");
         let (transaction, device) = name;
         if done {

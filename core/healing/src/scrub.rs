@@ -10,11 +10,12 @@
 //! Where a user's request met a checksum error, and could do without the block, the host does the same by itself for the stripe.
 
 use crate::ctx::{Ctx, Event};
-use crate::steps::{Job, Shared, Timer};
+use crate::job::{Job, ScrubId, ScrubStep};
+use crate::steps::{Shared, Timer};
 use crate::throttle::Throttle;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Time, VolumeId, limits};
 use braid_layout::{StripeRows, VolumeDescription};
-use braid_machine::{Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, OpId, ScrubReport};
+use braid_machine::{Finding, Found, HostError, HostOutcome, HostSuccess, OpId, ScrubReport};
 use braid_wire::Failure;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -31,15 +32,6 @@ const SCRUBS_MAX: usize = 16;
 /// The most stripes that are repaired at a time because of what users met there. Others are when somebody meets it again.
 const STRIPES_MAX: usize = 16;
 
-/// Names a scrub.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum ScrubId {
-    /// A front end asked for it.
-    Asked(OpId),
-    /// Of one stripe, since a user met a checksum error there.
-    Found(u64),
-}
-
 /// All scrubs of a host.
 #[derive(Debug, Default)]
 pub(crate) struct Scrubs {
@@ -55,32 +47,10 @@ struct Scrub {
     /// The one behind the last.
     stripes: u64,
     /// What comes before the next stripe.
-    waiting: VecDeque<Step>,
+    waiting: VecDeque<ScrubStep>,
     out: usize,
     throttle: Throttle,
     report: ScrubReport,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
-    /// `repaired`: the block that was just written anew for it.
-    Check {
-        rows: StripeRows,
-        attempts: u32,
-        repaired: Option<(DeviceId, u64)>,
-    },
-    /// A block of one of these rows, so many rows from the stripe's first.
-    Repair {
-        rows: StripeRows,
-        row: u64,
-        device: DeviceId,
-        block: u64,
-        attempts: u32,
-    },
-    Recompute {
-        rows: StripeRows,
-        attempts: u32,
-    },
 }
 
 impl Scrubs {
@@ -91,6 +61,20 @@ impl Scrubs {
 
     fn asked(&self) -> impl Iterator<Item = &Scrub> {
         self.under_way.iter().filter(|(id, _)| matches!(id, ScrubId::Asked(_))).map(|(_, scrub)| scrub)
+    }
+
+    pub fn has(&self, id: ScrubId) -> bool {
+        self.under_way.contains_key(&id)
+    }
+
+    /// Asserts that each knows its steps, and goes on some time.
+    pub fn invariants(&self, shared: &Shared) {
+        for (id, scrub) in &self.under_way {
+            let steps = shared.steps.jobs().filter(|job| matches!(job, Job::Scrub(of, _) if of == id));
+            assert_eq!(steps.count(), scrub.out, "a scrub knows what is under way: {id:?}");
+            let is_set = shared.timers.deadline_of(Timer::Scrub).is_some();
+            assert!(scrub.out > 0 || is_set, "every wait has a deadline: {id:?}");
+        }
     }
 
     /// A front end asks for a scrub of some stripes.
@@ -152,7 +136,7 @@ impl Scrubs {
         &mut self,
         ctx: &Ctx,
         shared: &mut Shared,
-        (id, step): (ScrubId, Step),
+        (id, step): (ScrubId, ScrubStep),
         since: Time,
         outcome: &HostOutcome,
     ) {
@@ -170,25 +154,6 @@ impl Scrubs {
             |error: &HostError| !matches!(error, HostError::Device { failure: Failure::Lost { .. }, .. });
         let wait = if outcome.as_ref().is_err_and(is_in_the_way) { PAUSE } else { Duration::ZERO };
         shared.timers.set(Timer::Scrub, ctx.now.after(wait));
-    }
-}
-
-impl Step {
-    /// The first look at some rows.
-    fn check(rows: StripeRows) -> Step {
-        Step::Check { rows, attempts: 0, repaired: None }
-    }
-
-    /// What the host is asked.
-    fn request(self, volume: VolumeId) -> HostRequest {
-        match self {
-            Step::Check { rows, .. } => HostRequest::CheckRows { volume, rows },
-            Step::Repair { device, block, .. } => {
-                let blocks = BlockRange::new(block, 1);
-                HostRequest::Restore { volume, device, blocks, salvage: false, target: false }
-            }
-            Step::Recompute { rows, .. } => HostRequest::Recompute { volume, rows },
-        }
     }
 }
 
@@ -230,26 +195,26 @@ impl Scrub {
         let step = self.waiting.pop_front().unwrap_or_else(|| {
             let rows = StripeRows { stripe: self.next_stripe, rows: BlockRange::new(0, volume.layout.unit_blocks()) };
             self.next_stripe += 1;
-            Step::check(rows)
+            ScrubStep::check(rows)
         });
         self.out += 1;
         shared.ask(ctx, Job::Scrub(id, step), step.request(self.volume));
         true
     }
 
-    fn take(&mut self, volume: &VolumeDescription, step: Step, outcome: &HostOutcome) {
+    fn take(&mut self, volume: &VolumeDescription, step: ScrubStep, outcome: &HostOutcome) {
         match (step, outcome) {
-            (Step::Check { rows, .. }, Ok(HostSuccess::Checked { matches: true })) => self.count_checked(rows),
-            (Step::Check { rows, .. }, Ok(_)) => {
+            (ScrubStep::Check { rows, .. }, Ok(HostSuccess::Checked { matches: true })) => self.count_checked(rows),
+            (ScrubStep::Check { rows, .. }, Ok(_)) => {
                 self.count_checked(rows);
                 self.report.mismatched += 1;
                 self.report(Found::Mismatch, bytes_of_rows(volume, rows));
                 if self.recompute {
-                    self.waiting.push_back(Step::Recompute { rows, attempts: 0 });
+                    self.waiting.push_back(ScrubStep::Recompute { rows, attempts: 0 });
                 }
             }
             (
-                Step::Check { rows, repaired, .. },
+                ScrubStep::Check { rows, repaired, .. },
                 Err(HostError::Device { device, failure: Failure::Lost { block } }),
             ) => {
                 self.report.lost += 1;
@@ -262,20 +227,20 @@ impl Scrub {
                     }
                     Some((row, block)) if self.repair => {
                         let device = *device;
-                        self.waiting.push_front(Step::Repair { rows, row, device, block, attempts: 0 });
+                        self.waiting.push_front(ScrubStep::Repair { rows, row, device, block, attempts: 0 });
                         debug_assert!(rows.rows.blocks().contains(&row), "it was read for these rows");
                     }
                     Some((row, _)) => self.check_around(rows, row),
                     None => self.report.skipped += 1,
                 }
             }
-            (Step::Repair { rows, device, block, .. }, Ok(_)) => {
+            (ScrubStep::Repair { rows, device, block, .. }, Ok(_)) => {
                 self.report.repaired += 1;
-                self.waiting.push_front(Step::Check { rows, attempts: 0, repaired: Some((device, block)) });
+                self.waiting.push_front(ScrubStep::Check { rows, attempts: 0, repaired: Some((device, block)) });
             }
             // Another one of its row is lost, too. That one is found again by itself only if its row were checked: it is not.
             (
-                Step::Repair { rows, device, block, .. },
+                ScrubStep::Repair { rows, device, block, .. },
                 Err(HostError::Device { device: other, failure: Failure::Lost { block: second } }),
             ) if *other != device => {
                 self.report.lost += 1;
@@ -293,21 +258,21 @@ impl Scrub {
                 }
                 self.check_around(rows, row);
             }
-            (Step::Recompute { .. }, Ok(_)) => self.report.recomputed += 1,
-            (Step::Check { rows, attempts, repaired }, Err(_)) if attempts < ATTEMPTS => {
-                self.waiting.push_back(Step::Check { rows, attempts: attempts + 1, repaired });
+            (ScrubStep::Recompute { .. }, Ok(_)) => self.report.recomputed += 1,
+            (ScrubStep::Check { rows, attempts, repaired }, Err(_)) if attempts < ATTEMPTS => {
+                self.waiting.push_back(ScrubStep::Check { rows, attempts: attempts + 1, repaired });
             }
-            (Step::Repair { rows, row, device, block, attempts }, Err(_)) if attempts < ATTEMPTS => {
-                self.waiting.push_back(Step::Repair { rows, row, device, block, attempts: attempts + 1 });
+            (ScrubStep::Repair { rows, row, device, block, attempts }, Err(_)) if attempts < ATTEMPTS => {
+                self.waiting.push_back(ScrubStep::Repair { rows, row, device, block, attempts: attempts + 1 });
             }
-            (Step::Recompute { rows, attempts }, Err(_)) if attempts < ATTEMPTS => {
-                self.waiting.push_back(Step::Recompute { rows, attempts: attempts + 1 });
+            (ScrubStep::Recompute { rows, attempts }, Err(_)) if attempts < ATTEMPTS => {
+                self.waiting.push_back(ScrubStep::Recompute { rows, attempts: attempts + 1 });
             }
-            (Step::Repair { rows, row, .. }, Err(_)) => {
+            (ScrubStep::Repair { rows, row, .. }, Err(_)) => {
                 self.report.skipped += 1;
                 self.check_around(rows, row);
             }
-            (Step::Check { .. } | Step::Recompute { .. }, Err(_)) => self.report.skipped += 1,
+            (ScrubStep::Check { .. } | ScrubStep::Recompute { .. }, Err(_)) => self.report.skipped += 1,
         }
     }
 
@@ -320,7 +285,7 @@ impl Scrub {
         let StripeRows { stripe, rows } = rows;
         let parts = [BlockRange::between(rows.start, row.max(rows.start)), BlockRange::between(row + 1, rows.end())];
         for rows in parts.into_iter().filter(|rows| !rows.is_empty()) {
-            self.waiting.push_back(Step::check(StripeRows { stripe, rows }));
+            self.waiting.push_back(ScrubStep::check(StripeRows { stripe, rows }));
         }
     }
 

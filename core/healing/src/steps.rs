@@ -1,15 +1,11 @@
 //! The steps of all jobs that are under way, and what else the jobs share.
 
-use crate::ctx::{Ctx, Event};
+use crate::ctx::{Ctx, Event, StepId};
+use crate::job::{Job, RecoveryStep};
 use crate::throttle::{Budget, Users};
-use crate::{migration, recovery, resync, scrub};
 use braid_base::{DeviceId, Time, Timers, VolumeId};
-use braid_machine::{HostRequest, OpId};
+use braid_machine::HostRequest;
 use std::collections::BTreeMap;
-
-/// Names a step among those of this host.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct StepId(pub u64);
 
 /// What jobs have found and done since the host started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,15 +18,6 @@ pub struct HealingCounters {
     pub corrupt: u64,
     /// Those of them that were written again.
     pub repaired: u64,
-}
-
-/// Whose step it is, and what it does.
-#[derive(Clone, Debug)]
-pub(crate) enum Job {
-    Recovery(DeviceId, recovery::Step),
-    Resync(resync::Name),
-    Scrub(scrub::ScrubId, scrub::Step),
-    Migration(OpId, migration::Step),
 }
 
 /// Why jobs wake.
@@ -92,8 +79,13 @@ impl Steps {
         self.pending.remove(&step)
     }
 
+    /// What is under way, and for whom.
+    pub fn jobs(&self) -> impl Iterator<Item = &Job> {
+        self.pending.values().map(|pending| &pending.job)
+    }
+
     /// What is under way for the recovery of a device.
-    pub fn of_recovery(&self, device: DeviceId) -> impl Iterator<Item = &recovery::Step> {
+    pub fn of_recovery(&self, device: DeviceId) -> impl Iterator<Item = &RecoveryStep> {
         self.pending.values().filter_map(move |pending| match &pending.job {
             Job::Recovery(of, step) if *of == device => Some(step),
             _ => None,
@@ -101,7 +93,7 @@ impl Steps {
     }
 
     /// Drops the steps for the recovery of a device that need not be waited for.
-    pub fn keep_of_recovery(&mut self, device: DeviceId, keeps: impl Fn(&recovery::Step) -> bool) {
+    pub fn keep_of_recovery(&mut self, device: DeviceId, keeps: impl Fn(&RecoveryStep) -> bool) {
         self.pending.retain(|_, pending| match &pending.job {
             Job::Recovery(of, step) if *of == device => keeps(step),
             _ => true,

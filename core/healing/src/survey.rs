@@ -1,7 +1,8 @@
 //! The first stage of a recovery: which objects the returning device lacks, and which it has too many.
 
 use crate::ctx::Ctx;
-use crate::recovery::{Recovery, Step};
+use crate::job::RecoveryStep;
+use crate::recovery::Recovery;
 use braid_base::{BlockRange, DeviceId, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_wire::{ObjectDescription, Task};
@@ -22,7 +23,7 @@ pub(crate) fn is_to_be_surveyed(ctx: &Ctx, device: DeviceId, other: DeviceId) ->
 
 impl Recovery {
     /// What follows from the objects that devices have; none if there is a volume that this host does not know.
-    pub(crate) fn after_survey(&self, ctx: &Ctx) -> Option<VecDeque<Step>> {
+    pub(crate) fn after_survey(&self, ctx: &Ctx) -> Option<VecDeque<RecoveryStep>> {
         let device = self.device;
         let own = self.objects.get(&device)?;
         let others = || self.objects.iter().filter(|(other, _)| **other != device).flat_map(|(_, held)| held);
@@ -42,7 +43,7 @@ impl Recovery {
             None => held.redundant && others().all(|other| other.object != held.object),
         };
         let removed = own.iter().filter(is_left_over).map(|held| Task::RemoveObject { object: held.object });
-        let mut steps: VecDeque<_> = removed.map(Step::Object).collect();
+        let mut steps: VecDeque<_> = removed.map(RecoveryStep::Object).collect();
         for volume in ctx.volumes.values().filter(|volume| volume.layout.redundancy_units() > 0) {
             steps.extend(steps_of_volume(ctx, device, volume, own));
         }
@@ -51,7 +52,12 @@ impl Recovery {
 }
 
 /// Makes the device's object of a volume as it should be, and asks the others what it has missed of it.
-fn steps_of_volume(ctx: &Ctx, device: DeviceId, volume: &VolumeDescription, own: &[ObjectDescription]) -> Vec<Step> {
+fn steps_of_volume(
+    ctx: &Ctx,
+    device: DeviceId,
+    volume: &VolumeDescription,
+    own: &[ObjectDescription],
+) -> Vec<RecoveryStep> {
     let Some(range) = volume.object_on(device) else { return Vec::new() };
     let mut steps = Vec::new();
     let (object, ordering) = (volume.id.object(), volume.ordering);
@@ -69,12 +75,12 @@ fn steps_of_volume(ctx: &Ctx, device: DeviceId, volume: &VolumeDescription, own:
                 let BlockRange { start: first, count: blocks } = component;
                 let (redundant, atomicity) = (true, volume.atomicity);
                 let task = Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent };
-                steps.push(Step::Object(task));
+                steps.push(RecoveryStep::Object(task));
                 has = Some(component);
             }
             Some(has) if !has.contains(component) => {
                 let absent = BlockRange::new(component.start, absent);
-                steps.push(Step::Object(Task::ResizeObject { object, range, absent }));
+                steps.push(RecoveryStep::Object(Task::ResizeObject { object, range, absent }));
             }
             Some(_) => {}
         }
@@ -84,13 +90,13 @@ fn steps_of_volume(ctx: &Ctx, device: DeviceId, volume: &VolumeDescription, own:
         asked.extend(devices.iter().enumerate().filter(knows).map(|(_, device)| *device));
     }
     if held.is_some_and(|held| held.ordering != ordering) {
-        steps.push(Step::Object(Task::SetOrdering { object, ordering }));
+        steps.push(RecoveryStep::Object(Task::SetOrdering { object, ordering }));
     }
     if has.is_some_and(|has| has != range && has.contains(range)) {
         // It was out when the volume had moved.
         let absent = BlockRange::new(0, 0);
-        steps.push(Step::Object(Task::ResizeObject { object, range, absent }));
+        steps.push(RecoveryStep::Object(Task::ResizeObject { object, range, absent }));
     }
-    steps.extend(asked.into_iter().map(|of| Step::List { volume: volume.id, of, from: 0 }));
+    steps.extend(asked.into_iter().map(|of| RecoveryStep::List { volume: volume.id, of, from: 0 }));
     steps
 }

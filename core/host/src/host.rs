@@ -568,6 +568,7 @@ impl Machine for Host {
         }
         self.links.invariants(&self.timers);
         self.locking_invariants();
+        self.healing.invariants(self.requests.is_disconnecting());
         self.abandoned_invariants();
     }
 }

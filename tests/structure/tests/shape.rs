@@ -40,7 +40,6 @@ const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
 /// Larger circles: of so many modules, the named one among them.
 const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("core/catalogue", "catalogue", 9, "to be cut: small types that all share in one module"),
-    ("core/healing", "ctx", 9, "to be cut: what jobs share apart from what lists them"),
     ("core/device", "device", 4, "to be cut: scheduler"),
     ("core/host", "host", 6, "to be cut: coordinator"),
     ("core/membership", "monitor", 4, "to be cut: members, leases, fences, record"),
