@@ -151,7 +151,7 @@ impl Device {
             // Its own host may only have been silent: sending its write again, it must hear that this committed, or it would
             // write a second time. So it is no orphan any more, but forgotten only by its host's word or when that is fenced.
             Some(State::Committed) if !self.view().refuses(id.host) => {
-                self.orphans.remove(&id);
+                self.orphans.remove(id);
             }
             Some(State::Committed) => {
                 self.store.forget(id);
@@ -282,14 +282,14 @@ impl Device {
 
     fn commit(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         self.counters.commits += 1;
-        self.orphans.remove(&id);
+        self.orphans.remove(id);
         self.store.commit(now, id, out);
         self.advance(now, id, State::Committing, out);
     }
 
     fn abort(&mut self, now: Now, id: TransactionId, out: &mut Effects) {
         self.counters.aborts += 1;
-        self.orphans.remove(&id);
+        self.orphans.remove(id);
         self.store.abort(now, id, out);
         self.advance(now, id, State::Aborting, out);
     }
@@ -307,7 +307,7 @@ impl Device {
     }
 
     pub(crate) fn drop_decided(&mut self, id: TransactionId) {
-        self.orphans.remove(&id);
+        self.orphans.remove(id);
         if let Some(transaction) = self.transactions.get(id) {
             self.suspects.remove(id, transaction.object, &transaction.ranges);
         }

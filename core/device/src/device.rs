@@ -1,5 +1,6 @@
 //! The device's machine: who may speak, and where each message goes.
 
+use crate::in_turn::InTurn;
 use crate::locking::Locking;
 use crate::objects::{Requests, Wanted};
 use crate::reservation::Reservation;
@@ -17,8 +18,6 @@ use braid_store::{Intent, Medium, Recovered, Storage, Store, StoreConfig, StoreE
 use braid_wire::{
     Answer, Command, Failure, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Task, Vote, Want,
 };
-use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::time::Duration;
 
 /// How a device is to run.
@@ -44,14 +43,9 @@ pub struct Device {
     pub(crate) locking: Locking,
     pub(crate) requests: Requests,
     /// Transactions that no host looks after any more, and somebody should resolve.
-    pub(crate) orphans: BTreeSet<TransactionId>,
-    last_named: TransactionId,
+    pub(crate) orphans: InTurn,
     /// Transactions that were cut short, and whose stripes somebody should look at.
     pub(crate) suspects: Suspects,
-    /// Claims were released since waiting requests were last looked at.
-    pub(crate) released: bool,
-    /// Transactions for which the store is reading.
-    pub(crate) reading: BTreeSet<TransactionId>,
     pub(crate) sessions: Sessions,
     pub(crate) monitor: MonitorClient,
     /// What the store is doing for whom.
@@ -123,11 +117,8 @@ impl Device {
             waiting: WaitingQueue::default(),
             locking: Locking::default(),
             requests: Requests::default(),
-            orphans: BTreeSet::new(),
-            last_named: TransactionId { host: Generation(0), sequence: 0 },
+            orphans: InTurn::default(),
             suspects: Suspects::default(),
-            released: false,
-            reading: BTreeSet::new(),
             sessions: Sessions::default(),
             monitor: MonitorClient::of_device(config.membership.clone(), config.store.device),
             tickets: Tickets::default(),
@@ -231,7 +222,7 @@ impl Device {
         }
         if !known {
             // Back from a silence, it looks after its transactions again.
-            self.orphans.retain(|id| id.host != request.host);
+            self.orphans.remove_of(request.host);
         }
         Ok(())
     }
@@ -379,18 +370,14 @@ impl Device {
         }
     }
 
-    /// Names some orphans, others each time: one that can't be resolved, since a participant is away, must not hide the rest.
+    /// Names some orphans and suspects, others each time.
     fn on_heartbeat(&mut self, now: Now, host: Generation, out: &mut Effects) {
-        let of = |id: &TransactionId| {
-            let transaction = self.transactions.get(*id).expect("an orphan is a transaction");
-            Orphan { transaction: *id, stamp: transaction.stamp, participants: self.voters(*id) }
+        let named = self.orphans.name(limits::ORPHANS_PER_ANSWER_MAX);
+        let of = |id: TransactionId| {
+            let transaction = self.transactions.get(id).expect("an orphan is a transaction");
+            Orphan { transaction: id, stamp: transaction.stamp, participants: self.voters(id) }
         };
-        let behind = (Bound::Excluded(self.last_named), Bound::Unbounded);
-        let round = self.orphans.range(behind).chain(self.orphans.range(..=self.last_named));
-        let orphans: Vec<_> = round.map(of).take(limits::ORPHANS_PER_ANSWER_MAX).collect();
-        if let Some(last) = orphans.last() {
-            self.last_named = last.transaction;
-        }
+        let orphans = named.into_iter().map(of).collect();
         let suspects = self.name_suspects();
         let busy = self.serves_users_beside(now, host);
         self.answer(host, Reply::Heartbeat { orphans, suspects, busy }, out);
@@ -555,7 +542,7 @@ impl Machine for Device {
         // Each may bring about more of the other.
         loop {
             self.on_store_events(now, out);
-            if !self.released {
+            if !self.transactions.have_released() {
                 break;
             }
             self.resume_waiting(now, out);
@@ -583,8 +570,8 @@ impl Machine for Device {
         self.locking.invariants();
         self.suspects_invariants();
         self.reservation.invariants(self.stamps.highest_ever());
-        for id in &self.orphans {
-            assert!(self.transactions.get(*id).is_some(), "an orphan is a transaction: {id}");
+        for id in self.orphans.iter() {
+            assert!(self.transactions.get(id).is_some(), "an orphan is a transaction: {id}");
         }
         for id in self.waiting.in_order() {
             let waiting = self.waiting.get(id).expect("just listed");

@@ -7,6 +7,7 @@
 //! | `ordering` | read, pre-write, write: the stamp checks of the paper's figure 4 |
 //! | `deciding` | commit, abort, resolve, forget, and what the store reports |
 //! | `locking` | device-served locks |
+//! | `in_turn` | transactions that are named to hosts, some at a time |
 //! | `suspects` | what was cut short where writes take effect on arrival |
 //! | `tasks` | making, changing and removing objects, what others missed, counters |
 //! | `tickets` | what the store is doing for whom |
@@ -30,6 +31,7 @@
 
 mod deciding;
 pub mod device;
+mod in_turn;
 mod locking;
 mod membership;
 mod objects;

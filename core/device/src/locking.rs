@@ -85,7 +85,7 @@ impl Device {
         if let Some(transaction) = self.transactions.get(id) {
             // Sent again: answered again, unless that is under way, or the transaction has gone on since.
             return match transaction.state {
-                State::Prewritten if self.locking.is_waiting(id) || self.reading.contains(&id) => {
+                State::Prewritten if self.locking.is_waiting(id) || self.tickets.is_reading(id) => {
                     self.ignore(Ignored::InProgress, out);
                 }
                 State::Prewritten => self.on_locked(now, id, step, reads, out),

@@ -223,7 +223,7 @@ impl Device {
         // Commits that were kept only for them need not be kept any longer.
         let kept = self.transactions.iter();
         let kept = kept.filter(|(id, held)| held.state == State::Committed && fence.refuses(id.host));
-        self.orphans.extend(kept.map(|(id, _)| *id));
+        kept.for_each(|(id, _)| self.orphans.insert(*id));
     }
 
     /// True if a transaction on this object is undecided here that a device which has been out since has no say in: it may not be in

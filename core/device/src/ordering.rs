@@ -185,7 +185,7 @@ impl Device {
             return self.refuse_reading(now, id, step, Refusal::Suspect, out);
         }
         let blockers = self.transactions.blockers(id, stamp, ordering, read.object, &read.extents);
-        if blockers.is_empty() && self.reading.len() < limits::WAITING_MAX {
+        if blockers.is_empty() && self.tickets.reading() < limits::WAITING_MAX {
             if by_stamps {
                 self.stamps.raise(now.time, read.object, &read.extents, Access::Read, stamp);
             }
@@ -272,7 +272,7 @@ impl Device {
     /// If claims were released, on with whoever waited for them, in the order of stamps. One pass may release more: a loop
     /// rather than a call from where claims are released, since the chain can be as long as the queue.
     pub(crate) fn resume_waiting(&mut self, now: Now, out: &mut Effects) {
-        while std::mem::take(&mut self.released) {
+        while self.transactions.take_released() {
             self.unlock_ended(now, out);
             for id in self.waiting.in_order() {
                 self.resume(now, id, out);
@@ -298,7 +298,7 @@ impl Device {
     }
 
     fn is_being_read(&self, id: TransactionId) -> bool {
-        self.waiting.get(id).is_some() || self.reading.contains(&id)
+        self.waiting.get(id).is_some() || self.tickets.is_reading(id)
     }
 
     pub(crate) fn serve(&mut self, id: TransactionId, step: Step, read: ReadRequest, out: &mut Effects) {
@@ -311,7 +311,6 @@ impl Device {
                 self.answer(id.host, Reply::Data { transaction: id, waited: read.waited, pieces }, out);
             }
             Want::Data | Want::Linkage | Want::Salvage => {
-                self.reading.insert(id);
                 let ticket = self.tickets.open(Ticket::Read { transaction: id, step, waited: read.waited });
                 match read.want {
                     Want::Linkage => self.store.linkage(ticket, read.object, &read.extents, out),
@@ -327,7 +326,6 @@ impl Device {
         let Ticket::Read { transaction, step, waited } = self.tickets.close(ticket) else {
             panic!("the store has read for a ticket that it was not given: {ticket}");
         };
-        self.reading.remove(&transaction);
         match result {
             Ok(pieces) => {
                 if let Some(held) = self.transactions.get_mut(transaction) {
@@ -405,7 +403,6 @@ impl Device {
             };
             self.answer(host, reply, out);
         }
-        self.released |= released;
         self.keep_or_forget(now, id, out);
     }
 

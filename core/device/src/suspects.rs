@@ -13,20 +13,19 @@
 //! What was only announced is lost with a restart; then whoever has written it names it.
 
 use crate::device::Device;
+use crate::in_turn::InTurn;
 use crate::transactions::State;
 use crate::waiting::{Waiting, WaitingRequest};
 use braid_base::{BlockRange, Now, ObjectId, RangeTable, TransactionId, limits};
 use braid_machine::Effects;
 use braid_wire::{ObjectDescription, Ordering, Suspect, SuspectBlocks};
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::collections::BTreeMap;
 
 /// The transactions of a device that are suspect. They are in its table of transactions, which bounds them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Suspects {
-    ids: BTreeSet<TransactionId>,
+    ids: InTurn,
     blocks: BTreeMap<ObjectId, RangeTable<TransactionId, ()>>,
-    last_named: Option<TransactionId>,
 }
 
 impl Suspects {
@@ -44,7 +43,7 @@ impl Suspects {
 
     /// Takes out one that may be among them.
     pub fn remove(&mut self, id: TransactionId, object: ObjectId, ranges: &[BlockRange]) {
-        if !self.ids.remove(&id) {
+        if !self.ids.remove(id) {
             return;
         }
         let Some(blocks) = self.blocks.get_mut(&object) else { return };
@@ -82,7 +81,7 @@ impl Device {
     fn is_announced(&self, id: TransactionId) -> bool {
         let transaction = self.transactions.get(id).expect("it is known");
         let reads = |waiting: &Waiting| matches!(waiting.request, WaitingRequest::Read(_));
-        let being_read = self.reading.contains(&id) || self.waiting.get(id).is_some_and(reads);
+        let being_read = self.tickets.is_reading(id) || self.waiting.get(id).is_some_and(reads);
         let answered = !being_read && !self.locking.is_waiting(id);
         answered && !transaction.ranges.is_empty() && self.can_be_suspect(transaction.object)
     }
@@ -138,14 +137,8 @@ impl Device {
 
     /// Names some of them, others each time.
     pub(crate) fn name_suspects(&mut self) -> Vec<Suspect> {
-        let ids = &self.suspects.ids;
-        let last = self.suspects.last_named;
-        let behind = (last.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let before = last.into_iter().flat_map(|last| ids.range(..=last));
-        let round = ids.range(behind).chain(before).take(limits::ORPHANS_PER_ANSWER_MAX);
-        let named: Vec<Suspect> = round.map(|id| self.describe(*id)).collect();
-        self.suspects.last_named = named.last().map(|suspect| suspect.transaction).or(last);
-        named
+        let named = self.suspects.ids.name(limits::ORPHANS_PER_ANSWER_MAX);
+        named.into_iter().map(|id| self.describe(id)).collect()
     }
 
     fn describe(&self, id: TransactionId) -> Suspect {
@@ -164,7 +157,7 @@ impl Device {
     /// Of an object that is removed nothing is suspect.
     pub(crate) fn drop_suspects_of(&mut self, object: ObjectId) {
         let of_it = |id: &TransactionId| self.transactions.get(*id).is_some_and(|held| held.object == object);
-        for id in self.suspects.ids.iter().copied().filter(of_it).collect::<Vec<_>>() {
+        for id in self.suspects.ids.iter().filter(of_it).collect::<Vec<_>>() {
             self.store.forget(id);
             self.drop_decided(id);
         }
@@ -172,8 +165,8 @@ impl Device {
 
     /// Asserts that they are transactions, and known to be suspect.
     pub(crate) fn suspects_invariants(&self) {
-        for id in &self.suspects.ids {
-            let state = self.transactions.get(*id).map(|held| held.state);
+        for id in self.suspects.ids.iter() {
+            let state = self.transactions.get(id).map(|held| held.state);
             assert!(
                 matches!(state, Some(State::Suspect { .. })),
                 "what is suspect is a transaction: {id} is {state:?}"

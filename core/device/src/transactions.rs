@@ -130,12 +130,14 @@ pub struct Transactions {
     most: usize,
     by_id: BTreeMap<TransactionId, Transaction>,
     claims: BTreeMap<ObjectId, RangeTable<TransactionId, Stamp>>,
+    /// Claims were released since waiting requests were last looked at.
+    released: bool,
 }
 
 impl Transactions {
     /// None yet, and never more than `most`, but for what is recovered.
     pub fn new(most: usize) -> Transactions {
-        Transactions { most, by_id: BTreeMap::new(), claims: BTreeMap::new() }
+        Transactions { most, by_id: BTreeMap::new(), claims: BTreeMap::new(), released: false }
     }
 
     /// True if no further one can be taken.
@@ -174,8 +176,19 @@ impl Transactions {
         if released {
             let (object, ranges) = (transaction.object, transaction.ranges.clone());
             self.release(id, object, &ranges);
+            self.released = true;
         }
         released
+    }
+
+    /// True if claims were released since [`Transactions::take_released`] was last called.
+    pub fn have_released(&self) -> bool {
+        self.released
+    }
+
+    /// The same; waiting requests are looked at now.
+    pub fn take_released(&mut self) -> bool {
+        std::mem::take(&mut self.released)
     }
 
     /// Forgets a transaction that is decided.

@@ -88,7 +88,7 @@ impl LockServer {
         }
         if !self.table.hold(name, asked.object, &asked.extents) {
             // One of two hosts is wrong about what it holds, and may be writing.
-            self.doomed.insert(name.host);
+            self.fencing.doom(name.host);
             return self.fence_doomed(now, out);
         }
         // A late copy of how it was first asked for may have come before.
@@ -201,7 +201,7 @@ impl LockServer {
     }
 
     fn recall(&mut self, host: Generation, claims: Vec<u64>, out: &mut Effects) {
-        if self.doomed.contains(&host) {
+        if self.fencing.is_doomed(host) {
             return;
         }
         self.counters.recalls += claims.len() as u64;

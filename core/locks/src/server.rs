@@ -1,13 +1,13 @@
 //! The lock server's machine: who may speak, and where each message goes.
 
 use crate::LockServerCounters;
+use crate::fencing::Fencing;
 use crate::host_list::{HostList, ListError};
 use crate::sessions::{ClaimName, ClaimRequest, Session};
 use crate::table::{LockState, LockTable};
 use braid_base::limits::Settings;
 use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers};
 use braid_machine::{Effects, Ignored, Input, Machine};
-use braid_membership::client::MonitorClient;
 use braid_record::Progress;
 use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, Message, Rejection};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,13 +37,7 @@ pub struct LockServer {
     pub(crate) list: HostList,
     /// The hosts that are to be in the list are others than when it was last written.
     pub(crate) list_is_stale: bool,
-    /// Hosts taken for dead, and not yet refused by every device: served no more.
-    pub(crate) doomed: BTreeSet<Generation>,
-    pub(crate) monitor: MonitorClient,
-    /// Hosts fenced since the start.
-    pub(crate) fenced: BTreeSet<Generation>,
-    /// How many rounds of fencing there have been.
-    pub(crate) rounds: u64,
+    pub(crate) fencing: Fencing,
     pub(crate) timers: Timers<Timer>,
     next_patrol: Time,
     pub(crate) counters: LockServerCounters,
@@ -97,10 +91,7 @@ impl LockServer {
             recovered: BTreeSet::new(),
             list: HostList::default(),
             list_is_stale: false,
-            doomed: BTreeSet::new(),
-            monitor: MonitorClient::of_lock_server(),
-            fenced: BTreeSet::new(),
-            rounds: 0,
+            fencing: Fencing::new(),
             timers: Timers::default(),
             next_patrol: Time(0),
             counters: LockServerCounters::default(),
@@ -165,7 +156,7 @@ impl LockServer {
 
     /// Refuses hosts that are not served, and renews the lease of those that are.
     fn admit(&mut self, now: Now, request: &LockRequest, out: &mut Effects) -> Result<(), Rejection> {
-        if self.doomed.contains(&request.host) || self.fenced.contains(&request.host) {
+        if self.fencing.refuses(request.host) {
             return Err(Rejection::Fenced);
         }
         let is_full = |server: &LockServer| server.sessions.len() >= server.config.settings.hosts_max;
@@ -192,7 +183,7 @@ impl LockServer {
             holds_nothing && now.time.since(session.last_heard) > silence
         };
         let idle = self.sessions.iter().filter(is_idle).min_by_key(|(_, session)| session.last_heard);
-        let idle = idle.map(|(host, _)| *host).filter(|host| !self.doomed.contains(host));
+        let idle = idle.map(|(host, _)| *host).filter(|host| !self.fencing.is_doomed(*host));
         if let Some(host) = idle {
             self.forget(now, host, out);
         }
@@ -237,7 +228,7 @@ impl LockServer {
         }
         let silence = |session: &Session| now.time.since(session.last_heard);
         let silent =
-            self.sessions.iter().filter(|(host, session)| silence(session) > lease && !self.doomed.contains(host));
+            self.sessions.iter().filter(|(host, session)| silence(session) > lease && !self.fencing.is_doomed(**host));
         let silent: Vec<_> = silent.map(|(host, session)| (*host, silence(session))).collect();
         for (host, silence) in silent {
             let session = &self.sessions[&host];
@@ -247,7 +238,7 @@ impl LockServer {
             let in_the_way = held.iter().any(|name| self.table.wanted(*name)) || (lately && !held.is_empty());
             let for_long = !held.is_empty() && silence > lease * SILENT_LEASES_MAX;
             if !session.complete || in_the_way || for_long {
-                self.doomed.insert(host);
+                self.fencing.doom(host);
             } else if held.is_empty() {
                 self.forget(now, host, out);
             }
@@ -276,7 +267,7 @@ impl LockServer {
         if let LockService::Unusable(_) = self.service {
             return None;
         }
-        let monitor = self.monitor.deadline().map(|time| (time, Timer::Monitor));
+        let monitor = self.fencing.deadline().map(|time| (time, Timer::Monitor));
         self.timers.next().into_iter().chain(monitor).min()
     }
 
@@ -350,7 +341,7 @@ impl Machine for LockServer {
 
     fn invariants(&self) {
         self.table.invariants();
-        assert_eq!(self.doomed.is_empty(), !self.monitor.is_fencing(), "whoever is doomed is being fenced");
+        self.fencing.invariants();
         for name in self.table.owners().take(CHECKED_MAX) {
             let session = &self.sessions[&name.host];
             assert!(session.listed && self.list.contains(name.host), "who holds or waits is in the list: {name:?}");
