@@ -8,7 +8,8 @@
 //! | `deciding` | commit, abort, resolve, forget, and what the store reports |
 //! | `locking` | device-served locks |
 //! | `in_turn` | transactions that are named to hosts, some at a time |
-//! | `suspects` | what was cut short where writes take effect on arrival |
+//! | `interrupted` | what was cut short where writes take effect on arrival |
+//! | `suspects` | which transactions are suspect, and on which blocks |
 //! | `tasks` | making, changing and removing objects, what others missed, counters |
 //! | `tickets` | what the store is doing for whom |
 //! | `objects` | objects that hold bytes and attributes |
@@ -32,6 +33,7 @@
 mod deciding;
 pub mod device;
 mod in_turn;
+mod interrupted;
 mod locking;
 mod membership;
 mod objects;

@@ -22,10 +22,9 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/catalogue", "Catalogue", 13, "to be cut: index, memtable, compaction"),
     ("core/catalogue", "Round", 15, "to be cut: index, memtable, compaction"),
     ("core/catalogue", "Run", 18, "to be cut: index, memtable, compaction"),
-    ("core/device", "Device", 18, "to be cut: scheduler"),
+    ("core/device", "Device", 15, "to be cut: scheduler"),
     ("core/host", "Operation", 13, "to be cut: coordinator"),
     ("core/host", "Host", 17, "to be cut: coordinator"),
-    ("core/locks", "LockServer", 14, "to be cut: sessions, fencing"),
     ("core/membership", "Device", 16, "to be cut: what it reports, and what was decided of it"),
     ("core/membership", "Monitor", 22, "to be cut: members, leases, fences, record"),
 ];
@@ -40,7 +39,6 @@ const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
 /// Larger circles: of so many modules, the named one among them.
 const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("core/catalogue", "catalogue", 9, "to be cut: small types that all share in one module"),
-    ("core/device", "device", 4, "to be cut: scheduler"),
     ("core/host", "host", 6, "to be cut: coordinator"),
     ("core/membership", "monitor", 4, "to be cut: members, leases, fences, record"),
 ];
