@@ -48,7 +48,7 @@ pub(crate) struct Written {
 
 impl Io {
     /// Where in the data area the command is at work.
-    pub fn places(&self) -> Option<BlockRange> {
+    fn places(&self) -> Option<BlockRange> {
         match self {
             Io::Read { places, .. } | Io::Home { places } => Some(*places),
             Io::Data { written, .. } => Some(written.places),
@@ -133,14 +133,15 @@ impl DiskQueue {
         self.submit(Io::Reserve { frontier: frontier + slots }, DiskCommand::Reserve { offset, length }, out);
     }
 
-    /// A command has ended: what it was for.
-    pub fn take(&mut self, tag: DiskTag, result: &DiskResult) -> Option<Io> {
+    /// A command has ended: what it was for, and where in the data area it was at work.
+    pub fn take(&mut self, tag: DiskTag, result: &DiskResult) -> Option<(Io, Option<BlockRange>)> {
         let io = self.commands.remove(&tag)?;
-        if let Some(places) = io.places() {
+        let places = io.places();
+        if let Some(places) = places {
             self.places.remove(places.start, tag.0);
         }
         self.counters.count_result(result);
-        Some(io)
+        Some((io, places))
     }
 
     /// True if a command is at work there.

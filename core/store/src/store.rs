@@ -2,8 +2,7 @@
 
 use crate::read_queue::Of;
 use crate::recovery::{Progress, Recovery};
-use crate::request_queue::RequestQueue;
-use crate::serving::Serving;
+use crate::serving::{Queues, Serving};
 use crate::slots::failing_from;
 use crate::state::State;
 use crate::storage::Storage;
@@ -134,45 +133,26 @@ impl Store {
         }
     }
 
-    /// Puts something on record; then the store does whatever can be done.
-    fn note(&mut self, now: Option<Now>, out: &mut Effects, act: impl FnOnce(&mut View)) {
-        self.with(|serving| {
-            now.into_iter().for_each(|now| serving.observe(now));
-            act(&mut serving.view(out));
-            serving.advance(false, out);
-        });
-    }
-
-    fn write(&mut self, now: Now, intent: Intent, applied: bool, out: &mut Effects) {
-        self.with(|serving| {
-            serving.observe(now);
-            let (writes, mut view) = serving.writes(out);
-            writes.write(intent, applied, &mut view);
-            serving.advance(false, out);
-        });
-    }
-
-    fn request<R: Default>(
+    /// Has a queue do something; then all do whatever can be done.
+    fn act<R: Default>(
         &mut self,
-        now: Now,
+        now: Option<Now>,
         out: &mut Effects,
-        act: impl FnOnce(&mut RequestQueue, &mut View) -> R,
+        act: impl FnOnce(&mut Queues, &mut View) -> R,
     ) -> R {
-        let mut result = R::default();
-        self.with(|serving| {
+        let Phase::Serving(serving) = &mut self.phase else { return R::default() };
+        if let Some(now) = now {
             serving.observe(now);
-            let (requests, mut view) = serving.requests(out);
-            result = act(requests, &mut view);
-            serving.advance(false, out);
-        });
-        result
+        }
+        serving.with_all(out, act)
+    }
+
+    fn note(&mut self, now: Option<Now>, out: &mut Effects, act: impl FnOnce(&mut View)) {
+        self.act(now, out, |queues, view| queues.note(view, act));
     }
 
     fn read_of(&mut self, of: Of, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.with(|serving| {
-            let (reads, mut view) = serving.reads(out);
-            reads.read(ticket, object, extents, of, &mut view);
-        });
+        self.with(|serving| serving.with(out, |queues, view| queues.reads.read(ticket, object, extents, of, view)));
     }
 }
 
@@ -189,8 +169,7 @@ impl Storage for Store {
                 Progress::Goes => {}
                 Progress::Ready(mut serving, disk) => {
                     self.events.push_back(StoreEvent::Ready(serving.shared.state.recovered(disk)));
-                    serving.observe(now);
-                    serving.advance(true, out);
+                    serving.wake(now, out);
                     self.phase = Phase::Serving(serving);
                 }
                 Progress::Failed(error) => {
@@ -203,10 +182,7 @@ impl Storage for Store {
     }
 
     fn wake(&mut self, now: Now, out: &mut Effects) {
-        self.with(|serving| {
-            serving.observe(now);
-            serving.advance(true, out);
-        });
+        self.with(|serving| serving.wake(now, out));
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -246,11 +222,11 @@ impl Storage for Store {
     }
 
     fn prepare(&mut self, now: Now, intent: Intent, out: &mut Effects) {
-        self.write(now, intent, false, out);
+        self.act(Some(now), out, |queues, view| queues.writes.write(intent, false, view));
     }
 
     fn apply(&mut self, now: Now, intent: Intent, out: &mut Effects) {
-        self.write(now, intent, true, out);
+        self.act(Some(now), out, |queues, view| queues.writes.write(intent, true, view));
     }
 
     fn commit(&mut self, now: Now, transaction: TransactionId, out: &mut Effects) {
@@ -305,18 +281,15 @@ impl Storage for Store {
         request: ObjectRequest,
         out: &mut Effects,
     ) -> bool {
-        self.request(now, out, |requests, view| requests.execute(name, settled, given_up, request, view))
+        self.act(Some(now), out, |queues, view| queues.requests.execute(name, settled, given_up, request, view))
     }
 
     fn look(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects) {
-        self.request(now, out, |requests, view| requests.look(ticket, request, view));
+        self.act(Some(now), out, |queues, view| queues.requests.look(ticket, request, view));
     }
 
     fn adopt(&mut self, ticket: u64, membership: Membership, out: &mut Effects) {
-        self.with(|serving| {
-            serving.adopt(ticket, membership, out);
-            serving.advance(false, out);
-        });
+        self.act(None, out, |queues, view| queues.adopt(ticket, membership, view));
     }
 
     fn membership(&self) -> Option<&Membership> {

@@ -40,10 +40,13 @@ impl Default for Sweeping {
 impl Sweeping {
     /// Has some go, if it is time; `is_idle` if no request waits.
     pub fn sweep(&mut self, is_idle: bool, leaves: &mut Leaves, view: &mut View) {
+        let Some(from) = self.from.filter(|_| self.awaited.is_empty()) else { return };
         let is_idle = is_idle && view.journal.noted() == 0;
         let batches = view.disk.counters.batches;
         let is_due = is_idle || self.wanted || batches - self.batches >= BATCHES_PER_SWEEP;
-        let Some(from) = self.from.filter(|_| is_due && self.awaited.is_empty()) else { return };
+        if !is_due {
+            return;
+        }
         let length = (SWEPT_AT_ONCE * 32) as u64;
         if view.is_crowded(length) {
             return view.journal.hurry();

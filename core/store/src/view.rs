@@ -61,14 +61,14 @@ pub(crate) struct View<'a> {
     pub disk: &'a mut DiskQueue,
     pub outbox: &'a mut Outbox,
     pub out: &'a mut Effects,
-    /// Somebody waits for room in another queue.
+    /// Somebody waits for room in another queue: known to whoever may be told to [linger](View::linger).
     pub others_wait: bool,
 }
 
 impl Shared {
-    pub fn view<'a>(&'a mut self, out: &'a mut Effects, others_wait: bool) -> View<'a> {
+    pub fn view<'a>(&'a mut self, out: &'a mut Effects) -> View<'a> {
         let Shared { state, slots, journal, disk, outbox, now } = self;
-        View { now: *now, state, slots, journal, disk, outbox, out, others_wait }
+        View { now: *now, state, slots, journal, disk, outbox, out, others_wait: false }
     }
 }
 
