@@ -1,41 +1,17 @@
 //! The map as its user sees it: what it says of keys, and changes to it.
 
-use crate::cache::Cache;
-use crate::index::{Index, LeafEntry};
-use crate::leaf::Leaf;
-use crate::merge::Round;
-use crate::node::{Place, Root, leaves_in};
-use crate::room::ROUND_SLOTS_MIN;
-use crate::table::Table;
+use crate::contents::Contents;
+use crate::index::Index;
+use crate::leaves::{Leaves, Wanted};
+use crate::merge::{Installed, Round, Step};
+use crate::room::Needs;
+use crate::table::Tables;
+use crate::types::{Growth, Place, ROUND_SLOTS_MIN, Root, Settings, Statistics};
 use crate::voids::Voids;
 use braid_objects::{Change, Key, Kind, Known, Obstacle, View};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 
-/// How large things are. All but the last two must stay as they are for as long as there is anything on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The most bytes of a leaf: a slot's.
-    pub leaf_bytes: usize,
-    /// The most leaves that an index node names.
-    pub node_leaves: usize,
-    /// The most bytes of leaves in memory.
-    pub cache_bytes: usize,
-    /// Slots that a round of merging gets; at least [`ROUND_SLOTS_MIN`].
-    pub round_slots: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings { leaf_bytes: 73_728, node_leaves: 2048, cache_bytes: 64 << 20, round_slots: ROUND_SLOTS_MIN }
-    }
-}
-
-const _: () = assert!(leaves_in(73_728) >= 2048);
-
-/// Changes that were merged are forgotten so many at a time.
-const FORGOTTEN_AT_ONCE: usize = 64;
 /// The most leaves that are wanted ahead of a search.
 const AHEAD: usize = 16;
 /// The most leaves that are looked at for that.
@@ -43,55 +19,12 @@ const LOOKED_AT: usize = 256;
 /// Shorter walks over keys without a value are not worth a note.
 const WALK_MIN: usize = 32;
 
-/// What a catalogue counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Leaves on the disk.
-    pub leaves: u64,
-    /// Index nodes on the disk.
-    pub nodes: u64,
-    /// Changes in memory that are not merged yet.
-    pub pending: u64,
-    /// Leaves in memory.
-    pub leaves_cached: u64,
-    /// Their bytes.
-    pub bytes_cached: u64,
-    /// Leaves that were read for lookups.
-    pub leaves_read: u64,
-    /// Leaves that were written.
-    pub leaves_written: u64,
-    /// Leaves that were found damaged.
-    pub leaves_damaged: u64,
-}
-
-/// A leaf that a lookup needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    first: Key,
-    /// Where it is.
-    pub place: Place,
-}
-
 /// See the [crate](crate).
 #[derive(Debug)]
 pub struct Catalogue {
-    pub(crate) settings: Settings,
-    pub(crate) active: Table,
-    pub(crate) frozen: Table,
-    /// Frozen changes up to here are merged.
-    pub(crate) merged: Bound<Key>,
-    /// Were merged, and wait to be forgotten.
-    spent: Table,
+    pub(crate) contents: Contents,
     voids: Voids,
-    pub(crate) index: Index,
-    pub(crate) cache: Cache,
-    /// Slots whose leaf can't be read.
-    pub(crate) damaged: BTreeSet<u32>,
-    /// Leaves that are being read, by slot.
-    reading: BTreeMap<u32, Wanted>,
-    wanted: Vec<Wanted>,
     pub(crate) round: Option<Box<Round>>,
-    pub(crate) counted: Statistics,
 }
 
 impl Catalogue {
@@ -102,42 +35,30 @@ impl Catalogue {
 
     pub(crate) fn with(settings: Settings, index: Index) -> Catalogue {
         assert!(settings.round_slots >= ROUND_SLOTS_MIN && settings.node_leaves >= 4);
-        Catalogue {
-            active: Table::default(),
-            frozen: Table::default(),
-            merged: Bound::Unbounded,
-            spent: Table::default(),
-            voids: Voids::default(),
-            index,
-            cache: Cache::new(settings.cache_bytes),
-            damaged: BTreeSet::new(),
-            reading: BTreeMap::new(),
-            wanted: Vec::new(),
-            round: None,
-            counted: Statistics::default(),
-            settings,
-        }
+        let leaves = Leaves::new(settings.cache_bytes);
+        let contents = Contents { settings, tables: Tables::default(), index, leaves };
+        Catalogue { contents, voids: Voids::default(), round: None }
     }
 
     /// Makes changes; their values are copied.
     pub fn apply(&mut self, changes: &[Change]) {
         for change in changes {
-            let Some(growth) = self.weigh(change) else { continue };
-            self.active.growth = self.active.growth + growth;
-            self.active.shrinks |= growth.is_none();
-            self.active.put(change.key, change.value.as_ref());
+            let Some(growth) = self.contents.weigh(change) else { continue };
+            let active = &mut self.contents.tables.active;
+            active.growth = active.growth + growth;
+            active.shrinks |= growth.is_none();
+            active.put(change.key, change.value.as_ref());
             if change.value.is_some() {
                 self.voids.fill(change.key);
             }
         }
-        self.tidy();
+        self.contents.tables.tidy();
     }
 
     /// Sets all changes so far aside: they are to be merged.
     pub fn freeze(&mut self) {
-        assert!(self.round.is_none() && self.frozen.len() == 0, "one merge at a time");
-        self.frozen = std::mem::take(&mut self.active);
-        self.merged = Bound::Unbounded;
+        assert!(self.round.is_none(), "one merge at a time");
+        self.contents.tables.freeze();
     }
 
     /// True if a round is at work.
@@ -147,99 +68,121 @@ impl Catalogue {
 
     /// Slots that a round gets at most.
     pub fn round_slots(&self) -> u32 {
-        self.settings.round_slots
+        self.contents.settings.round_slots
     }
 
     /// True if there is something frozen that is not merged yet.
     pub fn is_to_be_merged(&self) -> bool {
-        !self.frozen.is_empty_from(self.merged)
+        self.contents.tables.is_to_be_merged()
     }
 
     /// All that was frozen is merged, and the journal need not know it any more.
     pub fn thaw(&mut self) {
-        assert!(self.round.is_none() && !self.is_to_be_merged(), "all is merged first");
-        self.spent = std::mem::take(&mut self.frozen);
+        assert!(self.round.is_none(), "all is merged first");
+        self.contents.tables.thaw();
     }
 
-    /// A little at a time: to forget them all at once takes too long.
-    pub(crate) fn tidy(&mut self) {
-        self.spent.forget(FORGOTTEN_AT_ONCE);
+    /// Begins a round with these free slots: at least [`ROUND_SLOTS_MIN`], and no more than the settings say.
+    pub fn begin_round(&mut self, slots: Vec<u32>) {
+        assert!(self.round.is_none() && self.is_to_be_merged(), "there is something to do");
+        self.round = Some(Box::new(Round::new(slots, &self.contents)));
+    }
+
+    /// The next leaf that the round wants read, a few ahead of what it is at. None at the moment.
+    pub fn next_read(&mut self) -> Option<Place> {
+        self.round.as_mut()?.next_read(&self.contents)
+    }
+
+    /// What is in a slot has been read; none: it can't be. False if that is not the leaf: it may be read again, or be given up with none.
+    pub fn on_merge_read(&mut self, slot: u32, bytes: Option<&Bytes>) -> bool {
+        let leaves = &mut self.contents.leaves;
+        self.round.as_mut().is_none_or(|round| round.on_read(slot, bytes, leaves))
+    }
+
+    /// The round goes on a little.
+    pub fn step(&mut self) -> Step {
+        self.contents.tables.tidy();
+        self.round.as_mut().expect("a round was begun").step(&mut self.contents)
+    }
+
+    /// All that the round wrote is durable: from now on, this is what there is. Its [roots](Catalogue::roots) are to be noted.
+    pub fn install(&mut self) -> Installed {
+        self.round.take().expect("a round was begun").install(&mut self.contents)
     }
 
     /// The leaves that were not here since this was asked last. Who reads one [begins to](Catalogue::begin_read), and says what came of it
     /// with [`Catalogue::on_read`]; then is the time to ask again.
     pub fn take_wanted(&mut self) -> Vec<Wanted> {
-        std::mem::take(&mut self.wanted)
+        self.contents.leaves.take_wanted()
     }
 
     /// False if the leaf is being read already, or is none any more.
     pub fn begin_read(&mut self, wanted: Wanted) -> bool {
-        if self.index.at(self.index.find(wanted.first)).place != Some(wanted.place) {
-            return false;
-        }
-        let begins = self.reading.insert(wanted.place.slot, wanted).is_none();
-        self.counted.leaves_read += u64::from(begins);
-        begins
+        self.contents.leaves.begin_read(wanted, &self.contents.index)
     }
 
     /// True if the leaf is on its way.
     pub fn is_being_read(&self, wanted: Wanted) -> bool {
-        self.reading.get(&wanted.place.slot) == Some(&wanted)
+        self.contents.leaves.is_being_read(wanted)
     }
 
     /// The leaf in a slot has been read; none: it can't be. False if that is not the leaf: it may be read again, or be given up with none.
     pub fn on_read(&mut self, slot: u32, bytes: Option<&Bytes>) -> bool {
-        let Some(Wanted { first, place }) = self.reading.get(&slot).copied() else { return true };
-        let leaf = bytes.and_then(|bytes| Leaf::decode(bytes, place));
-        if leaf.is_none() && bytes.is_some() {
-            return false;
-        }
-        self.reading.remove(&slot);
-        // Another one may have come in its place.
-        if self.index.at(self.index.find(first)).place == Some(place) {
-            match leaf {
-                Some(leaf) => self.cache.insert(slot, leaf),
-                None => self.mark_damaged(slot),
-            }
-        }
-        true
+        self.contents.leaves.on_read(slot, bytes, &self.contents.index)
     }
 
-    pub(crate) fn mark_damaged(&mut self, slot: u32) {
-        if self.damaged.insert(slot) {
-            self.counted.leaves_damaged += 1;
-        }
+    /// By how much changes may make the leaves grow, as far as that is known without the disk; else by all that they bring.
+    pub fn growth_of<'a>(&self, changes: impl IntoIterator<Item = &'a Change>) -> Growth {
+        self.contents.growth_of(changes)
+    }
+
+    /// The same, to the byte: for when room is scarce.
+    pub fn exact_growth_of<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) -> Result<Growth, Obstacle> {
+        self.contents.exact_growth_of(changes)
+    }
+
+    /// What merging all changes so far can come to need, and so many more that make it grow by `more`. What is frozen is merged first.
+    pub fn needs(&self, changes: usize, more: Growth) -> Needs {
+        self.contents.needs(changes, more, self.round.as_ref().map_or(0, |round| round.held()))
+    }
+
+    /// True if less may be needed when all changes so far are merged: what is kept for them is the worst, and some may take things away.
+    pub fn may_need_less(&self) -> bool {
+        self.contents.may_need_less()
     }
 
     /// Where the index nodes are, all that were installed included.
     pub fn roots(&self) -> Vec<Root> {
-        self.index.roots()
+        self.contents.index.roots()
     }
 
     /// Changes that are not merged yet.
     pub fn pending(&self) -> usize {
-        self.active.len() + self.frozen.len()
+        self.contents.tables.pending()
     }
 
     /// Slots that it has on the disk.
     pub fn used_slots(&self) -> u64 {
-        (self.index.leaves() + self.index.nodes_on_disk()) as u64
+        self.contents.used_slots()
     }
 
     /// Which slots it has, those of the round at work included. For starting, and tests.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
-        self.index.slots().chain(self.round.iter().flat_map(|round| round.slots()))
+        self.contents.index.slots().chain(self.round.iter().flat_map(|round| round.slots()))
     }
 
     /// What it counts.
     pub fn statistics(&self) -> Statistics {
+        let Contents { index, leaves, tables, .. } = &self.contents;
         Statistics {
-            leaves: self.index.leaves() as u64,
-            nodes: self.index.nodes_on_disk() as u64,
-            pending: self.pending() as u64,
-            leaves_cached: self.cache.len() as u64,
-            bytes_cached: self.cache.bytes() as u64,
-            ..self.counted
+            leaves: index.leaves() as u64,
+            nodes: index.nodes_on_disk() as u64,
+            pending: tables.pending() as u64,
+            leaves_cached: leaves.cache.len() as u64,
+            bytes_cached: leaves.cache.bytes() as u64,
+            leaves_read: leaves.read,
+            leaves_written: leaves.written,
+            leaves_damaged: leaves.found_damaged,
         }
     }
 
@@ -253,9 +196,9 @@ impl Catalogue {
     ) -> Result<Option<(Key, Option<Bytes>)>, Obstacle> {
         let is_asked = |key: &Key| (Bound::Unbounded, until).contains(key);
         loop {
-            let position = self.index.find(*at);
-            let entry = self.index.at(position);
-            match self.leaf(entry) {
+            let position = self.contents.index.find(*at);
+            let entry = self.contents.index.at(position);
+            match self.contents.leaves.get(entry) {
                 Err(Obstacle::NotHere) => return Err(Obstacle::NotHere),
                 Err(Obstacle::Lost) => damage.meet()?,
                 Ok(None) if entry.lost => damage.meet()?,
@@ -271,7 +214,7 @@ impl Catalogue {
                     }
                 }
             }
-            match self.index.upper(position).filter(is_asked) {
+            match self.contents.index.upper(position).filter(is_asked) {
                 Some(next) => *at = next,
                 None => return Ok(None),
             }
@@ -287,15 +230,7 @@ impl Catalogue {
             if at > last {
                 break None;
             }
-            // The newest that says anything of a key counts.
-            let mut newest = None;
-            for table in [&self.active, &self.frozen] {
-                if let Some((key, value)) = table.first(at..=last)
-                    && newest.as_ref().is_none_or(|(first, _)| key < *first)
-                {
-                    newest = Some((key, value.clone()));
-                }
-            }
+            let mut newest = self.contents.tables.first(at..=last);
             let until = newest.as_ref().map_or(Bound::Included(last), |(first, _)| Bound::Excluded(*first));
             if newest.as_ref().is_none_or(|(first, _)| *first != at) {
                 match self.first_on_disk(&mut at, until, damage) {
@@ -332,38 +267,11 @@ impl Catalogue {
         }
         Ok(found)
     }
-
-    /// A leaf, from memory; none if nothing is on the disk of it.
-    fn leaf(&mut self, entry: LeafEntry) -> Result<Option<&Leaf>, Obstacle> {
-        let Some(place) = entry.place else { return Ok(None) };
-        if self.damaged.contains(&place.slot) {
-            return Err(Obstacle::Lost);
-        }
-        match self.cache.get(place.slot) {
-            Some(leaf) => Ok(Some(leaf)),
-            None => {
-                let wanted = Wanted { first: entry.first, place };
-                if self.wanted.last() != Some(&wanted) {
-                    self.wanted.push(wanted);
-                }
-                Err(Obstacle::NotHere)
-            }
-        }
-    }
 }
 
 impl View for Catalogue {
     fn get(&mut self, key: Key) -> Result<Option<Bytes>, Obstacle> {
-        if let Some(value) = self.active.get(key).or_else(|| self.frozen.get(key)) {
-            return Ok(value.clone());
-        }
-        let entry = self.index.at(self.index.find(key));
-        let found = self.leaf(entry)?.and_then(|leaf| leaf.get(key));
-        match found {
-            Some(value) => Ok(value),
-            None if entry.lost => Err(Obstacle::Lost),
-            None => Ok(None),
-        }
+        self.contents.get(key)
     }
 
     fn first(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, Bytes)>, Obstacle> {
@@ -372,17 +280,18 @@ impl View for Catalogue {
 
     fn will_need(&mut self, keys: RangeInclusive<Key>, most: usize) {
         let (from, last) = keys.into_inner();
-        let mut position = Some(self.index.find(from));
+        let mut position = Some(self.contents.index.find(from));
         let (mut looked, mut missing) = (0, 0);
         // A leaf that is here may hold as many as are asked for, one that is not is taken to hold one.
         while let Some(at) = position
-            && self.index.at(at).first <= last
+            && self.contents.index.at(at).first <= last
             && looked < LOOKED_AT
             && missing < AHEAD.min(most)
         {
-            missing += usize::from(matches!(self.leaf(self.index.at(at)), Err(Obstacle::NotHere)));
+            missing +=
+                usize::from(matches!(self.contents.leaves.get(self.contents.index.at(at)), Err(Obstacle::NotHere)));
             looked += 1;
-            position = self.index.next(at);
+            position = self.contents.index.next(at);
         }
     }
 

@@ -1,6 +1,6 @@
 //! All leaves by first key, in memory: some tens of bytes for each. A leaf stands for the keys from its first up to the next one's.
 
-use crate::node::{Place, Root};
+use crate::types::{Place, Root};
 use braid_objects::Key;
 
 /// A leaf, as the index has it.

@@ -13,7 +13,7 @@
 //! | 48 | 21 each | entries: key 17, end of the value 4, counted from the first value; its highest bit: the key is known to have none |
 //! | | | values |
 
-use crate::node::Place;
+use crate::types::{Place, SECTOR};
 use braid_base::AlignedBuffer;
 use braid_base::checksum::crc32c;
 use braid_objects::Key;
@@ -28,8 +28,6 @@ const ABSENT: u32 = 1 << 31;
 pub(crate) const HEADER: usize = 48;
 /// Bytes of an entry without its value.
 pub(crate) const ENTRY: usize = KEY_BYTES + 4;
-/// Lengths are rounded up to this on the disk.
-pub(crate) const SECTOR: usize = 512;
 
 /// See the module.
 #[derive(Clone, Debug)]

@@ -28,29 +28,37 @@
 //! | module | what |
 //! | --- | --- |
 //! | `catalogue` | the map as its user sees it |
+//! | `contents` | what it holds: changes in memory (`table`), the index (`index`), leaves (`leaves`); lookups and rounds go over it |
 //! | `merge` | rounds: frozen changes go into new leaves, a little at a time |
 //! | `packer` | a stream of entries becomes leaves |
 //! | `leaf`, `node` | the two forms on the disk |
-//! | `index` | all leaves by first key, in memory |
+//! | `opening` | how the index is read at a start |
 //! | `cache` | leaves that were used lately |
-//! | `table`, `voids` | changes in memory; where they left nothing |
-//! | `model` | tests against a plain map |
+//! | `voids` | where changes left nothing |
 //! | `room` | how many slots merging can come to need |
+//! | `types` | small types that all of them share |
+//! | `model` | tests against a plain map |
 
 mod cache;
 mod catalogue;
+mod contents;
 mod index;
 mod leaf;
+mod leaves;
 mod merge;
 #[cfg(test)]
 mod model;
 mod node;
+mod opening;
 mod packer;
 mod room;
 mod table;
+mod types;
 mod voids;
 
-pub use catalogue::{Catalogue, Settings, Statistics, Wanted};
+pub use catalogue::Catalogue;
+pub use leaves::Wanted;
 pub use merge::{Installed, Step, Write};
-pub use node::{Damaged, Opening, Place, Root};
-pub use room::{Growth, Needs, ROUND_SLOTS_MIN};
+pub use opening::{Damaged, Opening};
+pub use room::Needs;
+pub use types::{Growth, Place, ROUND_SLOTS_MIN, Root, Settings, Statistics};

@@ -291,8 +291,8 @@ impl Run {
         let mut leaves = Vec::new();
         let mut at = Some(Position { node: 0, leaf: 0 });
         while let Some(position) = at {
-            leaves.extend(self.catalogue.index.at(position).place.map(|place| (position, place)));
-            at = self.catalogue.index.next(position);
+            leaves.extend(self.catalogue.contents.index.at(position).place.map(|place| (position, place)));
+            at = self.catalogue.contents.index.next(position);
         }
         if leaves.is_empty() {
             return;
@@ -302,17 +302,17 @@ impl Run {
         let at = self.rng.below(u64::from(place.length)) as usize;
         bytes[at] ^= 1;
         self.disk.insert(place.slot, bytes.into());
-        let from = self.catalogue.index.at(position).first;
-        let behind = self.catalogue.index.upper(position);
-        let merged = |key: Key| match self.catalogue.merged {
+        let from = self.catalogue.contents.index.at(position).first;
+        let behind = self.catalogue.contents.index.upper(position);
+        let merged = |key: Key| match self.catalogue.contents.tables.merged {
             Bound::Excluded(behind) => key <= behind,
             _ => false,
         };
         for of in 1..=LIVES {
             for index in 0..NAMES {
                 let key = key(of, index);
-                let elsewhere = self.catalogue.active.get(key).is_some()
-                    || self.catalogue.frozen.get(key).is_some() && !merged(key);
+                let elsewhere = self.catalogue.contents.tables.active.get(key).is_some()
+                    || self.catalogue.contents.tables.frozen.get(key).is_some() && !merged(key);
                 if key >= from && behind.is_none_or(|behind| key < behind) && !elsewhere {
                     let (Held::Surely(held) | Held::Perhaps(held)) = self.held(key);
                     self.model.insert(key, Held::Perhaps(held));
@@ -421,9 +421,9 @@ fn empty_nodes_that_the_durable_roots_name_are_not_written_over_when_the_last_va
     let change = |index: u64, value| Change { key: key(1, index), value };
     run.make((0..60).map(|index| change(index, Some(vec![7; 600].into()))).collect());
     run.finish();
-    let nodes = run.catalogue.index.len();
+    let nodes = run.catalogue.contents.index.len();
     assert!(nodes > 2);
-    let firsts: Vec<u64> = (1..nodes).map(|node| run.catalogue.index.node(node).first.index).collect();
+    let firsts: Vec<u64> = (1..nodes).map(|node| run.catalogue.contents.index.node(node).first.index).collect();
     let parts = || firsts.iter().zip(firsts.iter().skip(1).chain([&60])).map(|(from, to)| *from..*to);
     // All around the second node goes, then what is in there.
     for part in std::iter::once(0..firsts[0]).chain(parts().skip(1)).chain(parts().take(1)) {

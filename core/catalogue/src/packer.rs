@@ -5,7 +5,7 @@
 //! filled, as nothing will come there any more. Either way there are as few leaves as can be.
 
 use crate::leaf::{ENTRY, Entry, HEADER, Leaf, encode};
-use crate::node::Place;
+use crate::types::Place;
 use braid_objects::Key;
 use braid_objects::key::KEY_BYTES;
 use bytes::Bytes;

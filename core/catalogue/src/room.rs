@@ -5,24 +5,12 @@
 //! as two neighbours together always fill one, so many bytes make at most twice as many leaves as they fill. A round that ends within a
 //! leaf cuts it once more, and does so only where bytes are added. Changes that add nothing cost nothing: they must go on on a full disk.
 
-use crate::catalogue::Catalogue;
+use crate::contents::Contents;
 use crate::leaf::{ENTRY, HEADER};
 use crate::table::Table;
-use braid_objects::{Change, Key, Obstacle, View};
+use crate::types::Growth;
+use braid_objects::{Change, Key, Obstacle};
 use std::ops::Add;
-
-/// The least slots that a round must have: it then gets on, whatever it finds (a leaf full of the largest entries on both sides of
-/// another one, and index nodes that must be cut in two).
-pub const ROUND_SLOTS_MIN: u32 = 16;
-
-/// By how much changes may make the leaves grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Growth {
-    /// Changes that make a leaf longer.
-    pub entries: u64,
-    /// By so much in all.
-    pub bytes: u64,
-}
 
 /// What merging can come to need at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,22 +30,7 @@ struct Merge {
     rounds: u64,
 }
 
-impl Growth {
-    /// True if nothing grows.
-    pub fn is_none(&self) -> bool {
-        self.entries == 0
-    }
-}
-
-impl Add for Growth {
-    type Output = Growth;
-
-    fn add(self, other: Growth) -> Growth {
-        Growth { entries: self.entries + other.entries, bytes: self.bytes + other.bytes }
-    }
-}
-
-impl Catalogue {
+impl Contents {
     /// By how much changes may make the leaves grow, as far as that is known without the disk; else by all that they bring.
     pub fn growth_of<'a>(&self, changes: impl IntoIterator<Item = &'a Change>) -> Growth {
         let growth = |change: &Change| self.growth_by(change, self.known_len(change.key));
@@ -81,21 +54,21 @@ impl Catalogue {
         Ok(growth)
     }
 
-    /// What merging all changes so far can come to need, and so many more that make it grow by `more`. What is frozen is merged first.
-    pub fn needs(&self, changes: usize, more: Growth) -> Needs {
+    /// What merging all changes so far can come to need, and so many more that make it grow by `more`, while a round has `held` slots. What is
+    /// frozen is merged first.
+    pub fn needs(&self, changes: usize, more: Growth, held: u64) -> Needs {
         let (used, nodes) = (self.used_slots(), self.index.nodes_on_disk() as u64);
-        let pending = self.active.len() + changes;
-        if used == 0 && pending + self.frozen.len() == 0 {
+        let pending = self.tables.active.len() + changes;
+        if used == 0 && pending + self.tables.frozen.len() == 0 {
             return Needs::default();
         }
         let there = self.index.leaves() as u64;
-        let first = self.merge_of(self.frozen.len() as u64, self.frozen.growth, there);
-        let then = self.merge_of(pending as u64, self.active.growth + more, there + first.leaves);
+        let first = self.merge_of(self.tables.frozen.len() as u64, self.tables.frozen.growth, there);
+        let then = self.merge_of(pending as u64, self.tables.active.growth + more, there + first.leaves);
         let leaves = first.leaves + then.leaves;
         // Twice, as there may be two merges.
         let split = 2 * leaves.min(self.index.len() as u64) + 2 * leaves / self.settings.node_leaves as u64 + 2;
         let new_nodes = if leaves == 0 { 0 } else { split };
-        let held = self.round.as_ref().map_or(0, |round| round.held());
         let most = u64::from(self.settings.round_slots) + leaves + new_nodes;
         Needs {
             free: most.saturating_sub(held),
@@ -108,7 +81,7 @@ impl Catalogue {
     /// True if less may be needed when all changes so far are merged: what is kept for them is the worst, and some may take things away.
     pub fn may_need_less(&self) -> bool {
         let may = |table: &Table| table.shrinks || !table.growth.is_none();
-        may(&self.active) || may(&self.frozen)
+        may(&self.tables.active) || may(&self.tables.frozen)
     }
 
     /// What one merge can come to need, of so many changes into so many leaves.
@@ -139,7 +112,7 @@ impl Catalogue {
     }
 
     /// By how much a change may make the leaves grow; none if it says nothing new.
-    pub(crate) fn weigh(&self, change: &Change) -> Option<Growth> {
+    pub fn weigh(&self, change: &Change) -> Option<Growth> {
         let known = self.known_len(change.key);
         let is_needless = change.value.is_none() && known == Some(0) && !self.is_lost(change.key);
         (!is_needless).then(|| self.growth_by(change, known))
@@ -151,12 +124,12 @@ impl Catalogue {
 
     /// Bytes of a key's entry as things stand, if that is known without the disk.
     fn known_len(&self, key: Key) -> Option<usize> {
-        if let Some(value) = self.active.get(key).or_else(|| self.frozen.get(key)) {
+        if let Some(value) = self.tables.get(key) {
             return Some(value.as_ref().map_or(0, |value| ENTRY + value.len()));
         }
         match self.index.at(self.index.find(key)).place {
             None => Some(0),
-            Some(place) => self.cache.peek(place.slot).map(|leaf| leaf.entry_len(key).unwrap_or(0)),
+            Some(place) => self.leaves.cache.peek(place.slot).map(|leaf| leaf.entry_len(key).unwrap_or(0)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Changes in memory: what keys have as their value since, or that they have none.
 
-use crate::room::Growth;
+use crate::types::Growth;
 use braid_objects::Key;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -53,5 +53,69 @@ impl Table {
                 return;
             }
         }
+    }
+}
+
+/// Changes that were merged are forgotten so many at a time.
+const FORGOTTEN_AT_ONCE: usize = 64;
+
+/// All changes in memory, by what is becoming of them.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    pub active: Table,
+    /// These are being merged.
+    pub frozen: Table,
+    /// Frozen changes up to here are merged.
+    pub merged: Bound<Key>,
+    /// Were merged, and wait to be forgotten.
+    spent: Table,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        let (active, frozen, spent) = Default::default();
+        Tables { active, frozen, merged: Bound::Unbounded, spent }
+    }
+}
+
+impl Tables {
+    /// What they say of a key, if anything.
+    pub fn get(&self, key: Key) -> Option<&Option<Bytes>> {
+        self.active.get(key).or_else(|| self.frozen.get(key))
+    }
+
+    /// The first key of a range of which they say anything, and what; the newest counts.
+    pub fn first(&self, keys: impl RangeBounds<Key> + Clone) -> Option<(Key, Option<Bytes>)> {
+        let active = self.active.first(keys.clone());
+        let frozen = self.frozen.first(keys).filter(|(key, _)| active.is_none_or(|(first, _)| *key < first));
+        frozen.or(active).map(|(key, value)| (key, value.clone()))
+    }
+
+    /// Sets all changes so far aside: they are to be merged.
+    pub fn freeze(&mut self) {
+        assert!(self.frozen.len() == 0, "one merge at a time");
+        self.frozen = std::mem::take(&mut self.active);
+        self.merged = Bound::Unbounded;
+    }
+
+    /// True if there is something frozen that is not merged yet.
+    pub fn is_to_be_merged(&self) -> bool {
+        !self.frozen.is_empty_from(self.merged)
+    }
+
+    /// All that was frozen is merged.
+    pub fn thaw(&mut self) {
+        assert!(!self.is_to_be_merged(), "all is merged first");
+        self.spent = std::mem::take(&mut self.frozen);
+    }
+
+    /// A little at a time: to forget them all at once takes too long.
+    pub fn tidy(&mut self) {
+        self.spent.forget(FORGOTTEN_AT_ONCE);
+    }
+
+    /// How many are not merged yet.
+    pub fn pending(&self) -> usize {
+        self.active.len() + self.frozen.len()
     }
 }
