@@ -1,10 +1,10 @@
 //! Graceful disconnect: what a host says before it ends, and for how long it waits.
 
-use crate::stage::{Stage, VOLUME};
-use braid_base::{DeviceId, LockServerId, limits};
+use crate::stage::{HOST, Stage, VOLUME};
+use braid_base::{DeviceId, LockServerId, Standing, limits};
 use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
 use braid_wire::locking::{LockCommand, LockReply};
-use braid_wire::{Command, ObjectRequest, Ordering, Rejection, Reply};
+use braid_wire::{Command, ObjectRequest, Ordering, Rejection, Reply, Task};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -74,6 +74,38 @@ fn a_host_ends_when_its_commits_are_confirmed_and_their_devices_know_that_they_a
     assert_eq!(forget(&mut stage), devices, "none but those that keep something");
     assert!(left(&mut stage, op));
     assert!(stage.host.is_idle());
+}
+
+#[test]
+fn a_helper_that_ends_gives_up_what_it_asks_so_that_devices_hear_that_all_is_over() {
+    let mut stage = Stage::with_monitor(Ordering::Timestamp);
+    let mut membership = stage.host.membership().expect("it knows one").clone();
+    membership.epoch = membership.epoch.next();
+    let since = membership.epoch;
+    let returning = membership.member_mut(DeviceId(4)).expect("it is a member");
+    (returning.standing, returning.since) = (Standing::Returning { helper: Some(HOST) }, since);
+    stage.news(membership);
+    let asks = |command: &Command| matches!(command, Command::Manage { task: Task::ListObjects, .. });
+    let asked: BTreeSet<_> =
+        stage.commands().into_iter().filter(|(_, command)| asks(command)).map(|sent| sent.0).collect();
+    assert!(!asked.is_empty());
+    // Blocks of a stripe whose parity is not on the device that returns.
+    let op = stage.write_block(4, 1);
+    let mut devices = BTreeSet::new();
+    for _ in ["reads", "writes"] {
+        let commands: Vec<_> = stage.commands().into_iter().filter(|(_, command)| !asks(command)).collect();
+        devices = commands.iter().map(|(device, _)| *device).collect();
+        stage.accept_all(&commands, 0);
+    }
+    assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
+    assert!(!devices.is_disjoint(&asked), "{devices:?} have one that was asked, of {asked:?}");
+    let op = stage.ask(HostRequest::TakeLeave);
+    for device in &devices {
+        stage.answer_with(*device, (1..20).collect(), HEARTBEAT);
+    }
+    // It sees that the mark is above all that the host has begun.
+    assert_eq!(forget(&mut stage), devices);
+    assert!(left(&mut stage, op));
 }
 
 #[test]
