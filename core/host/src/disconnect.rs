@@ -80,12 +80,12 @@ impl Disconnect {
         self.ticket
     }
 
-    /// Goes on as far as it can. True if all is over only now.
-    pub fn go_on(&mut self, ctx: &mut Ctx, links: &mut Links, rest: &Rest, commands: bool) -> bool {
+    /// Goes on as far as it can; not while `requests` to devices are under way that front ends wait for. True if all is over only now.
+    pub fn go_on(&mut self, ctx: &mut Ctx, links: &mut Links, rest: &Rest, requests: bool) -> bool {
         if !self.is_awaited() {
             return false;
         }
-        let is_quiet = !rest.operations && !commands;
+        let is_quiet = !rest.operations && !requests;
         let over = is_quiet && !rest.transactions;
         if is_quiet && !std::mem::replace(&mut self.is_quiet, true) {
             self.until = self.until.min(ctx.now.time.after(CONFIRM_WITHIN));

@@ -97,8 +97,13 @@ impl DeviceRequests {
 
     /// Goes on with the disconnect as far as it can. True if all is over only now: then cached locks are given back, and devices told.
     pub fn go_on_disconnecting(&mut self, ctx: &mut Ctx, links: &mut Links, rest: &Rest) -> bool {
-        let commands = self.objects.has_commands();
-        self.disconnect.as_mut().is_some_and(|disconnect| disconnect.go_on(ctx, links, rest, commands))
+        let requests = self.objects.has_commands() || self.tasks.has_users();
+        let is_over = self.disconnect.as_mut().is_some_and(|disconnect| disconnect.go_on(ctx, links, rest, requests));
+        if is_over {
+            // The mark that devices are told of would stay below what they have not answered.
+            self.tasks.drop_all(ctx, links);
+        }
+        is_over
     }
 
     /// What devices are told that all is over by.

@@ -67,6 +67,19 @@ impl Tasks {
         ctx.reply(task.op, Err(HostError::TimedOut { devices: vec![task.device], waited }));
     }
 
+    /// True if a front end waits for an answer.
+    pub fn has_users(&self) -> bool {
+        self.pending.values().any(|task| matches!(task.op, OperationId::User(_)))
+    }
+
+    /// The host is about to end: what its background jobs have asked is over, unanswered.
+    pub fn drop_all(&mut self, ctx: &mut Ctx, links: &mut Links) {
+        while let Some((ticket, task)) = self.pending.pop_first() {
+            ctx.timers.cancel(Timer::Task(ticket));
+            links.of(task.device).settle_read(ticket);
+        }
+    }
+
     /// The devices that have something to answer.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.pending.values().map(|task| task.device)
