@@ -50,6 +50,31 @@ fn more_hosts_than_there_is_room_for_are_turned_away() {
     assert_eq!(bench.hear(Generation(100)), Some(LockReply::Heartbeat));
 }
 
+/// Hosts that died with locks in nobody's way are kept for ten leases otherwise.
+#[test]
+fn a_silent_host_is_fenced_when_another_needs_its_room() {
+    let mut bench = Bench::new();
+    let dead = |number: u32| Generation(100 + number);
+    for number in 0..limits::HOSTS_MAX as u32 {
+        let block = u64::from(number) * 8;
+        bench.lock(dead(number), 1, LockMode::Exclusive, (block, 1), LockTerm::Kept);
+    }
+    let living = dead(0);
+    bench.say(ONE, LockCommand::Heartbeat);
+    assert_eq!(bench.hear(ONE), Some(LockReply::Rejected { rejection: Rejection::TooManyHosts }));
+    bench.pass_with(settings().host_lease, &[living]);
+    assert!(bench.fences.is_empty(), "no lease has run out");
+    bench.say(ONE, LockCommand::Heartbeat);
+    bench.pass_with(settings().host_lease / 4, &[living]);
+    let fenced: Vec<_> = (1..limits::HOSTS_MAX as u32).map(dead).collect();
+    let asked = bench.fences.front().map(|(_, hosts)| hosts);
+    assert!(asked == Some(&fenced), "all but the one that speaks");
+    bench.fence_all();
+    while bench.hear(ONE).is_some() {}
+    bench.say(ONE, LockCommand::Heartbeat);
+    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat), "there is room again");
+}
+
 #[test]
 fn a_host_that_asks_for_too_much_at_once_is_told_to_come_back() {
     let mut bench = Bench::new();
