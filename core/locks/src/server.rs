@@ -40,6 +40,8 @@ pub struct LockServer {
     pub(crate) fencing: Fencing,
     pub(crate) timers: Timers<Timer>,
     next_patrol: Time,
+    /// A host was turned away for want of room since silent hosts were looked for.
+    crowded: bool,
     pub(crate) counters: LockServerCounters,
 }
 
@@ -94,6 +96,7 @@ impl LockServer {
             fencing: Fencing::new(),
             timers: Timers::default(),
             next_patrol: Time(0),
+            crowded: false,
             counters: LockServerCounters::default(),
         }
     }
@@ -163,6 +166,7 @@ impl LockServer {
         if !self.sessions.contains_key(&request.host) && is_full(self) {
             self.forget_idle_host(now, out);
             if is_full(self) {
+                self.crowded = true;
                 return Err(Rejection::TooManyHosts);
             }
         }
@@ -218,8 +222,8 @@ impl LockServer {
         self.serve_if_recovered(now, out);
     }
 
-    /// Looks for hosts that have been silent for a lease. Those who hold nothing are forgotten; the others are fenced if they are in
-    /// somebody's way.
+    /// Looks for hosts that have been silent for a lease. Those who hold nothing are forgotten; the others are fenced if what they hold is
+    /// in somebody's way, or they take up the room that another host needs.
     fn patrol(&mut self, now: Now, out: &mut Effects) {
         let lease = self.config.settings.host_lease;
         if now.time.since(self.next_patrol) > self.config.settings.heartbeat {
@@ -230,6 +234,7 @@ impl LockServer {
         let silent =
             self.sessions.iter().filter(|(host, session)| silence(session) > lease && !self.fencing.is_doomed(**host));
         let silent: Vec<_> = silent.map(|(host, session)| (*host, silence(session))).collect();
+        let crowded = std::mem::take(&mut self.crowded);
         for (host, silence) in silent {
             let session = &self.sessions[&host];
             let claims = session.claims.keys().map(|claim| ClaimName { host, claim: *claim });
@@ -237,7 +242,7 @@ impl LockServer {
             let lately = session.wanted_at.is_some_and(|wanted| now.time.since(wanted) <= lease);
             let in_the_way = held.iter().any(|name| self.table.wanted(*name)) || (lately && !held.is_empty());
             let for_long = !held.is_empty() && silence > lease * SILENT_LEASES_MAX;
-            if !session.complete || in_the_way || for_long {
+            if !session.complete || in_the_way || for_long || (crowded && !held.is_empty()) {
                 self.fencing.doom(host);
             } else if held.is_empty() {
                 self.forget(now, host, out);
