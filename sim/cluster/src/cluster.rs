@@ -6,6 +6,7 @@
 mod at_rest;
 
 use crate::damage;
+use crate::leaving::Left;
 use crate::mirrors::{self, Open};
 use crate::object_wishes::mirror::MIRROR;
 use crate::objects::{GivenUp, Overheard};
@@ -108,8 +109,8 @@ pub struct Cluster {
     pub(crate) next_generation: u32,
     /// All hosts that there were.
     pub(crate) hosts_ever: BTreeSet<Generation>,
-    /// Those that have ended in good order, and waited for all confirmations; and when.
-    pub(crate) left: BTreeMap<Generation, Time>,
+    /// Those that have ended in good order, and waited for all confirmations.
+    pub(crate) left: BTreeMap<Generation, Left>,
     /// When devices were started anew.
     pub(crate) started: BTreeMap<DeviceId, Time>,
     next_op: u64,

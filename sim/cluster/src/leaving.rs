@@ -4,7 +4,8 @@ use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::role::Role;
 use crate::storm::Run;
 use crate::weather::Weather;
-use braid_base::{Generation, NodeId, Rng, Time};
+use braid_base::{DeviceId, Epoch, Generation, NodeId, Rng, Time, TransactionId};
+use braid_device::transactions::Transaction;
 use braid_machine::{HostRequest, OpId};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,6 +14,15 @@ use std::time::Duration;
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(900);
 /// What a device counts of what it keeps for hosts, or lacks itself: nothing, at rest.
 const KEPT: [&str; 4] = ["answers_kept", "commits_remembered", "intents_undecided", "blocks_absent"];
+
+/// A host that has ended in good order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    /// When it was asked to.
+    asked: Time,
+    /// By which it lived in the end: a device that was out in it was told nothing.
+    epoch: Epoch,
+}
 
 impl Run {
     /// Hosts begin to leave, if they do so in this run.
@@ -52,9 +62,12 @@ impl Run {
         let Some((node, since)) = self.leaving.remove(&op) else { return };
         let (Some(slot), NodeId::Host(generation)) = (self.cluster.slot(node), node) else { return };
         let took = self.cluster.world.now().since(since);
+        let epoch = match self.cluster.world.machine(node) {
+            Some(Role::Host(host)) => host.membership().map_or(Epoch(0), |membership| membership.epoch),
+            _ => Epoch(0),
+        };
         if took < CONFIRMED_WITHIN && !self.cluster.fenced().contains(&slot) {
-            let now = self.cluster.world.now();
-            self.cluster.left.insert(generation, now);
+            self.cluster.left.insert(generation, Left { asked: since, epoch });
         }
         self.crash(node);
         self.replace_if_down(slot);
@@ -134,20 +147,29 @@ impl Cluster {
         Ok(())
     }
 
-    /// Of hosts that have ended in good order no device keeps a transaction, whoever is kept out; unless it has restarted since, with a
-    /// journal that does not say yet that all of that host is over.
+    /// Of hosts that have ended in good order no device keeps a transaction, whoever is kept out, but for two kinds. A device may have
+    /// restarted since the host was asked to end, with a journal that does not say yet that all of that host is over. And one that was out
+    /// was told nothing: when it is back, it keeps what it alone took part in.
     pub(crate) fn check_left(&self) -> Result<(), Failed> {
         for device in self.devices() {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else { continue };
-            let since = self.started.get(&device).copied().unwrap_or(Time(0));
-            let has_left = |host| self.left.get(host).is_some_and(|left| *left > since);
-            let of_left = machine.transactions().iter().find(|(id, _)| has_left(&id.host));
-            if let Some((id, transaction)) = of_left {
+            let started = self.started.get(&device).copied().unwrap_or(Time(0));
+            let is_left = |(id, transaction): &(&TransactionId, &Transaction)| {
+                let was_out = |left: &Left| self.present_since(device).is_none_or(|since| since > left.epoch);
+                let has_left = self.left.get(&id.host).filter(|left| left.asked > started);
+                has_left.is_some_and(|left| transaction.participants.len() > 1 || !was_out(left))
+            };
+            if let Some((id, transaction)) = machine.transactions().iter().find(is_left) {
                 let details = format!("{device} keeps {id}, whose host has left: {transaction:?}");
                 return Err(Failed { check: "left-behind", details });
             }
         }
         Ok(())
+    }
+
+    /// Since when a device has been in the array or returning, without a break.
+    fn present_since(&self, device: DeviceId) -> Option<Epoch> {
+        self.membership().and_then(|membership| membership.member(device)).map(|member| member.since)
     }
 }
 
