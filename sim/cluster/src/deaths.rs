@@ -94,11 +94,31 @@ impl Cluster {
         let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return false };
         let now = self.world.local(NodeId::Monitor).expect("it is a node").time;
         let long_enough = now.after(self.options.settings.device_lease * 9 / 10);
-        let mut living = monitor.leases().filter(|held| !self.dead.contains(&held.device));
-        living.all(|held| {
-            let member = monitor.membership().member(held.device);
-            let is_in = member.is_some_and(|member| member.standing == Standing::In);
-            is_in && held.runs_until.is_some_and(|until| until > long_enough)
+        let mut living = self.devices().into_iter().filter(|device| !self.dead.contains(device));
+        // A monitor that has just started knows of none yet.
+        living.all(|device| {
+            let is_in = monitor.membership().member(device).is_some_and(|member| member.standing == Standing::In);
+            let lease = monitor.leases().find(|held| held.device == device).and_then(|held| held.runs_until);
+            is_in && lease.is_some_and(|until| until > long_enough)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_said_to_be_in_while_the_monitor_reads_who_is() {
+        let mut cluster = Cluster::calm("raid5:2+1", 3, 1, 2);
+        let until = cluster.world.now().after(Duration::from_secs(60));
+        while !cluster.are_all_in_who_live() && cluster.world.now() < until {
+            cluster.run_for(Duration::from_millis(1));
+        }
+        assert!(cluster.are_all_in_who_live(), "all renew their leases");
+        cluster.crash(NodeId::Monitor);
+        assert!(!cluster.are_all_in_who_live(), "nobody tells");
+        cluster.restart_monitor();
+        assert!(!cluster.are_all_in_who_live(), "it has yet to read its record");
     }
 }
