@@ -41,6 +41,10 @@ impl Options {
         if choices.kinds().contains(&FaultKind::DeviceCrash) {
             self.faults.weights.insert(FaultKind::DeviceCrash, 10);
         }
+        // One host more makes whole what was lost.
+        if self.leaves.is_some() {
+            self.settings.hosts_max += 1;
+        }
         let every = Duration::from_millis([10, 50, 300][rng.below(3) as usize]);
         Options { damage_degraded: Some(every), ..self }
     }

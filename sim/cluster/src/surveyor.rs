@@ -6,7 +6,7 @@ use braid_base::{
     BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, Now, ObjectId, StampSource, Time, TransactionId,
 };
 use braid_machine::{Effects, Input, Machine};
-use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Refusal, Reply, Request, Want};
+use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Refusal, Rejection, Reply, Request, Want};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -65,21 +65,25 @@ impl Surveyor {
             let stamp = self.stamps.next(now.clock);
             let (object, ordering) = (self.object, self.ordering);
             let command = Command::Read { transaction, stamp, object, ordering, extents, want: Want::Data };
-            let (host, epoch) = (self.generation, self.epoch);
-            let request = Request { host, epoch, settled: 0, over: Vec::new(), commits: Vec::new(), command };
+            // What was asked there before is over.
+            let request = request(self.generation, self.epoch, self.sequence, command);
             out.send(NodeId::Device(*device), Message::Request(request));
         }
         self.ask_again = (!self.missing.is_empty()).then(|| now.time.after(PATIENCE));
     }
 
-    fn on_answer(&mut self, now: Now, device: DeviceId, reply: Reply) {
+    fn on_answer(&mut self, now: Now, device: DeviceId, reply: Reply, out: &mut Effects) {
         match reply {
             Reply::Data { transaction, pieces, .. } if self.missing.get(&device) == Some(&Some(transaction)) => {
                 self.missing.remove(&device);
                 pieces.iter().for_each(|piece| self.keep(device, piece));
                 let count = self.found.range((device, 0)..=(device, u64::MAX)).count() as u64;
                 assert_eq!(count, self.blocks.count, "{device} brings every block that it was asked for");
+                // The device keeps nothing for it, and may forget it soon.
+                let request = request(self.generation, self.epoch, transaction.sequence + 1, Command::Heartbeat);
+                out.send(NodeId::Device(device), Message::Request(request));
             }
+            Reply::Rejected { rejection: Rejection::WrongEpoch { current } } => self.epoch = self.epoch.max(current),
             Reply::Refused { refusal: Refusal::TooLate { seen }, .. } => self.stamps.learn(now.clock, seen),
             _ => {}
         }
@@ -102,12 +106,16 @@ impl Surveyor {
     }
 }
 
+fn request(host: Generation, epoch: Epoch, settled: u64, command: Command) -> Request {
+    Request { host, epoch, settled, over: Vec::new(), commits: Vec::new(), command }
+}
+
 impl Machine for Surveyor {
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
         match input {
             Input::Start | Input::Wake => self.ask(now, out),
             Input::Message { from: NodeId::Device(device), message: Message::Answer(Answer { reply, .. }) } => {
-                self.on_answer(now, device, reply);
+                self.on_answer(now, device, reply, out);
             }
             _ => {}
         }

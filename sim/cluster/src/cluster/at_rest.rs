@@ -226,3 +226,25 @@ impl Cluster {
         Ok(steps)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::limits::Settings;
+
+    /// Each is full with somebody who is dead, and has room again at another time than the others.
+    #[test]
+    fn a_volume_is_surveyed_where_its_devices_have_room_at_different_times() {
+        let options = Options::calm("raid5:2+1", 3, 1, 2);
+        let settings = Settings { hosts_max: 2, ..options.settings.clone() };
+        let mut cluster = Cluster::new(Options { settings, ..options }, Trace::keeping(0));
+        cluster.run_for(Duration::from_secs(1));
+        let volume = cluster.volume.clone();
+        for device in volume.devices.clone() {
+            let node = cluster.add_surveyor(&volume, &[device]);
+            cluster.run_for(Duration::from_millis(500));
+            cluster.crash(node);
+        }
+        cluster.survey(&volume).expect("devices have room before long");
+    }
+}
