@@ -136,7 +136,8 @@ impl Monitor {
     /// taken out is not named: whoever waits for it need wait no longer than that takes.
     pub fn away(&self) -> Vec<DeviceId> {
         let (now, membership) = (self.last_step, self.membership());
-        if now < self.unsure_until {
+        // Devices are known from when it serves on.
+        if now < self.unsure_until || self.service != MonitorService::Serving {
             return Vec::new();
         }
         let gone = |device: &DeviceId| {

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Between two attempts at a read.
+const PAUSE: Duration = Duration::from_millis(10);
+
 impl Cluster {
     /// Hosts that were there during the storm find the same as one that is new, each in one of the stripes.
     pub(super) fn check_old_hosts(&mut self, old_hosts: &[HostSlot], content: &[u8]) -> Result<(), Failed> {
@@ -43,7 +46,7 @@ impl Cluster {
             };
             match self.answer(op, "a stripe can't be read after healing") {
                 Ok(HostSuccess::Data(parts)) => return Ok(parts.concat()),
-                Err(_) if self.volume.ordering.needs_lock_server() && self.world.now() < patience => {}
+                Err(_) if self.volume.ordering.needs_lock_server() && self.world.now() < patience => self.run_for(PAUSE),
                 Ok(other) => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
                 Err(failed) => return Err(failed),
             }
