@@ -139,6 +139,15 @@ impl CopyFile {
         if newest.as_ref().is_some_and(|(_, known)| known.is_good_for(copy)) {
             return Ok(());
         }
+        if let Some((_, known)) =
+            newest.as_ref().filter(|(_, known)| known.description.revision > copy.description.revision)
+        {
+            let (known, ours) = (known.description.revision, copy.description.revision);
+            return Err(Failure::failed(
+                "description-old",
+                format!("its copy is of revision {known}, and not replaced by {ours}"),
+            ));
+        }
         let sequence = newest.map_or(0, |(sequence, _)| sequence) + 1;
         let too_large =
             || Failure::failed("too-large", "the array's description is too large for the copies on devices");
@@ -169,6 +178,29 @@ pub fn read(path: &Path) -> Result<Source, Failure> {
     let Superblock { array, device, disk, .. } = file.superblock;
     let copy = file.newest().map(|(_, copy)| copy).filter(|copy| copy.description.array == array);
     Ok(Source { array, device, disk, copy })
+}
+
+/// Refuses a description that is older than a copy in one of its devices' files: by it, volumes would be looked for where they are not any
+/// more, and numbers be given out again.
+pub fn require_newest(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), Failure> {
+    let files = description.devices.iter().map(|entry| entry.path(folder.dir())).filter(|path| path.is_file());
+    // A file that can't be read is looked at by whoever needs it.
+    let copies = files.filter_map(|path| Some((read(&path).ok()?.copy?, path)));
+    let ours = copies.filter(|(copy, _)| copy.description.array == description.array);
+    let Some((newest, path)) = ours.max_by_key(|(copy, _)| copy.description.revision) else { return Ok(()) };
+    if newest.description.revision <= description.revision {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is revision {} of the array's description, and {} has a copy of revision {}",
+        folder.dir().join("array.json").display(),
+        description.revision,
+        path.display(),
+        newest.description.revision
+    );
+    Err(Failure::data_lost("description-old", message).hint(
+        "bring the newer file back; or move this one away, and have `braid monitor recover --from FILE...` make it anew from the devices' files",
+    ))
 }
 
 /// Writes a copy to a device, if it is one of this array on a file here.

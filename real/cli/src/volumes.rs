@@ -86,13 +86,18 @@ pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failu
         if volume.ordering.needs_lock_server() { ordering::await_lock_servers(session.folder()).await } else { Ok(()) }
     };
     if let Err(failure) = made.await {
-        // What can't be removed now is removed by `volume delete`, which the entry then still allows.
-        if set_state(session.folder(), &entry.name, VolumeState::Deleting).is_ok() {
+        // What can't be removed now is removed by `volume delete`, which the entry then still allows. If another command, asked for the
+        // same, has finished it meanwhile, it is that one's.
+        if let Ok(true) = change_state(session.folder(), entry.id, is_being_made, VolumeState::Deleting) {
             let _ = remove(session, &entry).await;
         }
         return Err(failure.of(format!("volume {}", plan.name)));
     }
-    set_state(session.folder(), &entry.name, VolumeState::Ready)?;
+    let is_ready = |state: &VolumeState| is_being_made(state) || matches!(state, VolumeState::Ready);
+    if !change_state(session.folder(), entry.id, is_ready, VolumeState::Ready)? {
+        let message = format!("volume {} was given up by another command that was making it, or deleted", plan.name);
+        return Err(Failure::failed("volume-gone", message).hint("create it again"));
+    }
     Ok(VolumeEntry { state: VolumeState::Ready, ..entry })
 }
 
@@ -153,7 +158,8 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
                 let volume = describe(&entry)?;
                 create_components(session.client(), &volume).await?;
                 await_monitor(session.folder(), session.folder().describe()?.revision).await?;
-                set_state(session.folder(), &entry.name, VolumeState::Ready)?;
+                // If not, whoever was making it has ended that.
+                change_state(session.folder(), entry.id, is_being_made, VolumeState::Ready)?;
             }
         }
     }
@@ -166,7 +172,9 @@ pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
     let Some(entry) = entry else {
         return Err(Failure::unreachable("no-such-volume", format!("there is no volume '{name}'")));
     };
-    set_state(session.folder(), name, VolumeState::Deleting)?;
+    if !change_state(session.folder(), entry.id, |_| true, VolumeState::Deleting)? {
+        return Err(Failure::unreachable("no-such-volume", format!("volume '{name}' was deleted meanwhile")));
+    }
     remove(session, &entry).await
 }
 
@@ -304,13 +312,23 @@ async fn remove(session: &Session, entry: &VolumeEntry) -> Result<(), Failure> {
     })
 }
 
-fn set_state(folder: &ArrayFolder, name: &str, state: VolumeState) -> Result<(), Failure> {
+/// Changes the state of a volume, if it is still there and in a state to be changed from; else nothing, and false. A volume is named by
+/// its number: another may have its name by now.
+fn change_state(
+    folder: &ArrayFolder,
+    id: u64,
+    from: impl Fn(&VolumeState) -> bool,
+    to: VolumeState,
+) -> Result<bool, Failure> {
     folder.update(|description| {
-        if let Some(entry) = description.volume_mut(name) {
-            entry.state = state;
-        }
-        Ok(())
+        let entry = description.volumes.iter_mut().find(|entry| entry.id == id && from(&entry.state));
+        let found = entry.map(|entry| entry.state = to.clone());
+        Ok(found.is_some())
     })
+}
+
+fn is_being_made(state: &VolumeState) -> bool {
+    matches!(state, VolumeState::Creating)
 }
 
 /// Waits until the monitor knows the volumes of this revision: it must not take a device out that a new one can't do without.

@@ -132,6 +132,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let supervision = folder.supervise()?;
     let server = front::bind(&Address::loopback(arguments.port)).await?;
     let description = open_or_create(&folder, &asked)?;
+    copies::require_newest(&folder, &description)?;
     recovery::require_state(&folder, &description)?;
 
     let mut array = Array {

@@ -90,6 +90,32 @@ fn an_old_copy_of_the_state_is_not_served_from() {
 }
 
 #[test]
+fn an_older_description_is_not_served_from() {
+    let (mut array, content) = written();
+    let path = array.dir().join("array.json");
+    let older = std::fs::read(&path).expect("it is there");
+    array.braid(&["volume", "create", "late", "--size", "1MiB"]).done();
+    await_copies(&array);
+    array.down();
+    let newer = std::fs::read(&path).expect("it is there");
+    // By this one there is no such volume, and its number is given out again.
+    std::fs::write(&path, &older).expect("it can be replaced");
+    let said = array.try_start(&[]).expect_err("it is an older one").refused(4, "description-old");
+    assert!(said.contains("braid monitor recover"), "{said}");
+    // The copies are as they were.
+    std::fs::remove_file(&path).expect("it can be removed");
+    let files: Vec<String> = (0..5).map(|device| path_text(&array.device_file(device)).to_string()).collect();
+    let recover: Vec<&str> =
+        ["monitor", "recover", "--from"].into_iter().chain(files.iter().map(String::as_str)).collect();
+    array.braid(&recover).done();
+    let made = description(&array);
+    let before: Value = serde_json::from_slice(&newer).expect("it is whole");
+    assert_eq!(made["volumes"], before["volumes"]);
+    array.start(&[]);
+    assert_all_there(&array, &content);
+}
+
+#[test]
 fn a_device_that_is_returning_when_the_state_is_lost_is_brought_the_rest() {
     let mut array = Array::small();
     let content = noise(seed(), SMALL_BYTES as usize);
