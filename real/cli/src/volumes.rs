@@ -393,3 +393,35 @@ pub async fn on_devices(
     }
     outcome
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_command_has_finished_is_not_given_up_by_one_that_fails_late() {
+        let dir = std::env::temp_dir().join(format!("braid-volumes-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        let folder = ArrayFolder::at(&dir);
+        let creation = creation::Asked { devices: Some(5), ..Default::default() }.creation().unwrap();
+        folder.create(&ArrayDescription::new(creation::device_entries(&creation), creation)).unwrap();
+        let scheme = "raid5:4+1".parse().unwrap();
+        let (ordering, atomicity) = (Ordering::Timestamp, Atomicity::Implied);
+        let plan = Plan { name: "one".into(), bytes: 1 << 20, scheme, unit: 4096, ordering, atomicity, mirror: false };
+        let entered = || folder.update(|description| enter(description, &plan)).unwrap();
+        let state = || folder.describe().unwrap().volume("one").map(|entry| entry.state.clone());
+        // Two commands that are asked for the same make one volume.
+        let (first, second) = (entered(), entered());
+        assert_eq!(first.id, second.id);
+        assert!(change_state(&folder, second.id, is_being_made, VolumeState::Ready).unwrap());
+        assert!(!change_state(&folder, first.id, is_being_made, VolumeState::Deleting).unwrap());
+        assert_eq!(state(), Some(VolumeState::Ready));
+        // Nor is one of the same name that came later.
+        folder.update(|description| Ok::<_, Failure>(description.volumes.clear())).unwrap();
+        assert_ne!(entered().id, first.id);
+        assert!(!change_state(&folder, first.id, |_| true, VolumeState::Deleting).unwrap());
+        assert_eq!(state(), Some(VolumeState::Creating));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -159,6 +159,11 @@ impl Supervision {
         self.folder.replace(&self.folder.path(RUN), running, Durability::ThisBoot)
     }
 
+    /// False if somebody has removed what was published.
+    pub fn is_published(&self) -> bool {
+        self.folder.path(RUN).exists()
+    }
+
     /// Takes back an array that no volume was made in: its files go, and with `and_folder` the folder, unless there is
     /// something else in it. Its devices must have ended.
     pub fn discard(self, and_folder: bool) -> Result<(), ControlError> {

@@ -199,6 +199,10 @@ impl Array {
                 report = self.keepers.report() => self.note(&report),
                 _ = ticks.tick() => match blocking(&self.folder, ArrayFolder::describe).await {
                     Ok(description) => {
+                        if !self.supervision.is_published() {
+                            tracing::warn!("run.json is gone from the array's folder, and is made anew");
+                            self.publish();
+                        }
                         self.start_lock_servers_if_needed(&description);
                         self.follow_devices(description).await;
                     }

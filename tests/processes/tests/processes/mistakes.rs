@@ -198,3 +198,18 @@ fn an_experiment_leaves_its_files_and_a_report() {
     braid(&["sim", "report", &out, "--json"]).done();
     assert!(scratch.path("results").join("report.html").exists());
 }
+
+#[test]
+fn a_list_of_what_runs_that_somebody_removes_is_made_anew() {
+    let array = Array::small();
+    let mut client = Client::open(&array.nbd());
+    client.write(0, &[1; 4096]).expect("a write works");
+    std::fs::remove_file(array.dir().join("run.json")).expect("it can be removed");
+    let serves = |device: &serde_json::Value| device["state"] == "serving";
+    array.await_status("all devices serve", |status| {
+        array.dir().join("run.json").exists() && status["devices"].as_array().is_some_and(|all| all.iter().all(serves))
+    });
+    assert!(client.read(0, 4096).expect("a read works") == [1; 4096]);
+    let mut array = array;
+    array.down();
+}
