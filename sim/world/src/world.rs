@@ -344,9 +344,6 @@ impl<M: Machine> World<M> {
             self.events_at_once = if time > self.now { 0 } else { self.events_at_once + 1 };
             assert!(self.events_at_once < EVENTS_AT_ONCE_MAX, "time stands still: a machine wakes itself for ever");
             self.now = time;
-            if let Some(bounded) = &mut self.bounded {
-                bounded.count(time);
-            }
             self.handle(number, event);
         }
     }
@@ -377,6 +374,10 @@ impl<M: Machine> World<M> {
         if place.crash_before.is_some_and(|count| place.inputs + 1 >= count) {
             self.crash(node);
             return self.happenings.push_back(Happening::PowerFailed(node));
+        }
+        // What is put off until a node has time for it counts once.
+        if let Some(bounded) = &mut self.bounded {
+            bounded.count(self.now);
         }
         let Some(input) = self.input(node, event) else { return };
         self.step(node, input);
