@@ -49,7 +49,7 @@ pub(crate) fn chunks(range: BlockRange) -> impl Iterator<Item = (u32, u16)> {
     })
 }
 
-/// Writes the header behind the data that `stride` begins with. A `lost` block has no data: it answers so until
+/// Writes the header over the zeros behind the data that `stride` begins with. A `lost` block has no data: it answers so until
 /// somebody overwrites it.
 pub(crate) fn seal(stride: &mut [u8], object: ObjectId, block: u64, by: &Attribution, lost: bool) {
     let mut header = &mut stride[BLOCK_BYTES..];
@@ -64,8 +64,6 @@ pub(crate) fn seal(stride: &mut [u8], object: ObjectId, block: u64, by: &Attribu
     header.put_u64_le(by.linkage.first);
     header.put_u64_le(by.linkage.last);
     header.put_u32_le(by.epoch.0);
-    header.put_u64_le(0);
-    header.fill(0);
     let checksum = crc32c(&stride[..BLOCK_BYTES + FIELDS]);
     stride[BLOCK_BYTES + FIELDS..][..4].copy_from_slice(&checksum.to_le_bytes());
 }
