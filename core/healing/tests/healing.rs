@@ -141,6 +141,22 @@ fn a_scrub_checks_every_stripe_and_ends_with_its_report() {
     assert_eq!((report.rows, report.mismatched, report.recomputed), (12, 1, 1));
 }
 
+/// A volume of a million stripes of which a device is dead would take days otherwise.
+#[test]
+fn a_scrub_goes_on_at_once_where_devices_are_out() {
+    let mut stage = Stage::new();
+    let begun = stage.now;
+    stage.with(|healing, ctx| healing.scrub(ctx, OP, VOLUME, 0..u64::MAX, (true, false)));
+    let mut asked = 0;
+    while !stage.asked.is_empty() {
+        stage.answer(Err(HostError::Unavailable { devices: vec![DeviceId(3)] }));
+        asked += 1;
+    }
+    let Some(Ok(HostSuccess::Scrubbed(report))) = stage.outcome() else { panic!("it has ended") };
+    assert_eq!((asked, report.skipped), (8, 8), "each stripe is tried once");
+    assert!(stage.now.since(begun) < Duration::from_millis(50), "{:?}", stage.now.since(begun));
+}
+
 #[test]
 fn beside_users_one_step_is_under_way_at_a_time() {
     for (users, expected) in [(false, 4), (true, 1)] {
