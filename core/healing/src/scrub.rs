@@ -27,6 +27,8 @@ const PARALLEL: usize = 4;
 const ATTEMPTS: u32 = 3;
 /// The wait before another attempt.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The wait after rows whose devices are out: so short that a volume is soon through, but the host does something else now and then.
+const PAUSE_AFTER_SKIPPED: Duration = Duration::from_millis(1);
 /// The most scrubs at a time.
 const SCRUBS_MAX: usize = 16;
 /// The most stripes that are repaired at a time because of what users met there. Others are when somebody meets it again.
@@ -150,9 +152,11 @@ impl Scrubs {
             shared.counters.corrupt += scrub.report.lost - before.0;
             shared.counters.repaired += scrub.report.repaired - before.1;
         }
-        let is_in_the_way =
-            |error: &HostError| !matches!(error, HostError::Device { failure: Failure::Lost { .. }, .. });
-        let wait = if outcome.as_ref().is_err_and(is_in_the_way) { PAUSE } else { Duration::ZERO };
+        let wait = match outcome {
+            Ok(_) | Err(HostError::Device { failure: Failure::Lost { .. }, .. }) => Duration::ZERO,
+            Err(HostError::Unavailable { .. }) => PAUSE_AFTER_SKIPPED,
+            Err(_) => PAUSE,
+        };
         shared.timers.set(Timer::Scrub, ctx.now.after(wait));
     }
 }
@@ -259,6 +263,10 @@ impl Scrub {
                 self.check_around(rows, row);
             }
             (ScrubStep::Recompute { .. }, Ok(_)) => self.report.recomputed += 1,
+            // Its devices stay out for longer than this could wait.
+            (ScrubStep::Check { .. } | ScrubStep::Recompute { .. }, Err(HostError::Unavailable { .. })) => {
+                self.report.skipped += 1;
+            }
             (ScrubStep::Check { rows, attempts, repaired }, Err(_)) if attempts < ATTEMPTS => {
                 self.waiting.push_back(ScrubStep::Check { rows, attempts: attempts + 1, repaired });
             }
