@@ -46,7 +46,9 @@ impl Cluster {
             };
             match self.answer(op, "a stripe can't be read after healing") {
                 Ok(HostSuccess::Data(parts)) => return Ok(parts.concat()),
-                Err(_) if self.volume.ordering.needs_lock_server() && self.world.now() < patience => self.run_for(PAUSE),
+                Err(_) if self.volume.ordering.needs_lock_server() && self.world.now() < patience => {
+                    self.run_for(PAUSE)
+                }
                 Ok(other) => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
                 Err(failed) => return Err(failed),
             }
