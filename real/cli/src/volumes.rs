@@ -418,7 +418,11 @@ mod tests {
         assert!(!change_state(&folder, first.id, is_being_made, VolumeState::Deleting).unwrap());
         assert_eq!(state(), Some(VolumeState::Ready));
         // Nor is one of the same name that came later.
-        folder.update(|description| Ok::<_, Failure>(description.volumes.clear())).unwrap();
+        let clear = |description: &mut ArrayDescription| {
+            description.volumes.clear();
+            Ok::<_, Failure>(())
+        };
+        folder.update(clear).unwrap();
         assert_ne!(entered().id, first.id);
         assert!(!change_state(&folder, first.id, |_| true, VolumeState::Deleting).unwrap());
         assert_eq!(state(), Some(VolumeState::Creating));
