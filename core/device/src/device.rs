@@ -577,7 +577,7 @@ impl Machine for Device {
             let waiting = self.waiting.get(id).expect("just listed");
             let Waiting { stamp, ordering, object, blocks, .. } = waiting;
             let is_blocked = self.transactions.is_blocked(id, *stamp, *ordering, *object, blocks);
-            assert!(is_blocked, "whoever waits, waits for somebody: {id}");
+            assert!(is_blocked, "every waiting request has a blocker: {id}");
         }
     }
 }

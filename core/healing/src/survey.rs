@@ -31,7 +31,7 @@ impl Recovery {
         if others().any(|object| object.redundant && !is_known(object)) {
             return None;
         }
-        // Nobody else who was asked has it. But who was not may, and then it is of a volume that is not known yet.
+        // No other device that was asked has it. A device that was not asked may, and then it is of a volume that is not known yet.
         let has_all_asked = ctx.devices_in().all(|other| self.objects.contains_key(&other));
         let is_nobodys = |held: &ObjectDescription| held.redundant && !is_known(held);
         if !has_all_asked && own.iter().any(is_nobodys) {

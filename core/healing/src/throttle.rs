@@ -1,4 +1,4 @@
-//! How fast jobs may go: as fast as possible while nobody else wants anything, and with a small part of the time while users do, so that these
+//! How fast jobs may go: as fast as possible while there are no user requests, and with a small part of the time while users do, so that these
 //! hardly notice (`docs/healing.md`).
 //!
 //! ```text

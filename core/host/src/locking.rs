@@ -111,7 +111,7 @@ impl Host {
         }
     }
 
-    /// What it holds of lock servers, as far as it knows, to look at. Nobody else may hold that, unless devices keep this host out.
+    /// What it holds of lock servers, as far as it knows, to look at. No other host may hold that, unless devices keep this host out.
     pub fn held_locks(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
         self.locks.held()
     }
@@ -130,7 +130,7 @@ impl Host {
         }
         let waiting = self.transactions.keys().filter(|sequence| waits(sequence)).count();
         let asking = self.locks.holders().filter(|(_, has_all)| !has_all).count();
-        assert_eq!(waiting, asking, "whoever waits for locks has asked for them");
+        assert_eq!(waiting, asking, "a transaction that waits for locks has asked for them");
     }
 }
 

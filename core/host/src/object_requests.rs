@@ -79,7 +79,7 @@ impl ObjectRequests {
         }
         let sequence = links.next_sequence();
         let link = links.get_mut(device).ok_or(HostError::NoSuchDevice { device })?;
-        // Whoever waits for a change is answered when that time is up, unless the device is silent.
+        // A wait for a change is answered when that time is up, unless the device is silent.
         let mut until = ctx.now.time.after(patience);
         if let Asks::Commands(_) = asks {
             if !link.window.may_begin() {
@@ -107,7 +107,7 @@ impl ObjectRequests {
         let Some(pending) = self.pending.get(&sequence).filter(|pending| pending.device == device) else {
             return;
         };
-        // This copy did nothing, and nothing is kept: the same later will do. Whether another copy does something, nobody knows yet.
+        // This copy did nothing, and nothing is kept: the same later will do. Whether another copy does something is not known yet.
         let busy = matches!(answer, Err(ObjectRefusal { failure: ObjectFailure::Busy, .. }));
         if !busy && let Some(link) = links.get_mut(device) {
             link.window.acknowledge(sequence);

@@ -1,4 +1,4 @@
-//! The requests for objects that one device has not answered, and those that this host has abandoned: nobody knows whether the device did them.
+//! The requests for objects that one device has not answered, and those that this host has abandoned: their outcome is unknown.
 //!
 //! ```text
 //!   begin 4    begin 5    abandon 4          begin 6 ──────────────► every copy of 6 names 4 as abandoned
@@ -58,7 +58,7 @@ impl RequestWindow {
         was_pending
     }
 
-    /// Ends a request though nobody knows whether it was done. `next` is the sequence of whatever the host begins next.
+    /// Ends a request with an unknown outcome. `next` is the sequence of whatever the host begins next.
     pub fn abandon(&mut self, sequence: u64, next: u64) {
         if self.pending.remove(&sequence) {
             let interval = Interval { end: sequence + 1, named_from: next, known_from: next };

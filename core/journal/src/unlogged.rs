@@ -45,7 +45,7 @@ impl Unlogged {
         *self = Unlogged::default();
     }
 
-    /// When it is to be logged; or at once, to begin with: there may be somebody who waits for the room.
+    /// When it is to be logged; or at once, to begin with: a request may be waiting for the room.
     pub fn deadline(&self, now: Time) -> Option<Time> {
         (!self.hosts.is_empty()).then(|| self.until.unwrap_or(now))
     }

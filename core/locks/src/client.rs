@@ -304,7 +304,7 @@ impl LockClient {
         servers().filter(silent).min().map_or(Obstacle::Contended, Obstacle::Silent)
     }
 
-    /// What it holds of lock servers, as far as it knows. Nobody else may hold that, unless devices keep this host out.
+    /// What it holds of lock servers, as far as it knows. No other host may hold that, unless devices keep this host out.
     pub fn held(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
         self.requests.values().filter(|request| request.is_held()).flat_map(Request::extents)
     }
