@@ -7,7 +7,8 @@ use crate::resolve::LEASES_ASKED;
 use crate::transaction::{Phase, Transaction};
 use braid_base::{Clock, DeviceId, Now, TransactionId};
 use braid_machine::{ClockCause, Effects, HostError, HostRequest, Ignored};
-use braid_wire::{Command, Failure, Ordering, Outcome, Refusal, Rejection, Step, WriteMode};
+use braid_ordering::{AbortNotice, RefusedWrite};
+use braid_wire::{Command, Failure, Outcome, Refusal, Rejection, Step, WriteMode};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -169,8 +170,8 @@ impl Host {
         if let Refusal::TooLate { seen } = refusal {
             self.stamps.learn(now.clock, seen);
         }
-        let unordered = self.own(id).is_some_and(|transaction| transaction.volume.ordering == Ordering::None);
-        if unordered && step == Step::Write {
+        let resends = |transaction: &mut Transaction| transaction.policy().refused_write == RefusedWrite::Resend;
+        if self.own(id).is_some_and(resends) && step == Step::Write {
             // Others may have written already, and nothing undoes that: the same write is sent again, in its time. To begin anew
             // would take the new data for the old.
             return out.ignore(Ignored::InProgress);
@@ -309,7 +310,7 @@ impl Host {
     pub(crate) fn lose(&mut self, now: Now, sequence: u64, refused_by: Option<DeviceId>, out: &mut Effects) {
         let transaction = self.transactions.get_mut(&sequence).expect("only what is under way is lost");
         // Not before all know that this one is over (see `Phase::Aborting`).
-        let waits = transaction.wrote && transaction.volume.ordering != Ordering::None;
+        let waits = transaction.wrote && transaction.policy().isolates();
         let op = if waits { None } else { transaction.op.take() };
         self.wind_up(now, sequence, refused_by, out);
         if let Some(op) = op {
@@ -367,11 +368,10 @@ impl Host {
             self.counters.aborted += 1;
             return self.resolve_own(now, sequence, out);
         }
-        let mut unconfirmed = match transaction.volume.ordering {
-            Ordering::None => BTreeSet::new(),
-            // They know nothing of it before it writes.
-            Ordering::ServerLock | Ordering::CallbackLock if !transaction.wrote => BTreeSet::new(),
-            _ => &transaction.participants | &transaction.lock_only(),
+        let mut unconfirmed = match transaction.policy().abort_notice {
+            AbortNotice::Never => BTreeSet::new(),
+            AbortNotice::IfWritten if !transaction.wrote => BTreeSet::new(),
+            AbortNotice::IfWritten | AbortNotice::Always => &transaction.participants | &transaction.lock_only(),
         };
         if let Some(device) = knows {
             unconfirmed.remove(&device);

@@ -9,8 +9,8 @@ use braid_base::{BlockRange, LockServerId, Now, ObjectId};
 use braid_layout::VolumeDescription;
 use braid_locks::client::{Ctx, Event, LockClient, Obstacle, Wanted};
 use braid_machine::{Effects, HostError};
+use braid_wire::Rejection;
 use braid_wire::locking::{LockAnswer, LockExtent, LockMode, LockRefusal};
-use braid_wire::{Ordering, Rejection};
 use std::time::Duration;
 
 impl Host {
@@ -18,7 +18,7 @@ impl Host {
     pub(crate) fn acquire(&mut self, now: Now, sequence: u64, out: &mut Effects) {
         let transaction = &self.transactions[&sequence];
         let volume = &transaction.volume;
-        let caches = volume.ordering == Ordering::CallbackLock;
+        let caches = volume.ordering.policy().caches_locks();
         let wanted = Wanted {
             object: volume.id.object(),
             extents: extents(transaction, volume, caches),

@@ -15,7 +15,7 @@ use braid_base::{DeviceId, Generation, Membership, Now, Standing};
 use braid_layout::{Absences, VolumeDescription};
 use braid_machine::{Effects, HostError, HostRequest, HostSuccess, OpId};
 use braid_membership::client::{Ctx, Event, FenceRequest, MembershipView, Persistence, Report};
-use braid_wire::{Administration, MonitorAnswer, Ordering, WriteMode};
+use braid_wire::{Administration, MonitorAnswer, WriteMode};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -270,7 +270,7 @@ impl Host {
             // What a device was being brought it may yet take; if it was out again, it is brought it once more, or named as suspect.
             _ if for_one && !gone.is_empty() => self.give_up_writing_for(now, sequence, out),
             // Without ordering, nobody keeps its blocks for it.
-            Phase::Writing { .. } if !in_intents && transaction.volume.ordering == Ordering::None => {
+            Phase::Writing { .. } if !in_intents && !transaction.volume.ordering.policy().isolates() => {
                 self.begin_anew(now, sequence, out);
             }
             Phase::Writing { silent, .. } if !in_intents => {

@@ -16,7 +16,7 @@ use braid_machine::{Effects, HostError, HostSuccess};
 use braid_objects::BucketPlace;
 use braid_objects::bucket::{BUCKET_BLOCKS, Blocks};
 use braid_objects::mirror::{Effect, buckets, carry_out, place_of};
-use braid_wire::{Content, ObjectFailure, ObjectRefusal, ObjectRequest, Ordering, Piece, WriteMode};
+use braid_wire::{Content, ObjectFailure, ObjectRefusal, ObjectRequest, Piece, WriteMode};
 use std::collections::BTreeSet;
 
 /// A request to a mirror, and how its bucket is read and written.
@@ -42,7 +42,7 @@ impl MirrorWork {
         request: &ObjectRequest,
     ) -> Result<Work, HostError> {
         // A bucket that is seen in part, or is there in part after a crash, would be worth nothing.
-        if volume.mode() != WriteMode::Intent || volume.ordering == Ordering::None {
+        if volume.mode() != WriteMode::Intent || !volume.ordering.policy().isolates() {
             return Err(HostError::Objects(ObjectRefusal { command: 0, failure: ObjectFailure::NotAMirror }));
         }
         let place = place_of(request, buckets(volume.blocks())).map_err(HostError::Objects)?;

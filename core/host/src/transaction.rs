@@ -10,7 +10,8 @@ use braid_base::limits;
 use braid_base::{BlockRange, DeviceId, Epoch, Now, Stamp, Time, TransactionId, VolumeId};
 use braid_layout::{Old, Share, VolumeDescription};
 use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Ignored};
-use braid_wire::{Command, Failure, Ordering, Outcome, Piece, Step, Want, WriteMode};
+use braid_ordering::{Policy, RefusedWrite};
+use braid_wire::{Command, Failure, Outcome, Piece, Step, Want, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -71,9 +72,14 @@ impl Transaction {
         self.silent().is_some_and(|silent| silent.contains(&device))
     }
 
+    /// What its ordering decides.
+    pub(crate) fn policy(&self) -> &'static Policy {
+        self.volume.ordering.policy()
+    }
+
     /// True if devices hear of its writes before they come, and of its reads what they are for.
     fn announces(&self) -> bool {
-        matches!(self.volume.ordering, Ordering::Timestamp | Ordering::DeviceLock)
+        self.policy().announces
     }
 
     /// Whether its writes wait for a decision.
@@ -83,7 +89,7 @@ impl Transaction {
 
     /// True if some of its writes may have taken effect, and nothing undoes them: given up, it leaves its stripes suspect.
     pub(crate) fn may_be_torn(&self) -> bool {
-        self.wrote && self.mode() == WriteMode::Immediate && self.volume.ordering != Ordering::None
+        self.wrote && self.mode() == WriteMode::Immediate && self.policy().isolates()
     }
 
     /// True if it may have done something that must not be done twice.
@@ -94,7 +100,7 @@ impl Transaction {
     /// True if its writes are sent until they are taken, though a device refuses one: locks of a lock server keep everybody else
     /// away, and some may have taken effect.
     pub(crate) fn holds_on(&self) -> bool {
-        self.may_be_torn() && self.volume.ordering.needs_lock_server() && !self.lost_locks
+        self.may_be_torn() && self.policy().refused_write == RefusedWrite::HoldOn && !self.lost_locks
     }
 
     /// The devices that keep something of it until they hear that it is over, though they wrote nothing.
@@ -104,7 +110,7 @@ impl Transaction {
 
     /// True if devices lock for it what they are only asked to read.
     pub(crate) fn locks_what_it_reads(&self) -> bool {
-        self.volume.ordering == Ordering::DeviceLock && self.work.want() != Want::Allocation
+        self.policy().locks_what_it_reads() && self.work.want() != Want::Allocation
     }
 
     /// What its operation is answered, now that it is committed.
@@ -177,7 +183,7 @@ impl Host {
         operation.attempt = Some(sequence);
         let (volume, work) = (operation.volume.clone(), operation.work.clone());
         // A reader that lost again and again reads with pre-writes, which hold off the writers above it.
-        let insists = volume.ordering == Ordering::Timestamp
+        let insists = volume.ordering.policy().reads_insist
             && work.want() == Want::Data
             && !work.writes()
             && operation.refusals >= patience;

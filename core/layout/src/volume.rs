@@ -67,7 +67,7 @@ impl VolumeDescription {
     pub fn can_move_to(&self, layout: &Layout) -> bool {
         let is_redundant = |layout: &Layout| layout.redundancy_units() > 0;
         self.mode() == WriteMode::Intent
-            && self.ordering != Ordering::None
+            && self.ordering.policy().isolates()
             && is_redundant(layout) == is_redundant(&self.layout)
     }
 

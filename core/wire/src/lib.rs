@@ -27,6 +27,7 @@ pub mod monitoring;
 pub mod objects;
 
 pub use administration::*;
+pub use braid_ordering::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering, WriteMode};
 pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
 pub use locking::*;
 pub use message::*;

@@ -21,9 +21,8 @@ use crate::locking::{LockAnswer, LockRequest};
 use crate::monitoring::{MonitorAnswer, MonitorRequest};
 use crate::objects::{AttributeName, ObjectAnswer, ObjectFailure, ObjectRequest};
 use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
+use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
-use std::fmt;
-use std::str::FromStr;
 
 /// What one node says to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,25 +184,6 @@ pub enum Want {
     Salvage,
 }
 
-/// Whether a devwrite waits for its siblings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteMode {
-    /// An intent: takes effect when the transaction commits (atomicity `implied`).
-    Intent,
-    /// Takes effect as soon as it is durable (atomicity `consistent`, and ordering `none`).
-    Immediate,
-}
-
-impl WriteMode {
-    /// The one of a volume.
-    pub fn of(ordering: Ordering, atomicity: Atomicity) -> WriteMode {
-        match (ordering, atomicity) {
-            (Ordering::None, _) | (_, Atomicity::Consistent) => WriteMode::Immediate,
-            (_, Atomicity::Implied) => WriteMode::Intent,
-        }
-    }
-}
-
 /// A storage transaction's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -327,106 +307,6 @@ pub enum Task {
         range: BlockRange,
     },
 }
-
-/// How the requests to an object are kept apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ordering {
-    /// Timestamp ordering (shared array, section 4.5).
-    Timestamp,
-    /// Not at all: the paper's zero-overhead protocol. Concurrent hosts can corrupt parity.
-    None,
-    /// One message to a lock server locks everything, one unlocks it (shared array, section 4.2).
-    ServerLock,
-    /// Locks of a lock server that hosts keep until it calls them back (shared array, section 4.2).
-    CallbackLock,
-    /// Each device locks its own blocks, on requests that are made anyhow (shared array, section 4.4).
-    DeviceLock,
-}
-
-impl Ordering {
-    /// All of them, in the order in which the shared-array paper compares them, the unprotected one first.
-    pub const ALL: [Ordering; 5] =
-        [Ordering::None, Ordering::ServerLock, Ordering::CallbackLock, Ordering::DeviceLock, Ordering::Timestamp];
-
-    /// The name that users know.
-    pub fn name(self) -> &'static str {
-        match self {
-            Ordering::None => "none",
-            Ordering::ServerLock => "server-lock",
-            Ordering::CallbackLock => "callback-lock",
-            Ordering::DeviceLock => "device-lock",
-            Ordering::Timestamp => "timestamp",
-        }
-    }
-
-    /// True if hosts need a lock server.
-    pub fn needs_lock_server(self) -> bool {
-        matches!(self, Ordering::ServerLock | Ordering::CallbackLock)
-    }
-}
-
-impl fmt::Display for Ordering {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Ordering {
-    type Err = UnknownOrdering;
-
-    fn from_str(text: &str) -> Result<Ordering, UnknownOrdering> {
-        Ordering::ALL.into_iter().find(|ordering| ordering.name() == text).ok_or(UnknownOrdering(text.to_string()))
-    }
-}
-
-/// No ordering has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no ordering '{0}': choose none, server-lock, callback-lock, device-lock or timestamp")]
-pub struct UnknownOrdering(pub String);
-
-/// What a volume promises of hostwrites that a failure cuts short.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Atomicity {
-    /// They happen whole or not at all: each devwrite is an intent until all are durable.
-    #[default]
-    Implied,
-    /// Devwrites take effect on arrival, as in the shared-array paper (section 4.5.2). What is cut short may be seen in part, and
-    /// its stripes are *suspect* until their parity is known to match again (`docs/membership.md`).
-    Consistent,
-}
-
-impl Atomicity {
-    /// All of them, the usual one first.
-    pub const ALL: [Atomicity; 2] = [Atomicity::Implied, Atomicity::Consistent];
-
-    /// The name that users know.
-    pub fn name(self) -> &'static str {
-        match self {
-            Atomicity::Implied => "implied",
-            Atomicity::Consistent => "consistent",
-        }
-    }
-}
-
-impl fmt::Display for Atomicity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Atomicity {
-    type Err = UnknownAtomicity;
-
-    fn from_str(text: &str) -> Result<Atomicity, UnknownAtomicity> {
-        let named = Atomicity::ALL.into_iter().find(|atomicity| atomicity.name() == text);
-        named.ok_or(UnknownAtomicity(text.to_string()))
-    }
-}
-
-/// No atomicity has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no atomicity '{0}': choose implied or consistent")]
-pub struct UnknownAtomicity(pub String);
 
 /// From a device to a host: a reply, and what rides on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -743,7 +623,7 @@ impl ObjectDescription {
 
     /// True if what was cut short leaves its stripes suspect.
     pub fn can_be_suspect(&self) -> bool {
-        self.atomicity == Atomicity::Consistent && self.ordering != Ordering::None
+        self.atomicity == Atomicity::Consistent && self.ordering.policy().isolates()
     }
 }
 

@@ -13,6 +13,7 @@ use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, Membership, ObjectId,
     Stamp, Standing, Time, TransactionId, VolumeId,
 };
+use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 

@@ -1,0 +1,6 @@
+//! Callback locking (shared array, section 4.2): hosts cache a lock server's locks until the server calls them back.
+
+use crate::policy::{LockHold, Policy};
+
+pub(crate) const POLICY: Policy =
+    Policy { name: "callback-lock", lock_server: Some(LockHold::UntilCalledBack), ..crate::server_lock::POLICY };

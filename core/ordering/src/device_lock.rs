@@ -1,0 +1,14 @@
+//! Device-served locking (shared array, section 4.4): each device locks its own blocks, on requests that are made anyhow.
+
+use crate::policy::{AbortNotice, Admission, Policy, RefusedWrite, UnannouncedWrite};
+
+pub(crate) const POLICY: Policy = Policy {
+    name: "device-lock",
+    lock_server: None,
+    announces: true,
+    admission: Admission::ByLocks,
+    reads_insist: false,
+    unannounced_write: UnannouncedWrite::Refuse,
+    refused_write: RefusedWrite::Abort,
+    abort_notice: AbortNotice::Always,
+};

@@ -1,0 +1,14 @@
+//! No ordering: the paper's zero-overhead protocol. Concurrent hosts can corrupt parity; it is the reference that the others are measured against.
+
+use crate::policy::{AbortNotice, Admission, Policy, RefusedWrite, UnannouncedWrite};
+
+pub(crate) const POLICY: Policy = Policy {
+    name: "none",
+    lock_server: None,
+    announces: false,
+    admission: Admission::OnArrival,
+    reads_insist: false,
+    unannounced_write: UnannouncedWrite::Apply,
+    refused_write: RefusedWrite::Resend,
+    abort_notice: AbortNotice::Never,
+};

@@ -1,0 +1,14 @@
+//! Centralized locking (shared array, section 4.2): one message to a lock server locks everything, one unlocks it.
+
+use crate::policy::{AbortNotice, Admission, LockHold, Policy, RefusedWrite, UnannouncedWrite};
+
+pub(crate) const POLICY: Policy = Policy {
+    name: "server-lock",
+    lock_server: Some(LockHold::Transaction),
+    announces: false,
+    admission: Admission::BehindUndecided,
+    reads_insist: false,
+    unannounced_write: UnannouncedWrite::Admit,
+    refused_write: RefusedWrite::HoldOn,
+    abort_notice: AbortNotice::IfWritten,
+};

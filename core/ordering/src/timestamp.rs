@@ -1,0 +1,14 @@
+//! Timestamp ordering (shared array, section 4.5): devices serve transactions in the order of their stamps.
+
+use crate::policy::{AbortNotice, Admission, Policy, RefusedWrite, UnannouncedWrite};
+
+pub(crate) const POLICY: Policy = Policy {
+    name: "timestamp",
+    lock_server: None,
+    announces: true,
+    admission: Admission::ByStamps,
+    reads_insist: true,
+    unannounced_write: UnannouncedWrite::Refuse,
+    refused_write: RefusedWrite::Abort,
+    abort_notice: AbortNotice::Always,
+};
