@@ -1,4 +1,4 @@
-//! The loop that runs machines on modelled hardware: it moves messages between them as values, and charges what they cost.
+//! Machines on modelled hardware: the attack's event loop, where messages move as values and cost what the models say.
 //!
 //! Nothing is encoded, traced or lost here, and the machines' invariants are looked at now and then only: attacks are the business
 //! of `sim/cluster`, this is for speed. What a message or access costs is the business of [`crate::models`]; what hosts are asked, and
@@ -6,8 +6,7 @@
 
 use crate::dice::Dice;
 use crate::models::{DiskModel, Link, NetworkModel, ProcessorCosts, Server};
-use crate::queue::EventQueue;
-use braid_base::{BLOCK_BYTES, NodeId, Time};
+use braid_base::{BLOCK_BYTES, NodeId, Now, Time};
 use braid_device::Device;
 use braid_host::Host;
 use braid_locks::LockServer;
@@ -17,7 +16,7 @@ use braid_machine::{
 use braid_wire::{
     Action, ActionResult, Command, Content, LockReply, Message, ObjectAnswer, ObjectRequest, Piece, Reply,
 };
-use braid_world::LocalClock;
+use braid_world::{Due, EventLoop, LocalClock, NodeIndex};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,8 +26,7 @@ const EVENTS_PER_INSPECTION: u64 = 4096;
 
 /// Machines, and what is going to happen to them and to the application, whose own events are `A`s.
 pub struct Engine<A> {
-    now: Time,
-    queue: EventQueue<Event<A>>,
+    events: EventLoop<Role, Event<A>>,
     /// Hosts, then devices, then lock servers.
     nodes: Vec<Node>,
     hosts: usize,
@@ -37,7 +35,7 @@ pub struct Engine<A> {
     /// Of the hardware.
     dice: Dice,
     effects: Effects,
-    events: u64,
+    handled: u64,
     messages: u64,
     told: VecDeque<Told>,
 }
@@ -76,35 +74,45 @@ pub enum Role {
 }
 
 impl Role {
-    fn machine(&mut self) -> &mut dyn Machine {
+    fn machine(&self) -> &dyn Machine {
         match self {
-            Role::Host(host) | Role::Client(host) => &mut **host,
-            Role::Device(device) => &mut **device,
-            Role::LockServer(server) => &mut **server,
-            Role::LockManager(manager) => &mut **manager,
+            Role::Host(host) | Role::Client(host) => &**host,
+            Role::Device(device) => &**device,
+            Role::LockServer(server) => &**server,
+            Role::LockManager(manager) => &**manager,
         }
     }
 }
 
-/// Where a machine runs.
+impl Machine for Role {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        match self {
+            Role::Host(host) | Role::Client(host) => host.step(now, input, out),
+            Role::Device(device) => device.step(now, input, out),
+            Role::LockServer(server) => server.step(now, input, out),
+            Role::LockManager(manager) => manager.step(now, input, out),
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.machine().deadline()
+    }
+
+    fn invariants(&self) {
+        self.machine().invariants();
+    }
+}
+
+/// The hardware on which a machine runs.
 pub struct Node {
     id: NodeId,
-    machine: Role,
     costs: ProcessorCosts,
     processor: Server,
     link: Link,
     disk: Option<DiskModel>,
-    clock: LocalClock,
-    /// When it is to be woken, at the latest.
-    armed: Option<Time>,
 }
 
 impl Node {
-    /// What runs there.
-    pub fn role(&self) -> &Role {
-        &self.machine
-    }
-
     /// Its disk, if that is modelled.
     pub fn disk(&self) -> Option<&DiskModel> {
         self.disk.as_ref()
@@ -120,28 +128,25 @@ enum Event<A> {
     /// Something of the application's.
     Application(A),
     /// A message is at a node's link.
-    Arrival { to: u32, from: u32, message: Message },
+    Arrival { from: u32, message: Message },
     /// A node's processor has taken the message in.
-    Received { to: u32, from: u32, message: Message },
+    Received { from: u32, message: Message },
     /// A disk is done.
-    DiskDone { node: u32, tag: DiskTag, read: Option<usize> },
-    /// A machine's deadline.
-    Wake { node: u32 },
+    DiskDone { tag: DiskTag, read: Option<usize> },
 }
 
 impl<A> Engine<A> {
     /// No machines yet: first come so many hosts, then so many devices, then lock servers.
     pub fn new(hosts: usize, devices: usize, network: NetworkModel, dice: Dice) -> Engine<A> {
         Engine {
-            now: Time(0),
-            queue: EventQueue::default(),
+            events: EventLoop::default(),
             nodes: Vec::new(),
             hosts,
             devices,
             network,
             dice,
             effects: Effects::new(),
-            events: 0,
+            handled: 0,
             messages: 0,
             told: VecDeque::new(),
         }
@@ -156,28 +161,27 @@ impl<A> Engine<A> {
         disk: Option<DiskModel>,
         clock: LocalClock,
     ) {
-        let (processor, link) = (Server::default(), Link::default());
-        self.nodes.push(Node { id, machine, costs, processor, link, disk, clock, armed: None });
-        let node = self.nodes.len() - 1;
-        let now = self.nodes[node].clock.now(self.now);
-        self.nodes[node].machine.machine().step(now, Input::Start, &mut self.effects);
+        let node = self.events.add(clock);
+        self.nodes.push(Node { id, costs, processor: Server::default(), link: Link::default(), disk });
+        self.events.start(node, machine);
+        self.events.step(node, Input::Start, &mut self.effects);
         let mut effects = std::mem::take(&mut self.effects);
         // The first heartbeats of all hosts to all servers say nothing that their first requests don't say.
         for effect in effects.drain().filter(|effect| matches!(effect, Effect::Disk { .. })) {
             self.perform(node, effect);
         }
         self.effects = effects;
-        self.arm(node);
+        self.events.arm(node);
     }
 
     /// True time.
     pub fn now(&self) -> Time {
-        self.now
+        self.events.now()
     }
 
     /// How much has happened.
     pub fn events(&self) -> u64 {
-        self.events
+        self.handled
     }
 
     /// Messages that were received.
@@ -185,9 +189,10 @@ impl<A> Engine<A> {
         self.messages
     }
 
-    /// All nodes: hosts, then devices, then lock servers.
-    pub fn nodes(&self) -> &[Node] {
-        &self.nodes
+    /// All machines and their hardware: hosts, then devices, then lock servers.
+    pub fn nodes(&self) -> impl Iterator<Item = (&Role, &Node)> {
+        let machine = |node| self.events.machine(node).expect("machines stay up");
+        self.nodes.iter().enumerate().map(move |(node, hardware)| (machine(node), hardware))
     }
 
     /// What the application has to hear since it last asked.
@@ -197,29 +202,31 @@ impl<A> Engine<A> {
 
     /// Lets the next thing happen; hands over what is the application's.
     pub fn advance(&mut self) -> Option<A> {
-        let (at, event) = self.queue.pop().expect("applications never end");
-        self.now = at;
-        self.events += 1;
-        match event {
-            Event::Application(event) => return Some(event),
-            Event::Arrival { to, from, message } => self.on_arrival(to, from, message),
-            Event::Received { to, from, message } => self.on_received(to, from, message),
-            Event::DiskDone { node, tag, read } => self.on_disk_done(node as usize, tag, read),
-            Event::Wake { node } => self.on_wake(node as usize),
+        let due = self.events.next(Time(u64::MAX)).expect("applications never end");
+        self.handled += 1;
+        match due {
+            Due::Outside(Event::Application(event)) => return Some(event),
+            Due::For(to, Event::Arrival { from, message }) => self.on_arrival(to, from, message),
+            Due::For(to, Event::Received { from, message }) => self.on_received(to, from, message),
+            Due::For(node, Event::DiskDone { tag, read }) => self.on_disk_done(node, tag, read),
+            Due::Wake(node) => self.step(node, Input::Wake),
+            Due::For(_, Event::Application(_)) | Due::Outside(_) => {
+                panic!("the application's alone concern no machine")
+            }
         }
         None
     }
 
-    /// Foresees something of the application's.
+    /// Schedules something of the application's.
     pub fn foresee(&mut self, at: Time, event: A) {
-        self.queue.push(at, Event::Application(event));
+        self.events.schedule(at, Event::Application(event));
     }
 
     /// A host's processor takes in a request of an application: when it has.
     pub fn take_in(&mut self, host: usize) -> Time {
         let host = &mut self.nodes[host];
         let takes = host.costs.draw(host.costs.request, &mut self.dice);
-        host.processor.serve(self.now, takes)
+        host.processor.serve(self.events.now(), takes)
     }
 
     /// Asks a host for something.
@@ -232,34 +239,33 @@ impl<A> Engine<A> {
         self.perform(from, Effect::Send { to, message });
     }
 
-    fn on_arrival(&mut self, to: u32, from: u32, message: Message) {
-        let node = &mut self.nodes[to as usize];
-        let through = self.network.receive(self.now, &mut node.link, data_bytes(&message));
+    fn on_arrival(&mut self, to: NodeIndex, from: u32, message: Message) {
+        let (now, node) = (self.events.now(), &mut self.nodes[to]);
+        let through = self.network.receive(now, &mut node.link, data_bytes(&message));
         let takes = node.costs.draw(node.costs.receive, &mut self.dice);
         let received = node.processor.serve(through, takes);
-        if received > self.now {
-            self.queue.push(received, Event::Received { to, from, message });
+        if received > now {
+            self.events.schedule_for(to, received, Event::Received { from, message });
         } else {
             self.on_received(to, from, message);
         }
     }
 
-    fn on_received(&mut self, to: u32, from: u32, message: Message) {
+    fn on_received(&mut self, to: NodeIndex, from: u32, message: Message) {
         self.messages += 1;
-        let node = to as usize;
-        match (&self.nodes[node].machine, message) {
-            (Role::Client(_), Message::LockAnswer(answer)) => {
-                self.told.push_back(Told::Locking { node, reply: answer.reply });
+        match (self.events.machine(to), message) {
+            (Some(Role::Client(_)), Message::LockAnswer(answer)) => {
+                self.told.push_back(Told::Locking { node: to, reply: answer.reply });
             }
             (_, message) => {
                 let from = self.nodes[from as usize].id;
-                self.step(node, Input::Message { from, message });
+                self.step(to, Input::Message { from, message });
             }
         }
     }
 
     /// The disks of devices hold nothing; those of lock servers are empty when they are read.
-    fn on_disk_done(&mut self, node: usize, tag: DiskTag, read: Option<usize>) {
+    fn on_disk_done(&mut self, node: NodeIndex, tag: DiskTag, read: Option<usize>) {
         let result = match read {
             None => DiskResult::Done(Ok(())),
             Some(_) if self.nodes[node].disk.is_some() => DiskResult::Read(Ok(Bytes::new())),
@@ -268,27 +274,10 @@ impl<A> Engine<A> {
         self.step(node, Input::DiskDone { tag, result });
     }
 
-    fn on_wake(&mut self, node: usize) {
-        let place = &mut self.nodes[node];
-        if place.armed != Some(self.now) {
-            return;
-        }
-        place.armed = None;
-        match place.machine.machine().deadline() {
-            // It was put off since: no need to disturb.
-            Some(deadline) if place.clock.when(deadline) > self.now => self.arm(node),
-            Some(_) => self.step(node, Input::Wake),
-            None => {}
-        }
-    }
-
-    fn step(&mut self, node: usize, input: Input) {
-        let place = &mut self.nodes[node];
-        let now = place.clock.now(self.now);
+    fn step(&mut self, node: NodeIndex, input: Input) {
         let mut effects = std::mem::take(&mut self.effects);
-        let machine = place.machine.machine();
-        machine.step(now, input, &mut effects);
-        if self.events.is_multiple_of(EVENTS_PER_INSPECTION) {
+        let machine = self.events.step(node, input, &mut effects);
+        if self.handled.is_multiple_of(EVENTS_PER_INSPECTION) {
             machine.invariants();
         }
         effects.drain_ignored().for_each(drop);
@@ -296,48 +285,33 @@ impl<A> Engine<A> {
             self.perform(node, effect);
         }
         self.effects = effects;
-        self.arm(node);
+        self.events.arm(node);
     }
 
-    fn perform(&mut self, node: usize, effect: Effect) {
+    fn perform(&mut self, node: NodeIndex, effect: Effect) {
+        let (now, place) = (self.events.now(), &mut self.nodes[node]);
         match effect {
             Effect::Send { to, message } => {
-                let to = self.index(to);
-                let place = &mut self.nodes[node];
                 let takes = place.costs.draw(place.costs.send, &mut self.dice);
-                let ready = place.processor.serve(self.now, takes);
+                let ready = place.processor.serve(now, takes);
                 let arrives = self.network.send(ready, &mut place.link, data_bytes(&message), &mut self.dice);
-                self.queue.push(arrives, Event::Arrival { to, from: node as u32, message });
+                self.events.schedule_for(self.index(to), arrives, Event::Arrival { from: node as u32, message });
             }
             Effect::Disk { tag, command } => {
                 // What a lock server writes is when it first hears of a host: that costs nothing here.
-                let disk = self.nodes[node].disk.as_mut();
-                let done = disk.map_or(self.now, |disk| disk.issue(self.now, &command, &mut self.dice));
+                let done = place.disk.as_mut().map_or(now, |disk| disk.issue(now, &command, &mut self.dice));
                 let read = if let DiskCommand::Read { length, .. } = command { Some(length) } else { None };
-                self.queue.push(done, Event::DiskDone { node: node as u32, tag, read });
+                self.events.schedule_own(node, done, Event::DiskDone { tag, read });
             }
             Effect::Reply { op, outcome } => self.told.push_back(Told::Outcome { op, outcome }),
         }
     }
 
-    /// Sees to it that the machine is woken at its deadline. A wake that comes too early finds that out by itself, so that
-    /// deadlines that only move away, as most do, cost nothing.
-    fn arm(&mut self, node: usize) {
-        let place = &mut self.nodes[node];
-        let Some(deadline) = place.machine.machine().deadline() else { return };
-        // A moment passes at least: nobody is woken in the instant in which he asks.
-        let at = place.clock.when(deadline).max(Time(self.now.0 + 1_000));
-        if place.armed.is_none_or(|armed| at < armed) {
-            place.armed = Some(at);
-            self.queue.push(at, Event::Wake { node: node as u32 });
-        }
-    }
-
-    fn index(&self, id: NodeId) -> u32 {
+    fn index(&self, id: NodeId) -> NodeIndex {
         match id {
-            NodeId::Host(generation) => generation.0 - 1,
-            NodeId::Device(device) => self.hosts as u32 + u32::from(device.0),
-            NodeId::LockServer(server) => (self.hosts + self.devices) as u32 + u32::from(server.0),
+            NodeId::Host(generation) => generation.0 as usize - 1,
+            NodeId::Device(device) => self.hosts + usize::from(device.0),
+            NodeId::LockServer(server) => self.hosts + self.devices + usize::from(server.0),
             NodeId::Monitor => panic!("who is in a modelled array never changes: nobody asks"),
         }
     }

@@ -12,7 +12,7 @@
 //! | [`storage`] | a device's storage without content |
 //! | [`workload`] | what hosts are asked |
 //! | [`tally`] | what is seen of a run |
-//! | [`queue`], [`dice`] | what is going to happen; random times |
+//! | [`dice`] | random times |
 
 pub mod dice;
 pub mod engine;
@@ -20,7 +20,6 @@ pub mod locking;
 pub mod models;
 pub mod named;
 pub mod parameters;
-pub mod queue;
 pub mod storage;
 pub mod system;
 pub mod tally;

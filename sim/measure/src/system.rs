@@ -160,8 +160,8 @@ impl System {
     /// What nodes have counted so far.
     pub fn totals(&self) -> Totals {
         let (mut totals, now) = (Totals::default(), self.engine.now());
-        for node in self.engine.nodes() {
-            match node.role() {
+        for (role, node) in self.engine.nodes() {
+            match role {
                 Role::Host(host) | Role::Client(host) => {
                     let counters = host.counters();
                     totals.delayed += counters.delayed;
@@ -176,9 +176,9 @@ impl System {
 
     /// How many share the work.
     pub fn workers(&self) -> Workers {
-        let nodes = self.engine.nodes();
-        let disks = nodes.iter().filter_map(|node| node.disk());
-        Workers { disks: disks.map(DiskModel::arms).sum(), lock_servers: nodes.len() - self.hosts - self.devices }
+        let disks = self.engine.nodes().filter_map(|(_, node)| node.disk());
+        let lock_servers = self.engine.nodes().count() - self.hosts - self.devices;
+        Workers { disks: disks.map(DiskModel::arms).sum(), lock_servers }
     }
 
     fn on_asked(&mut self, stream: u32) {

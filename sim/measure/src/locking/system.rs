@@ -292,13 +292,13 @@ impl LockingSystem {
     }
 
     fn disks_busy(&self) -> Duration {
-        let devices = self.engine.nodes().iter().filter(|node| matches!(node.role(), Role::Device(_)));
-        devices.filter_map(|node| node.disk()).map(|disk| disk.busy(self.engine.now())).sum()
+        let devices = self.engine.nodes().filter(|(role, _)| matches!(role, Role::Device(_)));
+        devices.filter_map(|(_, node)| node.disk()).map(|disk| disk.busy(self.engine.now())).sum()
     }
 
     fn manager_busy(&self) -> Duration {
-        let managers = self.engine.nodes().iter().filter(|node| matches!(node.role(), Role::LockManager(_)));
-        managers.filter_map(|node| node.disk()).map(|disk| disk.busy(self.engine.now())).sum()
+        let managers = self.engine.nodes().filter(|(role, _)| matches!(role, Role::LockManager(_)));
+        managers.filter_map(|(_, node)| node.disk()).map(|disk| disk.busy(self.engine.now())).sum()
     }
 }
 

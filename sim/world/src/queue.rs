@@ -1,8 +1,9 @@
-//! What is going to happen, the earliest first; what is to happen at the same time, in the order in which it was foreseen.
+//! What is going to happen, the earliest first; what is to happen at the same time, in the order in which it was scheduled.
 
 use braid_base::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 /// Events by time. They lie still in their places while only small keys move.
 pub struct EventQueue<E> {
@@ -19,7 +20,7 @@ impl<E> Default for EventQueue<E> {
 }
 
 impl<E> EventQueue<E> {
-    /// Foresees an event.
+    /// Schedules an event.
     pub fn push(&mut self, at: Time, event: E) {
         let place = match self.free.pop() {
             Some(place) => place,
@@ -35,7 +36,13 @@ impl<E> EventQueue<E> {
 
     /// Takes out the next event.
     pub fn pop(&mut self) -> Option<(Time, E)> {
-        let Reverse((at, _, place)) = self.keys.pop()?;
+        self.pop_until(Time(u64::MAX))
+    }
+
+    /// Takes out the next event, unless it comes after `until`.
+    pub fn pop_until(&mut self, until: Time) -> Option<(Time, E)> {
+        let key = self.keys.peek_mut().filter(|key| key.0.0 <= until)?;
+        let Reverse((at, _, place)) = PeekMut::pop(key);
         self.free.push(place);
         Some((at, self.places[place as usize].take().expect("a key has its event")))
     }
@@ -58,7 +65,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn events_come_by_time_and_then_as_foreseen(times in prop::collection::vec(0u64..20, 0..200), drain in 0usize..200) {
+        fn events_come_by_time_and_then_as_scheduled(times in prop::collection::vec(0u64..20, 0..200), drain in 0usize..200) {
             let mut queue = EventQueue::default();
             let mut naive: Vec<(u64, usize)> = Vec::new();
             for (number, time) in times.iter().enumerate() {
