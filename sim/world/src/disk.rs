@@ -211,6 +211,11 @@ impl Disk {
         self.full = full;
     }
 
+    /// True if it has done all that it was told, and all that was written is durable.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.is_empty() && self.unsynced.is_empty()
+    }
+
     /// What it did so far.
     pub fn counts(&self) -> DiskCounts {
         self.counts

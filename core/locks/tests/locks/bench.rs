@@ -199,7 +199,8 @@ impl Bench {
     }
 }
 
-fn fence(request: MonitorRequest) -> (u64, Vec<Generation>) {
+/// What a lock server asks the monitor: the ticket, and whom to fence.
+pub fn fence(request: MonitorRequest) -> (u64, Vec<Generation>) {
     match request.command {
         MonitorCommand::Fence { ticket, below: Generation(0), except, also } if except.is_empty() => (ticket, also),
         other => panic!("a lock server asks the monitor only to fence: {other:?}"),

@@ -1,25 +1,31 @@
-//! A storm: hosts, a monitor and a lock server whose messages are lost, doubled, late and reordered; hosts and the server crash, and its disk rots.
+//! A storm: hosts, a monitor and a lock server in the simulated world. Messages are lost, doubled, late and reordered; hosts and the server
+//! crash, and its disk rots.
 //!
 //! What must hold all the time: two hosts that are not fenced never believe that they hold what conflicts. And
 //! when the storm is over, everybody gets what he asks for.
 
-use crate::bench::{OBJECT, config, fenced, settings};
-use braid_base::{BlockRange, Clock, Generation, NodeId, Now, Rng, Time};
+use crate::bench::{OBJECT, config, fence, fenced, settings};
+use braid_base::{ArrayId, BlockRange, Generation, LockServerId, NodeId, Now, Rng, Time};
 use braid_locks::{DISK_BYTES, LockServer, LockServerCounters, LockService};
-use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
-use braid_wire::{
-    LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, MonitorCommand, Rejection,
-};
-use bytes::Bytes;
+use braid_machine::{Effects, Input, Machine};
+use braid_wire::{LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, Rejection};
+use braid_world::{Disk, DiskOptions, Happening, LocalClock, NetworkOptions, Trace, World};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(100);
 const BLOCKS: u64 = 12;
-const SERVER: NodeId = NodeId::LockServer(braid_base::LockServerId(0));
+const SERVER: NodeId = NodeId::LockServer(LockServerId(0));
+/// The latest message is so late.
+const LATEST: Duration = Duration::from_secs(20);
+const BOOT: Time = Time(1_000_000_000);
 
-/// What the dice decide, in percent.
+/// Alarms of the world.
+const TICKS: u64 = 0;
+const SERVER_UP: u64 = 1;
+
+/// How bad it is, in percent.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
     loss: u64,
@@ -32,6 +38,74 @@ struct Weather {
 }
 
 const CALM: Weather = Weather { loss: 0, doubling: 0, delay_ms: 5, crash: 0, pause: 0, restart: 0 };
+
+impl Weather {
+    fn network(self) -> NetworkOptions {
+        NetworkOptions {
+            latency_min: Duration::ZERO,
+            latency_max: Duration::from_millis(self.delay_ms),
+            in_order: false,
+            loss: self.loss * 100,
+            double: self.doubling * 100,
+            // Now and then very late.
+            delay: self.doubling * 25,
+            delay_max: LATEST.min(Duration::from_millis(self.delay_ms * 100)),
+            ..NetworkOptions::clean()
+        }
+    }
+}
+
+/// Who takes part.
+enum Actor {
+    Server(Box<LockServer>),
+    Host(Host),
+    Monitor(Monitor),
+}
+
+impl Actor {
+    fn host(&self) -> Option<&Host> {
+        if let Actor::Host(host) = self { Some(host) } else { None }
+    }
+}
+
+impl Machine for Actor {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        match self {
+            Actor::Server(server) => server.step(now, input, out),
+            Actor::Host(host) => host.step(now, input, out),
+            Actor::Monitor(monitor) => monitor.step(input, out),
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match self {
+            Actor::Server(server) => server.deadline(),
+            Actor::Host(host) => host.next_tick,
+            Actor::Monitor(_) => None,
+        }
+    }
+
+    fn invariants(&self) {
+        if let Actor::Server(server) = self {
+            server.invariants();
+        }
+    }
+}
+
+/// Fences whom it is told to.
+#[derive(Default)]
+struct Monitor {
+    fenced: BTreeSet<Generation>,
+}
+
+impl Monitor {
+    fn step(&mut self, input: Input, out: &mut Effects) {
+        let Input::Message { from, message: Message::MonitorRequest(request) } = input else { return };
+        let (ticket, hosts) = fence(request);
+        self.fenced.extend(hosts);
+        out.send(from, fenced(ticket));
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
@@ -52,6 +126,10 @@ struct Claim {
 /// A host as the messages' documentation asks for.
 struct Host {
     name: Generation,
+    rng: Rng,
+    /// Begins and ends claims as its rng has it.
+    is_active: bool,
+    next_tick: Option<Time>,
     /// The server that knows all its claims, and the newest that it has heard of.
     start: Generation,
     newest: Generation,
@@ -59,53 +137,32 @@ struct Host {
     unconfirmed: BTreeSet<u64>,
     dropped: Vec<u64>,
     next_claim: u64,
-    /// Says and hears nothing until then; a crashed one for ever.
-    away_until: Option<Time>,
     fenced: bool,
-}
-
-enum Event {
-    Deliver { from: NodeId, to: NodeId, message: Message },
-    Disk { start: Generation, tag: DiskTag, command: DiskCommand },
-    Tick,
-    ServerUp,
 }
 
 struct Storm {
     rng: Rng,
     weather: Weather,
-    now: Time,
-    events: BTreeMap<(Time, u64), Event>,
-    next_event: u64,
-    server: Option<LockServer>,
+    world: World<Actor>,
     start: Generation,
-    disk: Vec<u8>,
-    hosts: BTreeMap<Generation, Host>,
-    /// Whom the monitor has fenced.
-    fenced: BTreeSet<Generation>,
     seen: LockServerCounters,
     next_host: u32,
 }
 
 impl Storm {
     fn new(seed: u64, weather: Weather) -> Storm {
-        let mut storm = Storm {
-            rng: Rng::new(seed),
-            weather,
-            now: Time(1_000_000_000),
-            events: BTreeMap::new(),
-            next_event: 0,
-            server: None,
-            start: Generation(0),
-            disk: vec![0; DISK_BYTES as usize],
-            hosts: BTreeMap::new(),
-            fenced: BTreeSet::new(),
-            seen: LockServerCounters::default(),
-            next_host: 100,
-        };
+        let mut rng = Rng::new(seed);
+        let world = World::new(ArrayId([1; 16]), rng.next_u64(), weather.network(), Trace::keeping(0));
+        let (start, seen) = (Generation(1), LockServerCounters::default());
+        let mut storm = Storm { rng, weather, world, start, seen, next_host: 100 };
+        let clock = LocalClock::exact(BOOT);
+        let options = DiskOptions { latency_min: Duration::ZERO, latency_max: Duration::from_millis(20), space: None };
+        let disk = Disk::new(options, storm.rng.fork());
+        let server = Actor::Server(Box::new(LockServer::new(config(start))));
+        storm.world.add(NodeId::Monitor, Actor::Monitor(Monitor::default()), None, clock.clone());
+        storm.world.add(SERVER, server, Some(disk), clock);
         (0..4).for_each(|_| storm.new_host());
-        storm.server_up();
-        storm.at(storm.now, Event::Tick);
+        storm.world.alarm(storm.world.now().after(TICK), TICKS);
         storm
     }
 
@@ -114,153 +171,84 @@ impl Storm {
         let name = Generation(self.next_host);
         let host = Host {
             name,
+            rng: self.rng.fork(),
+            is_active: true,
+            next_tick: None,
             start: Generation(0),
             newest: Generation(0),
             claims: BTreeMap::new(),
             unconfirmed: BTreeSet::new(),
             dropped: Vec::new(),
             next_claim: 0,
-            away_until: None,
             fenced: false,
         };
-        self.hosts.insert(name, host);
+        self.world.add(NodeId::Host(name), Actor::Host(host), None, LocalClock::exact(BOOT));
+        self.world.watch(NodeId::Host(name));
     }
 
-    fn at(&mut self, time: Time, event: Event) {
-        self.next_event += 1;
-        self.events.insert((time, self.next_event), event);
+    /// The hosts that are up.
+    fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.world.up().into_iter().filter_map(|node| self.world.machine(node)?.host())
+    }
+
+    fn host_mut(&mut self, name: Generation) -> &mut Host {
+        match self.world.machine_mut(NodeId::Host(name)) {
+            Some(Actor::Host(host)) => host,
+            _ => panic!("{name} is up"),
+        }
+    }
+
+    fn server(&self) -> Option<&LockServer> {
+        match self.world.machine(SERVER)? {
+            Actor::Server(server) => Some(server),
+            _ => panic!("a lock server's place"),
+        }
+    }
+
+    fn fenced(&self) -> &BTreeSet<Generation> {
+        match self.world.machine(NodeId::Monitor) {
+            Some(Actor::Monitor(monitor)) => &monitor.fenced,
+            _ => panic!("the monitor stays up"),
+        }
     }
 
     fn run(&mut self, span: Duration) {
-        let end = self.now.after(span);
-        loop {
-            let next = self.events.first_key_value().map(|((time, _), _)| *time);
-            let deadline = self.server.as_ref().and_then(Machine::deadline).map(|deadline| deadline.max(self.now));
-            let time = next.into_iter().chain(deadline).min().expect("ticks follow ticks");
-            if time > end {
-                self.now = end;
-                return;
+        let end = self.world.now().after(span);
+        while let Some(happening) = self.world.next(end) {
+            match happening {
+                Happening::Stepped(_) => self.exclusion(),
+                Happening::Alarm(TICKS) => {
+                    self.tick();
+                    self.world.alarm(self.world.now().after(TICK), TICKS);
+                }
+                Happening::Alarm(SERVER_UP) => {
+                    self.start.0 += 1;
+                    self.world.start(SERVER, Actor::Server(Box::new(LockServer::new(config(self.start)))));
+                }
+                other => panic!("nobody asked: {other:?}"),
             }
-            self.now = time;
-            if next == Some(time) {
-                let (_, event) = self.events.pop_first().expect("just seen");
-                self.on_event(event);
-            } else {
-                self.step(Input::Wake);
-            }
-            self.exclusion();
         }
-    }
-
-    fn on_event(&mut self, event: Event) {
-        match event {
-            Event::Tick => {
-                self.tick();
-                self.at(self.now.after(TICK), Event::Tick);
-            }
-            Event::ServerUp => self.server_up(),
-            Event::Disk { start, tag, command } if start == self.start && self.server.is_some() => {
-                let result = self.perform(command, true);
-                self.step(Input::DiskDone { tag, result });
-            }
-            // It was in flight when the server crashed: done or not, or torn.
-            Event::Disk { command, .. } => {
-                self.perform(command, false);
-            }
-            Event::Deliver { from, to: SERVER, message } => self.step(Input::Message { from, message }),
-            Event::Deliver { to: NodeId::Monitor, message, .. } => self.on_monitor(message),
-            Event::Deliver { to: NodeId::Host(host), message: Message::LockAnswer(answer), .. } => {
-                self.on_host(host, answer);
-            }
-            Event::Deliver { to, message, .. } => panic!("{message:?} to {to}"),
-        }
-    }
-
-    fn perform(&mut self, command: DiskCommand, whole: bool) -> DiskResult {
-        match command {
-            DiskCommand::Read { offset, length } => {
-                DiskResult::Read(Ok(Bytes::copy_from_slice(&self.disk[offset as usize..][..length])))
-            }
-            DiskCommand::Write { offset, data, .. } => {
-                let data = data.concat();
-                let length = if whole { data.len() } else { self.rng.between(0, 16) as usize * 512 };
-                self.disk[offset as usize..][..length].copy_from_slice(&data[..length]);
-                DiskResult::Done(Ok(()))
-            }
-            other => panic!("a lock server does not do this: {other:?}"),
-        }
-    }
-
-    fn server_up(&mut self) {
-        self.start.0 += 1;
-        self.server = Some(LockServer::new(config(self.start)));
-        self.step(Input::Start);
     }
 
     fn server_down(&mut self) {
-        let Some(server) = self.server.take() else { return };
-        self.seen.add(server.counters());
-        // Its disk commands end before it is back.
-        let flying: Vec<_> =
-            self.events.iter().filter(|(_, event)| matches!(event, Event::Disk { .. })).map(|(key, _)| *key).collect();
-        if flying.is_empty() && self.rng.chance(1, 2) {
+        let Some(counters) = self.server().map(|server| *server.counters()) else { return };
+        self.seen.add(&counters);
+        let rots = self.world.disk(SERVER).expect("it has one").is_idle() && self.rng.chance(1, 2);
+        self.world.crash(SERVER);
+        if rots {
             // One of its two slots rots.
-            let at = self.rng.below(DISK_BYTES) as usize;
-            self.disk[at] ^= 1;
-        }
-        for key in flying {
-            let event = self.events.remove(&key).expect("just listed");
-            self.on_event(event);
+            self.world.disk_mut(SERVER).expect("it has one").rot(0..DISK_BYTES);
         }
         let away = Duration::from_millis(self.rng.below(6_000));
-        self.at(self.now.after(away), Event::ServerUp);
-    }
-
-    fn step(&mut self, input: Input) {
-        let Some(server) = &mut self.server else { return };
-        let mut effects = Effects::new();
-        server.step(Now { time: self.now, clock: Clock(0) }, input, &mut effects);
-        server.invariants();
-        for effect in effects.drain() {
-            match effect {
-                Effect::Disk { tag, command } => {
-                    let time = self.now.after(Duration::from_micros(self.rng.below(20_000)));
-                    self.at(time, Event::Disk { start: self.start, tag, command });
-                }
-                Effect::Send { to, message } => self.send(SERVER, to, message),
-                Effect::Reply { .. } => panic!("nobody asked"),
-            }
-        }
-    }
-
-    fn send(&mut self, from: NodeId, to: NodeId, message: Message) {
-        if self.rng.chance(self.weather.loss, 100) {
-            return;
-        }
-        let copies = if self.rng.chance(self.weather.doubling, 100) { 2 } else { 1 };
-        for _ in 0..copies {
-            // Now and then very late.
-            let stretch = if self.rng.chance(self.weather.doubling, 400) { 100 } else { 1 };
-            let delay = Duration::from_micros(self.rng.below(self.weather.delay_ms * 1_000 * stretch));
-            self.at(self.now.after(delay), Event::Deliver { from, to, message: message.clone() });
-        }
-    }
-
-    fn on_monitor(&mut self, message: Message) {
-        let Message::MonitorRequest(request) = message else { panic!("not for the monitor: {message:?}") };
-        let MonitorCommand::Fence { ticket, also, .. } = request.command else {
-            panic!("a lock server only fences");
-        };
-        self.fenced.extend(also);
-        self.send(NodeId::Monitor, SERVER, fenced(ticket));
+        self.world.alarm(self.world.now().after(away), SERVER_UP);
     }
 
     /// Two that are not fenced do not hold what conflicts.
     fn exclusion(&self) {
+        let fenced = self.fenced();
         let held: Vec<_> = self
-            .hosts
-            .values()
-            .filter(|host| !self.fenced.contains(&host.name))
+            .hosts()
+            .filter(|host| !fenced.contains(&host.name))
             .flat_map(|host| host.claims.iter().map(move |(number, claim)| (host.name, *number, claim)))
             .filter(|(_, _, claim)| claim.standing == Standing::Held)
             .collect();
@@ -282,57 +270,64 @@ impl Storm {
         if self.rng.chance(self.weather.restart, 100) {
             self.server_down();
         }
-        let names: Vec<_> = self.hosts.keys().copied().collect();
-        for name in names {
-            let host = self.hosts.get_mut(&name).expect("just listed");
-            if host.away_until.is_some_and(|until| until > self.now) || host.fenced {
+        let well: Vec<_> = self.hosts().filter(|host| !host.fenced).map(|host| host.name).collect();
+        for name in well.into_iter().map(NodeId::Host) {
+            if self.world.is_stalled(name) {
                 continue;
             }
-            host.away_until = None;
             if self.rng.chance(self.weather.crash, 100) {
-                host.away_until = Some(Time(u64::MAX));
+                self.world.crash(name);
                 self.new_host();
-                continue;
-            }
-            if self.rng.chance(self.weather.pause, 100) {
-                host.away_until = Some(self.now.after(Duration::from_millis(self.rng.below(12_000))));
-                continue;
-            }
-            if self.weather.crash > 0 {
-                host.act(&mut self.rng);
-            }
-            let requests: Vec<_> = host.say_all().into_iter().map(|command| host.request(command)).collect();
-            for request in requests {
-                self.send(NodeId::Host(name), SERVER, Message::LockRequest(request));
+            } else if self.rng.chance(self.weather.pause, 100) {
+                self.world.stall(name, Duration::from_millis(self.rng.below(12_000)));
             }
         }
     }
 
-    fn on_host(&mut self, name: Generation, answer: LockAnswer) {
-        let host = self.hosts.get_mut(&name).expect("it was made");
-        if host.fenced || host.away_until.is_some_and(|until| until > self.now) {
-            return;
+    /// The wind drops. All that is on its way arrives before anything else: late words of the dead would renew their leases.
+    fn calm(&mut self) {
+        self.weather = CALM;
+        self.world.network.set_options(CALM.network());
+        let names: Vec<_> = self.hosts().map(|host| host.name).collect();
+        for name in names {
+            self.host_mut(name).is_active = false;
         }
-        if let Some(command) = host.hear(answer, &mut self.rng) {
-            let request = host.request(command);
-            self.send(NodeId::Host(name), SERVER, Message::LockRequest(request));
-        }
+        self.run(LATEST * 2);
     }
 }
 
 impl Host {
-    fn request(&mut self, command: LockCommand) -> LockRequest {
-        let dropped = std::mem::take(&mut self.dropped);
-        LockRequest { host: self.name, start: self.start, dropped, command }
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        if self.fenced {
+            return;
+        }
+        let said = match input {
+            Input::Message { message: Message::LockAnswer(answer), .. } => self.hear(answer).into_iter().collect(),
+            _ => {
+                self.next_tick = Some(now.time.after(TICK));
+                if self.is_active {
+                    self.act();
+                }
+                self.say_all()
+            }
+        };
+        for command in said {
+            let dropped = std::mem::take(&mut self.dropped);
+            let request = LockRequest { host: self.name, start: self.start, dropped, command };
+            out.send(SERVER, Message::LockRequest(request));
+        }
+        if self.fenced {
+            self.next_tick = None;
+        }
     }
 
-    /// Begins and ends claims as the dice will.
-    fn act(&mut self, rng: &mut Rng) {
-        if rng.chance(1, 3) && self.claims.len() < 6 {
-            let extents = (0..rng.between(1, 3)).map(|_| LockExtent {
-                position: rng.below(2) as u16,
-                range: BlockRange::new(rng.below(BLOCKS), rng.between(1, 3)),
-                mode: if rng.chance(1, 2) { LockMode::Shared } else { LockMode::Exclusive },
+    /// Begins and ends claims as its rng has it.
+    fn act(&mut self) {
+        if self.rng.chance(1, 3) && self.claims.len() < 6 {
+            let extents = (0..self.rng.between(1, 3)).map(|_| LockExtent {
+                position: self.rng.below(2) as u16,
+                range: BlockRange::new(self.rng.below(BLOCKS), self.rng.between(1, 3)),
+                mode: if self.rng.chance(1, 2) { LockMode::Shared } else { LockMode::Exclusive },
             });
             let extents: Vec<_> = extents.collect();
             let touches = |claim: &Claim| {
@@ -343,7 +338,7 @@ impl Host {
             };
             // Its own claims are apart, so that only those of different hosts have to be compared.
             if !self.claims.values().any(|claim| claim.standing != Standing::Ending && touches(claim)) {
-                let term = match rng.below(3) {
+                let term = match self.rng.below(3) {
                     0 => LockTerm::Kept,
                     dice => LockTerm::Transaction { impatient: dice == 1 },
                 };
@@ -355,9 +350,9 @@ impl Host {
             let claim = &self.claims[&number];
             match (claim.standing, claim.term) {
                 // A user gave up, or another server refused; or a transaction is over.
-                (Standing::Asked, _) if rng.chance(1, 40) => self.end(number),
-                (Standing::Held, LockTerm::Transaction { .. }) if rng.chance(1, 5) => self.end(number),
-                (Standing::Held, _) if rng.chance(1, 80) => {
+                (Standing::Asked, _) if self.rng.chance(1, 40) => self.end(number),
+                (Standing::Held, LockTerm::Transaction { .. }) if self.rng.chance(1, 5) => self.end(number),
+                (Standing::Held, _) if self.rng.chance(1, 80) => {
                     self.claims.remove(&number);
                     self.unconfirmed.remove(&number);
                     self.dropped.push(number);
@@ -415,7 +410,7 @@ impl Host {
         said
     }
 
-    fn hear(&mut self, answer: LockAnswer, rng: &mut Rng) -> Option<LockCommand> {
+    fn hear(&mut self, answer: LockAnswer) -> Option<LockCommand> {
         if answer.start < self.newest {
             return None;
         }
@@ -450,7 +445,7 @@ impl Host {
                     match self.claims.get_mut(&number) {
                         None => unknown.push(number),
                         // In use for a while yet, perhaps.
-                        Some(known) => known.recalled |= rng.chance(1, 2),
+                        Some(known) => known.recalled |= self.rng.chance(1, 2),
                     }
                 }
                 (!unknown.is_empty()).then_some(LockCommand::Yield { claims: unknown })
@@ -475,12 +470,12 @@ impl Host {
 fn storm(seed: u64, weather: Weather) -> LockServerCounters {
     let mut storm = Storm::new(seed, weather);
     storm.run(Duration::from_secs(60));
-    // What is still in the air is lost: late words of the dead would renew their leases.
-    storm.events.retain(|_, event| !matches!(event, Event::Deliver { .. }));
-    storm.weather = CALM;
+    storm.calm();
     let everything = |mode| vec![LockExtent { position: 1, range: BlockRange::new(0, 2 * BLOCKS), mode }];
     let mut asked = Vec::new();
-    for host in storm.hosts.values_mut().filter(|host| !host.fenced && host.away_until != Some(Time(u64::MAX))) {
+    let names: Vec<_> = storm.hosts().filter(|host| !host.fenced).map(|host| host.name).collect();
+    for host in names {
+        let host = storm.host_mut(host);
         let held: Vec<_> = host.claims.keys().copied().collect();
         held.into_iter().for_each(|number| host.end(number));
         host.check_complete();
@@ -493,7 +488,7 @@ fn storm(seed: u64, weather: Weather) -> LockServerCounters {
     for _ in 0..600 {
         storm.run(TICK);
         for (name, number) in &asked {
-            let host = storm.hosts.get_mut(name).expect("it was made");
+            let host = storm.host_mut(*name);
             let held = host.claims.get(number).is_some_and(|claim| claim.standing == Standing::Held);
             if held || host.fenced {
                 granted.insert((*name, *number));
@@ -504,7 +499,7 @@ fn storm(seed: u64, weather: Weather) -> LockServerCounters {
         }
     }
     assert_eq!(asked.len(), granted.len(), "everybody gets what he asks for: {asked:?}, {granted:?}");
-    let server = storm.server.as_ref().expect("it is up again");
+    let server = storm.server().expect("it is up again");
     assert_eq!(server.service(), LockService::Serving);
     let mut counters = storm.seen;
     counters.add(server.counters());

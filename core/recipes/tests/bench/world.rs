@@ -1,4 +1,6 @@
-//! Clients and requests in time. Everything comes from one seed: how long requests and answers are on their way, which are lost, who dies.
+//! Clients and requests in time. Clients are procedures and no machines, so they share the simulator's event queue and not its loop.
+//!
+//! Everything comes from one seed: how long requests and answers are on their way, which are lost, who dies.
 //!
 //! ```text
 //!   client ──Ask──▶ (late, or never) ──▶ done, as one, or refused: Busy ──▶ answer (late, or lost: Trouble::Unknown)
@@ -14,8 +16,8 @@ use braid_recipes::{Answer, Next, Trouble};
 use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest, When,
 };
+use braid_world::EventQueue;
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -97,8 +99,7 @@ pub struct World<L> {
     seed: u64,
     pub(super) dice: Rng,
     pub(super) clients: Vec<Client<L>>,
-    events: BTreeMap<(Time, u64), Event>,
-    events_made: u64,
+    events: EventQueue<Event>,
     watchers: Vec<Watcher>,
     after_each: Option<Look<L>>,
     trace: Vec<Line>,
@@ -171,8 +172,7 @@ impl<L> World<L> {
             seed,
             dice: Rng::new(seed),
             clients: Vec::new(),
-            events: BTreeMap::new(),
-            events_made: 0,
+            events: EventQueue::default(),
             watchers: Vec::new(),
             after_each: None,
             trace: Vec::new(),
@@ -226,7 +226,7 @@ impl<L> World<L> {
     /// Goes on until nobody has anything to do, and nothing is on its way any more. Half a virtual day is too long.
     pub fn run(&mut self) {
         let end = self.now.after(Duration::from_secs(43_200));
-        while let Some(((time, _), event)) = self.events.pop_first() {
+        while let Some((time, event)) = self.events.pop() {
             assert!(time < end, "half a day, and clients are still at it");
             self.happen(time, event);
         }
@@ -236,11 +236,7 @@ impl<L> World<L> {
     /// Goes on for so long.
     pub fn run_for(&mut self, span: Duration) {
         let end = self.now.after(span);
-        while let Some(((time, number), event)) = self.events.pop_first() {
-            if time > end {
-                self.events.insert((time, number), event);
-                break;
-            }
+        while let Some((time, event)) = self.events.pop_until(end) {
             self.happen(time, event);
         }
         self.now = end;
@@ -432,8 +428,7 @@ impl<L> World<L> {
     }
 
     fn schedule(&mut self, after: Duration, event: Event) {
-        self.events_made += 1;
-        self.events.insert((self.now.after(after), self.events_made), event);
+        self.events.push(self.now.after(after), event);
     }
 
     fn note(&mut self, client: usize, what: What) {
