@@ -1,23 +1,19 @@
 //! The device's machine: who may speak, and where each message goes.
 
-use crate::in_turn::InTurn;
-use crate::locking::Locking;
 use crate::objects::{Requests, Wanted};
-use crate::reservation::Reservation;
+use crate::scheduler::Scheduler;
+use crate::scheduler::ctx::Ctx;
+use crate::scheduler::decision::Decision;
+use crate::scheduler::transactions::Transactions;
 use crate::sessions::Sessions;
-use crate::stamps::Stamps;
-use crate::suspects::Suspects;
 use crate::tickets::{Ticket, Tickets};
-use crate::transactions::{State, Transaction, Transactions};
-use crate::waiting::{ReadRequest, Waiting, WaitingQueue};
-use braid_base::limits::{self, Settings};
-use braid_base::{Generation, Membership, NodeId, Now, Stamp, Time, TransactionId};
+use braid_base::limits::Settings;
+use braid_base::{Generation, Membership, NodeId, Now, Time, TransactionId};
 use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_membership::client::MonitorClient;
-use braid_store::{Intent, Medium, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
-use braid_wire::{
-    Answer, Command, Failure, Message, Ordering, Orphan, Refusal, Rejection, Reply, Request, Step, Task, Vote, Want,
-};
+use braid_store::{Medium, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
+use braid_wire::{Answer, Command, Message, Rejection, Reply, Request, Task};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How a device is to run.
@@ -36,16 +32,11 @@ pub struct Device {
     pub(crate) config: DeviceConfig,
     pub(crate) service: Service,
     pub(crate) store: Box<dyn Storage>,
-    pub(crate) stamps: Stamps,
-    pub(crate) reservation: Reservation,
-    pub(crate) transactions: Transactions,
-    pub(crate) waiting: WaitingQueue,
-    pub(crate) locking: Locking,
+    /// Decides what becomes of transactions.
+    pub(crate) scheduler: Scheduler,
+    /// What the scheduler has decided, and is yet to be carried out: empty between steps.
+    pub(crate) decisions: VecDeque<Decision>,
     pub(crate) requests: Requests,
-    /// Transactions that no host looks after any more, and somebody should resolve.
-    pub(crate) orphans: InTurn,
-    /// Transactions that were cut short, and whose stripes somebody should look at.
-    pub(crate) suspects: Suspects,
     pub(crate) sessions: Sessions,
     pub(crate) monitor: MonitorClient,
     /// What the store is doing for whom.
@@ -66,27 +57,13 @@ pub enum Service {
     Unusable(StoreError),
 }
 
-/// Whether a command may pass.
-enum Gate {
-    Open,
-    Shut,
-    NotYet,
-}
-
 /// Counts of events since the start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub messages_received: u64,
     pub messages_sent: u64,
-    pub reads: u64,
-    pub prewrites: u64,
-    pub writes: u64,
-    pub commits: u64,
-    pub aborts: u64,
-    pub resolves: u64,
     pub refused_too_late: u64,
     pub refused_other: u64,
-    pub waits: u64,
     pub ignored: u64,
     pub leases_expired: u64,
 }
@@ -111,14 +88,9 @@ impl Device {
         Device {
             service: Service::Off,
             store,
-            stamps: Stamps::new(Stamp::ZERO, config.settings.stamps_kept, Time(0)),
-            reservation: Reservation::default(),
-            transactions: Transactions::new(config.settings.device_transactions_max),
-            waiting: WaitingQueue::default(),
-            locking: Locking::default(),
+            scheduler: Scheduler::new(&config.settings),
+            decisions: VecDeque::new(),
             requests: Requests::default(),
-            orphans: InTurn::default(),
-            suspects: Suspects::default(),
             sessions: Sessions::default(),
             monitor: MonitorClient::of_device(config.membership.clone(), config.store.device),
             tickets: Tickets::default(),
@@ -139,12 +111,12 @@ impl Device {
 
     /// Its transactions, to look at.
     pub fn transactions(&self) -> &Transactions {
-        &self.transactions
+        self.scheduler.ledger().table()
     }
 
     /// How many requests wait in it for others.
     pub fn waiting(&self) -> usize {
-        self.waiting.len() + self.locking.waiting()
+        self.scheduler.waiting()
     }
 
     /// The hosts that it keeps in mind.
@@ -154,7 +126,12 @@ impl Device {
 
     /// How many transactions wait in it for somebody to resolve them.
     pub fn orphans(&self) -> usize {
-        self.orphans.len()
+        self.scheduler.ledger().orphans()
+    }
+
+    /// How many transactions are suspect in it.
+    pub fn suspects(&self) -> usize {
+        self.scheduler.ledger().suspects()
     }
 
     /// True if it serves this host no more.
@@ -164,7 +141,7 @@ impl Device {
 
     /// How many transactions hold locks in it, or wait for them.
     pub fn locks(&self) -> usize {
-        self.locking.table.len()
+        self.scheduler.locks()
     }
 
     fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
@@ -178,7 +155,7 @@ impl Device {
         }
         if let Command::Manage { ticket, task: Task::Inspect } = request.command {
             // Whoever looks may do so whether it serves or not.
-            return self.on_task(host, ticket, Task::Inspect, out);
+            return self.on_task(now, host, ticket, Task::Inspect, out);
         }
         if !self.has_lease(now.time) {
             self.ask_for_news(now, out);
@@ -193,16 +170,46 @@ impl Device {
         if let Err(rejection) = self.admit(now, &request, out) {
             return self.answer(host, Reply::Rejected { rejection }, out);
         }
-        // What rides on the request takes effect before it.
-        for sequence in request.commits {
-            self.on_commit_ride(now, TransactionId { host, sequence }, out);
+        self.schedule(now, out, |scheduler, cx| {
+            // What rides on the request takes effect before it.
+            for sequence in request.commits {
+                scheduler.on_commit_ride(cx, TransactionId { host, sequence });
+            }
+        });
+        if self.sessions.settle(host, request.settled) {
+            self.store.settle(host, request.settled);
+            self.schedule(now, out, |scheduler, cx| scheduler.on_settled(cx, host, request.settled));
         }
-        self.on_settled(now, host, request.settled, out);
-        for sequence in request.over {
-            self.on_over(now, TransactionId { host, sequence }, out);
-        }
-        self.resume_waiting(now, out);
+        self.schedule(now, out, |scheduler, cx| {
+            for sequence in request.over {
+                scheduler.on_over(cx, TransactionId { host, sequence });
+            }
+            scheduler.resume_waiting(cx);
+        });
         self.on_command(now, host, request.command, out);
+    }
+
+    /// Lets the scheduler decide, and carries out what it has decided.
+    pub(crate) fn schedule<T>(
+        &mut self,
+        now: Now,
+        out: &mut Effects,
+        decide: impl FnOnce(&mut Scheduler, &mut Ctx) -> T,
+    ) -> T {
+        let mut cx = Ctx {
+            now,
+            settings: &self.config.settings,
+            device: self.config.store.device,
+            objects: &self.store,
+            view: self.monitor.view(),
+            hosts: &self.sessions,
+            decisions: &mut self.decisions,
+        };
+        let told = decide(&mut self.scheduler, &mut cx);
+        while let Some(decision) = self.decisions.pop_front() {
+            self.carry_out(now, decision, out);
+        }
+        told
     }
 
     fn admit(&mut self, now: Now, request: &Request, out: &mut Effects) -> Result<(), Rejection> {
@@ -222,7 +229,7 @@ impl Device {
         }
         if !known {
             // Back from a silence, it looks after its transactions again.
-            self.orphans.remove_of(request.host);
+            self.scheduler.on_return(request.host);
         }
         Ok(())
     }
@@ -230,50 +237,22 @@ impl Device {
     /// Makes room for a host: forgets one that has been silent for some heartbeats, and of which nothing is held. Most such hosts have ended.
     fn forget_idle_host(&mut self, now: Now, out: &mut Effects) {
         let silence = self.config.settings.heartbeat * HEARTBEATS_MISSED;
-        let holds_nothing = |host: &Generation| {
-            self.transactions.of_host_below(*host, u64::MAX).is_empty()
-                && self.waiting.of_host_below(*host, u64::MAX).is_empty()
-        };
+        let holds_nothing = |host: &Generation| self.scheduler.holds_nothing_of(*host);
         if let Some(host) = self.sessions.idle(now.time, silence).into_iter().find(holds_nothing) {
             self.expire(now, host, out);
         }
     }
 
     fn on_command(&mut self, now: Now, host: Generation, command: Command, out: &mut Effects) {
-        match self.gate(now, host, &command, out) {
-            Gate::Open => {}
-            Gate::Shut => return,
-            Gate::NotYet => {
-                if !self.reservation.defer(host, command) {
-                    self.ignore(Ignored::InProgress, out);
-                }
-                return;
-            }
-        }
-        if matches!(command, Command::Read { .. } | Command::Prewrite { .. } | Command::Write { .. }) {
-            self.sessions.serve(host, now.time);
-        }
         match command {
             Command::Heartbeat => self.on_heartbeat(now, host, out),
-            Command::Read { transaction, stamp, object, ordering, extents, want } => {
-                let read = ReadRequest { object, ordering, extents, want, waited: false };
-                self.on_read(now, transaction, stamp, read, out);
+            // Who waits for a change may do so for long: that holds no mark back, and a late copy of it does no harm.
+            Command::Manage { ticket, .. } | Command::Objects { sequence: ticket, .. }
+                if self.sessions.is_settled(host, ticket) =>
+            {
+                self.ignore(Ignored::Settled, out);
             }
-            Command::Prewrite { transaction, stamp, object, ordering, prewrites, reads } => {
-                let reads = ReadRequest { object, ordering, extents: reads, want: Want::Data, waited: false };
-                self.on_prewrite(now, transaction, stamp, prewrites, reads, out);
-            }
-            Command::Write { transaction, stamp, object, ordering, participants, linkage, mode, pieces } => {
-                let epoch = self.monitor.epoch();
-                let intent = Intent { transaction, stamp, epoch, participants, linkage, object, pieces };
-                self.on_write(now, intent, ordering, mode, out);
-            }
-            Command::Decide { transaction, stamp, outcome } => {
-                self.on_decide(now, host, transaction, stamp, outcome, out);
-            }
-            Command::Resolve { transaction, stamp } => self.on_resolve(now, host, transaction, stamp, out),
-            Command::Forget { transaction } => self.on_forget(host, transaction, out),
-            Command::Manage { ticket, task } => self.on_task(host, ticket, task, out),
+            Command::Manage { ticket, task } => self.on_task(now, host, ticket, task, out),
             Command::Objects { sequence, given_up, request } => {
                 self.on_objects(now, TransactionId { host, sequence }, given_up, request, out);
             }
@@ -281,89 +260,17 @@ impl Device {
                 let wanted = Wanted { object, name, seen, patience: Duration::from_millis(patience.into()) };
                 self.on_await(now, host, ticket, wanted, out);
             }
-        }
-    }
-
-    /// Lets a command pass if it belongs to a transaction that is not over, its stamp is near the clock, and it is durable
-    /// that stamps as high as this one may have been accepted. What is under way already passes at once, if it is the same.
-    fn gate(&mut self, now: Now, host: Generation, command: &Command, out: &mut Effects) -> Gate {
-        let (transaction, stamp, assumed) = match command {
-            Command::Read { transaction, stamp, object, ordering, .. }
-            | Command::Prewrite { transaction, stamp, object, ordering, .. }
-            | Command::Write { transaction, stamp, object, ordering, .. } => {
-                if transaction.host != host || self.sessions.is_settled(host, transaction.sequence) {
-                    self.ignore(Ignored::Settled, out);
-                    return Gate::Shut;
+            command => {
+                if self.schedule(now, out, |scheduler, cx| scheduler.on_command(cx, host, command)) {
+                    self.sessions.serve(host, now.time);
                 }
-                (*transaction, *stamp, Some((*object, *ordering)))
             }
-            Command::Resolve { transaction, stamp } => (*transaction, *stamp, None),
-            // Who waits for a change may do so for long: that holds no mark back, and a late copy of it does no harm.
-            Command::Manage { ticket, .. } | Command::Objects { sequence: ticket, .. }
-                if self.sessions.is_settled(host, *ticket) =>
-            {
-                self.ignore(Ignored::Settled, out);
-                return Gate::Shut;
-            }
-            _ => return Gate::Open,
-        };
-        if stamp.host != transaction.host {
-            self.ignore(Ignored::NotForUs, out);
-            return Gate::Shut;
         }
-        if let Some(known) = self.transactions.get(transaction) {
-            // A tombstone of an abort that came first has the stamp of the abort, which is the transaction's.
-            // One that writes under a lock server's locks, and was refused elsewhere, has gone on with a higher stamp.
-            if known.stamp == stamp || self.is_unannounced(known.object) {
-                return Gate::Open;
-            }
-            self.ignore(Ignored::NotForUs, out);
-            return Gate::Shut;
-        }
-        let object = assumed.and_then(|(object, _)| self.store.object(object));
-        if let (Some(object), Some((_, assumed))) = (object, assumed)
-            && object.ordering != assumed
-        {
-            self.fail(transaction, step_of(command), Failure::WrongOrdering, out);
-            return Gate::Shut;
-        }
-        let unordered = object.is_some_and(|object| object.ordering == Ordering::None);
-        let promises = matches!(command, Command::Write { .. } | Command::Resolve { .. });
-        if unordered || (promises && self.reservation.covers(stamp.clock)) {
-            return Gate::Open;
-        }
-        if stamp.clock > self.reservation.limit(now, &self.config.settings) {
-            let refusal = Refusal::TooFarAhead { clock: now.clock };
-            match command {
-                // To refuse these means a promise, which would have to be reserved: not for such a stamp.
-                Command::Resolve { .. } => {
-                    let vote = Vote::TooFarAhead { clock: now.clock };
-                    self.answer(host, Reply::Vote { transaction, vote }, out);
-                }
-                Command::Write { ordering, .. } if !ordering.needs_lock_server() => {
-                    self.ignore(Ignored::NotForUs, out);
-                }
-                _ => self.refuse(transaction, step_of(command), refusal, out),
-            }
-            return Gate::Shut;
-        }
-        if let Some(until) = self.reservation.reserve_ahead(now, &self.config.settings, stamp) {
-            self.store.reserve_stamps(self.tickets.open(Ticket::Reserve), until, out);
-        }
-        if self.reservation.covers(stamp.clock) { Gate::Open } else { Gate::NotYet }
     }
 
     /// More stamps are reserved: on with what waited for that.
-    pub(crate) fn on_reserved(&mut self, now: Now, out: &mut Effects) {
-        // True if this disk has taken the place of another, and has yet to accept its first stamp.
-        let is_new = self.reservation.is_new() && self.is_returning();
-        let until = self.reservation.reserved(now.time);
-        if is_new {
-            // What the disk before it had accepted is not known here: nothing from before is taken any more. Here, too, a clock that
-            // is wrong once is not followed far.
-            self.stamps.raise_floor(Stamp::last_of(now.clock.min(until)));
-        }
-        for (host, command) in self.reservation.take_deferred() {
+    fn on_reserved(&mut self, now: Now, out: &mut Effects) {
+        for (host, command) in self.schedule(now, out, Scheduler::on_reserved) {
             if self.sessions.has(host) && !self.view().refuses(host) {
                 self.on_command(now, host, command, out);
             }
@@ -372,13 +279,7 @@ impl Device {
 
     /// Names some orphans and suspects, others each time.
     fn on_heartbeat(&mut self, now: Now, host: Generation, out: &mut Effects) {
-        let named = self.orphans.name(limits::ORPHANS_PER_ANSWER_MAX);
-        let of = |id: TransactionId| {
-            let transaction = self.transactions.get(id).expect("an orphan is a transaction");
-            Orphan { transaction: id, stamp: transaction.stamp, participants: self.voters(id) }
-        };
-        let orphans = named.into_iter().map(of).collect();
-        let suspects = self.name_suspects();
+        let (orphans, suspects) = self.schedule(now, out, |scheduler, cx| scheduler.name_unresolved(cx));
         let busy = self.serves_users_beside(now, host);
         self.answer(host, Reply::Heartbeat { orphans, suspects, busy }, out);
     }
@@ -400,55 +301,22 @@ impl Device {
 
     pub(crate) fn expire(&mut self, now: Now, host: Generation, out: &mut Effects) {
         self.drop_watchers(host);
-        if let Some(locked) = self.sessions.end(host) {
-            self.stamps.raise_floor(locked);
-        }
-        self.reservation.drop_deferred_of(host);
-        for id in self.transactions.of_host_below(host, u64::MAX) {
-            match self.transactions.get(id).map(|transaction| transaction.state) {
-                Some(State::Prewritten) => self.cut_short(now, id, out),
-                Some(_) => self.keep_or_forget(now, id, out),
-                None => {}
-            }
-        }
-        for id in self.waiting.of_host_below(host, u64::MAX) {
-            self.waiting.take(id);
-        }
+        self.sessions.end(host);
+        self.schedule(now, out, |scheduler, cx| scheduler.expire(cx, host));
     }
 
-    fn on_recovered(&mut self, now: Now, recovered: Recovered, out: &mut Effects) {
-        self.monitor.recover(recovered.disk, recovered.membership);
-        self.reservation.recover(now.time, recovered.stamps_reserved);
-        let floor = Stamp::last_of(recovered.stamps_reserved);
-        self.stamps = Stamps::new(floor, self.config.settings.stamps_kept, now.time);
-        for intent in recovered.intents {
-            let ordering = self.store.object(intent.object).map_or(Ordering::Timestamp, |object| object.ordering);
-            if ordering == Ordering::DeviceLock {
-                self.relock(intent.transaction, intent.object, &intent.ranges);
+    fn on_recovered(&mut self, now: Now, mut recovered: Recovered, out: &mut Effects) {
+        self.monitor.recover(recovered.disk, recovered.membership.take());
+        // Each host has a lease's time to speak for what is found of it.
+        let intents = recovered.intents.iter().map(|intent| intent.transaction.host);
+        let found = intents.chain(recovered.commits.iter().map(|commit| commit.transaction.host));
+        for host in found {
+            if !self.monitor.view().refuses(host) {
+                self.sessions.recover(host, now.time);
             }
-            let transaction = Transaction::new(intent.stamp, intent.object, ordering, intent.ranges, State::Prepared);
-            let (epoch, participants) = (intent.epoch, intent.participants);
-            self.take_in(now, intent.transaction, Transaction { epoch, participants, ..transaction }, out);
         }
-        for commit in recovered.commits {
-            // Where writes take effect on arrival, they are remembered like commits, until their hosts say that all have.
-            let state = if self.can_be_suspect(commit.object) { State::Applied } else { State::Committed };
-            let transaction = Transaction::new(commit.stamp, commit.object, Ordering::Timestamp, Vec::new(), state);
-            let (epoch, participants, linkage) = (commit.epoch, commit.participants, Some(commit.linkage));
-            let transaction = Transaction { epoch, participants, linkage, ..transaction };
-            self.take_in(now, commit.transaction, transaction, out);
-        }
+        self.schedule(now, out, |scheduler, cx| scheduler.recover(cx, recovered));
         self.service = Service::Serving;
-    }
-
-    /// Takes in a transaction from before a restart. Its host has a lease's time to speak for it.
-    fn take_in(&mut self, now: Now, id: TransactionId, transaction: Transaction, out: &mut Effects) {
-        self.transactions.insert(id, transaction);
-        if self.view().refuses(id.host) {
-            self.keep_or_forget(now, id, out);
-        } else {
-            self.sessions.recover(id.host, now.time);
-        }
     }
 
     fn on_store_events(&mut self, now: Now, out: &mut Effects) {
@@ -456,11 +324,24 @@ impl Device {
             match event {
                 StoreEvent::Ready(recovered) => self.on_recovered(now, recovered, out),
                 StoreEvent::Unusable(error) => self.service = Service::Unusable(error),
-                StoreEvent::Read { ticket, result } => self.on_content(ticket, result, out),
-                StoreEvent::Prepared { transaction, result } => self.on_prepared(now, transaction, result, out),
-                StoreEvent::Applied { transaction, result } => self.on_applied(now, transaction, result, out),
-                StoreEvent::Committed { transaction } => self.on_committed(now, transaction, out),
-                StoreEvent::Aborted { transaction } => self.on_aborted(now, transaction, out),
+                StoreEvent::Read { ticket, result } => match self.tickets.close(ticket) {
+                    Ticket::Read { transaction, step, waited } => self.schedule(now, out, |scheduler, cx| {
+                        scheduler.on_content(cx, transaction, step, waited, result)
+                    }),
+                    other => panic!("the store has read for {other:?}, which it was not asked for"),
+                },
+                StoreEvent::Prepared { transaction, result } => {
+                    self.schedule(now, out, |scheduler, cx| scheduler.on_prepared(cx, transaction, result));
+                }
+                StoreEvent::Applied { transaction, result } => {
+                    self.schedule(now, out, |scheduler, cx| scheduler.on_applied(cx, transaction, result));
+                }
+                StoreEvent::Committed { transaction } => {
+                    self.schedule(now, out, |scheduler, cx| scheduler.on_committed(cx, transaction));
+                }
+                StoreEvent::Aborted { transaction } => {
+                    self.schedule(now, out, |scheduler, cx| scheduler.on_aborted(cx, transaction));
+                }
                 StoreEvent::Executed { name, answer } => self.on_executed(now, name, answer, out),
                 StoreEvent::Looked { ticket, answer } => match self.tickets.close(ticket) {
                     Ticket::Look { host, ticket } => self.on_looked(now, host, ticket, answer, out),
@@ -487,26 +368,9 @@ impl Device {
         out.send(NodeId::Host(host), Message::Answer(answer));
     }
 
-    pub(crate) fn refuse(&mut self, transaction: TransactionId, step: Step, refusal: Refusal, out: &mut Effects) {
-        match refusal {
-            Refusal::TooLate { .. } => self.counters.refused_too_late += 1,
-            _ => self.counters.refused_other += 1,
-        }
-        self.answer(transaction.host, Reply::Refused { transaction, step, refusal }, out);
-    }
-
     pub(crate) fn ignore(&mut self, why: Ignored, out: &mut Effects) {
         self.counters.ignored += 1;
         out.ignore(why);
-    }
-}
-
-/// What a refusal of the command is called.
-fn step_of(command: &Command) -> Step {
-    match command {
-        Command::Prewrite { .. } => Step::Prewrite,
-        Command::Write { .. } => Step::Write,
-        _ => Step::Read,
     }
 }
 
@@ -529,7 +393,7 @@ impl Machine for Device {
         if self.store.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.store.wake(now, out);
         }
-        self.time_out_locks(now, out);
+        self.schedule(now, out, |scheduler, cx| scheduler.time_out_locks(cx));
         if self.requests.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.end_waits(now, out);
         }
@@ -542,10 +406,10 @@ impl Machine for Device {
         // Each may bring about more of the other.
         loop {
             self.on_store_events(now, out);
-            if !self.transactions.have_released() {
+            if !self.scheduler.ledger().have_released() {
                 break;
             }
-            self.resume_waiting(now, out);
+            self.schedule(now, out, |scheduler, cx| scheduler.resume_waiting(cx));
         }
         if self.service == Service::Serving {
             self.tell_when_decided(now, out);
@@ -554,30 +418,16 @@ impl Machine for Device {
 
     fn deadline(&self) -> Option<Time> {
         let patrol = self.sessions.deadline().filter(|_| self.service == Service::Serving);
-        let lock_timeout = self.locking.timeouts.next().map(|(time, _)| time);
-        [self.store.deadline(), patrol, lock_timeout, self.requests.deadline(), self.next_report()]
-            .into_iter()
-            .flatten()
-            .min()
+        let parts = [self.store.deadline(), patrol, self.scheduler.deadline(), self.requests.deadline()];
+        parts.into_iter().chain([self.next_report()]).flatten().min()
     }
 
     fn invariants(&self) {
         if self.service != Service::Serving {
             return;
         }
+        assert!(self.decisions.is_empty(), "what was decided is carried out");
         self.store.invariants();
-        self.transactions.invariants();
-        self.locking.invariants();
-        self.suspects_invariants();
-        self.reservation.invariants(self.stamps.highest_ever());
-        for id in self.orphans.iter() {
-            assert!(self.transactions.get(id).is_some(), "an orphan is a transaction: {id}");
-        }
-        for id in self.waiting.in_order() {
-            let waiting = self.waiting.get(id).expect("just listed");
-            let Waiting { stamp, ordering, object, blocks, .. } = waiting;
-            let is_blocked = self.transactions.is_blocked(id, *stamp, *ordering, *object, blocks);
-            assert!(is_blocked, "every waiting request has a blocker: {id}");
-        }
+        self.scheduler.invariants();
     }
 }

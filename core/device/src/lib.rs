@@ -4,21 +4,13 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`device`] | the machine: who may speak, and where each message goes |
-//! | `ordering` | read, pre-write, write: the stamp checks of the paper's figure 4 |
-//! | `deciding` | commit, abort, resolve, forget, and what the store reports |
-//! | `locking` | device-served locks |
-//! | `in_turn` | transactions that are named to hosts, some at a time |
-//! | `interrupted` | what was cut short where writes take effect on arrival |
-//! | `suspects` | which transactions are suspect, and on which blocks |
+//! | `scheduler` | decides what becomes of transactions: stamps, locks, what waits, and how each ends |
+//! | `decisions` | carries out what the scheduler has decided |
 //! | `tasks` | making, changing and removing objects, what others missed, counters |
 //! | `tickets` | what the store is doing for whom |
 //! | `objects` | objects that hold bytes and attributes |
 //! | `membership` | the lease, and the epoch that the device lives by |
-//! | [`stamps`] | `rts` and `wts` of blocks, and the floor of what is forgotten |
-//! | [`transactions`] | the states of transactions, and their claims on blocks |
-//! | [`waiting`] | requests that wait for lower stamps |
 //! | `sessions` | the hosts' leases, and what is owed to each host |
-//! | `reservation` | how high stamps may be that are accepted |
 //!
 //! Where the paper leaves a choice, or this differs from it:
 //!
@@ -30,21 +22,14 @@
 //!   clock lags must not read the old content after that.
 //! * Stamps up to a bound are accepted only once that bound is durable. After a restart it is the floor.
 
-mod deciding;
+mod decisions;
 pub mod device;
-mod in_turn;
-mod interrupted;
-mod locking;
 mod membership;
 mod objects;
-mod ordering;
-mod reservation;
+mod scheduler;
 mod sessions;
-pub mod stamps;
-mod suspects;
 mod tasks;
 mod tickets;
-pub mod transactions;
-pub mod waiting;
 
 pub use device::{Device, DeviceConfig, Service};
+pub use scheduler::{stamps, transactions};

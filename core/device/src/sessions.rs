@@ -1,6 +1,6 @@
 //! The hosts that a device has lately heard of: their leases, and what the device owes them.
 
-use braid_base::{Generation, Stamp, Time, limits};
+use braid_base::{Generation, Time, limits};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -15,23 +15,13 @@ struct Session {
     last_served: Option<Time>,
     /// Its transactions below this sequence are over.
     settled: u64,
-    /// The highest stamp with which it asked for device locks: under the floor once its lease has run out, since nothing else
-    /// would be left to refuse late copies by.
-    locked: Stamp,
     /// Commits that are durable here and not yet confirmed to it, by sequence.
     confirmed: Vec<u64>,
 }
 
 impl Session {
     fn new(now: Time, is_recovered: bool) -> Session {
-        Session {
-            last_heard: now,
-            is_recovered,
-            last_served: None,
-            settled: 0,
-            locked: Stamp::ZERO,
-            confirmed: Vec::new(),
-        }
+        Session { last_heard: now, is_recovered, last_served: None, settled: 0, confirmed: Vec::new() }
     }
 }
 
@@ -125,13 +115,6 @@ impl Sessions {
         served.map(|(host, _)| *host)
     }
 
-    /// The host has asked for device locks with that stamp.
-    pub fn lock(&mut self, host: Generation, stamp: Stamp) {
-        if let Some(session) = self.live.get_mut(&host) {
-            session.locked = session.locked.max(stamp);
-        }
-    }
-
     /// The host is to hear, with the next answer to it, that a commit is durable.
     pub fn confirm(&mut self, host: Generation, sequence: u64) {
         if let Some(session) = self.live.get_mut(&host)
@@ -148,11 +131,11 @@ impl Sessions {
         session.confirmed.drain(..count).collect()
     }
 
-    /// Ends a lease. Tells the highest stamp with which the host asked for device locks.
-    pub fn end(&mut self, host: Generation) -> Option<Stamp> {
-        let session = self.live.remove(&host)?;
-        self.recovered -= usize::from(session.is_recovered);
-        Some(session.locked)
+    /// Ends a lease.
+    pub fn end(&mut self, host: Generation) {
+        if let Some(session) = self.live.remove(&host) {
+            self.recovered -= usize::from(session.is_recovered);
+        }
     }
 
     /// If it is time to look for silent hosts: those that have been silent for longer than `lease`.

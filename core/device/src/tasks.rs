@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::tickets::Ticket;
-use braid_base::{BlockRange, Generation, ObjectId};
+use braid_base::{BlockRange, DeviceId, Generation, Now, ObjectId};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Ordering, Reply, Task};
 
@@ -31,7 +31,7 @@ enum Plan {
 }
 
 impl Device {
-    pub(crate) fn on_task(&mut self, host: Generation, ticket: u64, task: Task, out: &mut Effects) {
+    pub(crate) fn on_task(&mut self, now: Now, host: Generation, ticket: u64, task: Task, out: &mut Effects) {
         if self.tickets.has_task(host, ticket) {
             return self.ignore(Ignored::InProgress, out);
         }
@@ -47,7 +47,7 @@ impl Device {
             Plan::SetOrdering { object, ordering } => self.store.set_ordering(own, object, ordering, out),
             Plan::Resize { object, range, absent } => self.store.resize_object(own, object, range, absent, out),
             Plan::Remove { object } => {
-                self.drop_suspects_of(object);
+                self.schedule(now, out, |scheduler, cx| scheduler.on_removal(cx, object));
                 self.store.remove_object(own, object, out);
             }
         }
@@ -74,21 +74,21 @@ impl Device {
             Task::SetOrdering { object, ordering } => match existing(object) {
                 None => refuse(Failure::NoSuchObject),
                 Some(existing) if existing.ordering == ordering => Plan::Flush,
-                Some(_) if self.transactions.touch(object) => refuse(Failure::InUse),
+                Some(_) if self.transactions().touch(object) => refuse(Failure::InUse),
                 Some(_) => Plan::SetOrdering { object, ordering },
             },
             Task::ResizeObject { range, .. } if range.is_empty() || !is_possible(range) => refuse(Failure::Malformed),
             Task::ResizeObject { object, range, absent } => match existing(object) {
                 None => refuse(Failure::NoSuchObject),
                 // Also where nothing changes: whoever asks may go by another description of the volume afterwards.
-                Some(_) if self.transactions.touch(object) => refuse(Failure::InUse),
+                Some(_) if self.transactions().touch(object) => refuse(Failure::InUse),
                 Some(existing) if existing.range() == range => Plan::Flush,
                 Some(existing) if !existing.redundant && !absent.is_empty() => refuse(Failure::Malformed),
                 Some(_) => Plan::Resize { object, range, absent },
             },
             Task::RemoveObject { object } => match existing(object) {
                 None => Plan::Flush,
-                Some(_) if self.transactions.touch(object) => refuse(Failure::InUse),
+                Some(_) if self.transactions().touch(object) => refuse(Failure::InUse),
                 Some(_) => Plan::Remove { object },
             },
             Task::ListObjects => Plan::Answer(Ok(Managed::Objects(self.store.objects()))),
@@ -127,32 +127,38 @@ impl Device {
         self.answer(host, Reply::Managed { ticket, result }, out);
     }
 
+    /// True if a transaction on this object is undecided here that a device which has been out since has no say in.
+    fn has_undecided_before_return_of(&self, device: DeviceId, object: ObjectId) -> bool {
+        let pending = |membership| self.scheduler.ledger().has_undecided_before_return_of(membership, device, object);
+        self.membership().is_some_and(pending)
+    }
+
     fn inspect(&self) -> Inspection {
-        let counters = &self.counters;
+        let (counters, decided) = (&self.counters, self.scheduler.counters());
         let own: [(&str, u64); 24] = [
             ("epoch", u64::from(self.membership().map_or(0, |membership| membership.epoch.0))),
             ("messages_received", counters.messages_received),
             ("messages_sent", counters.messages_sent),
-            ("reads", counters.reads),
-            ("prewrites", counters.prewrites),
-            ("writes", counters.writes),
-            ("commits", counters.commits),
-            ("aborts", counters.aborts),
-            ("resolves", counters.resolves),
+            ("reads", decided.reads),
+            ("prewrites", decided.prewrites),
+            ("writes", decided.writes),
+            ("commits", decided.commits),
+            ("aborts", decided.aborts),
+            ("resolves", decided.resolves),
             ("refused_too_late", counters.refused_too_late),
             ("refused_other", counters.refused_other),
-            ("waits", counters.waits),
+            ("waits", decided.waits),
             ("ignored", counters.ignored),
             ("leases_expired", counters.leases_expired),
             ("hosts", self.sessions.len() as u64),
-            ("transactions", self.transactions.iter().count() as u64),
-            ("undecided", self.transactions.iter().filter(|(_, held)| held.state.undecided()).count() as u64),
+            ("transactions", self.transactions().iter().count() as u64),
+            ("undecided", self.transactions().iter().filter(|(_, held)| held.state.undecided()).count() as u64),
             ("waiting", self.waiting() as u64),
-            ("locks", self.locking.table.len() as u64),
-            ("lock_timeouts", self.locking.timed_out),
+            ("locks", self.locks() as u64),
+            ("lock_timeouts", decided.lock_timeouts),
             ("object_requests_under_way", self.requests.executing() as u64),
             ("watchers", self.requests.watchers() as u64),
-            ("orphans", self.orphans.len() as u64),
+            ("orphans", self.orphans() as u64),
             ("suspects", self.suspects() as u64),
         ];
         let all = own.into_iter().chain(self.store.counters());

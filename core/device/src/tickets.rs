@@ -2,7 +2,7 @@
 
 use braid_base::{Generation, TransactionId};
 use braid_wire::Step;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// What to do when the store is done with something.
 #[derive(Clone, Debug)]
@@ -23,17 +23,12 @@ pub(crate) enum Ticket {
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     pending: BTreeMap<u64, Ticket>,
-    /// Transactions for which the store is reading.
-    reading: BTreeSet<TransactionId>,
     last: u64,
 }
 
 impl Tickets {
     /// A number for the store.
     pub fn open(&mut self, ticket: Ticket) -> u64 {
-        if let Ticket::Read { transaction, .. } = ticket {
-            self.reading.insert(transaction);
-        }
         self.last += 1;
         self.pending.insert(self.last, ticket);
         self.last
@@ -41,21 +36,7 @@ impl Tickets {
 
     /// The store is done with that.
     pub fn close(&mut self, number: u64) -> Ticket {
-        let ticket = self.pending.remove(&number).expect("the store is done with what it was asked for");
-        if let Ticket::Read { transaction, .. } = ticket {
-            self.reading.remove(&transaction);
-        }
-        ticket
-    }
-
-    /// True if the store is reading for a transaction.
-    pub fn is_reading(&self, id: TransactionId) -> bool {
-        self.reading.contains(&id)
-    }
-
-    /// For how many transactions the store is reading.
-    pub fn reading(&self) -> usize {
-        self.reading.len()
+        self.pending.remove(&number).expect("the store is done with what it was asked for")
     }
 
     /// True if the store is at a task of the host.

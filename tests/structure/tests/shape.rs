@@ -15,12 +15,10 @@ const CIRCLE_MAX: usize = 3;
 /// Structs with more fields.
 const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/base", "Settings", 22, "one flat list, as an operator sets them"),
-    ("core/device", "Counters", 13, "one flat list, as they are shown"),
     ("core/recipes", "Change", 16, "one procedure with all of its phases, as on its page"),
     ("core/recipes", "Take", 15, "one procedure with all of its phases, as on its page"),
     ("core/host", "Transaction", 13, "what one attempt knows; its phase holds what is still missing"),
     ("core/catalogue", "Run", 18, "a test's bench: a catalogue with its disk, its journal and its model"),
-    ("core/device", "Device", 15, "to be cut: scheduler"),
     ("core/host", "Operation", 13, "to be cut: coordinator"),
     ("core/host", "Host", 17, "to be cut: coordinator"),
     ("core/membership", "Device", 16, "to be cut: what it reports, and what was decided of it"),
@@ -29,7 +27,6 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
 
 /// Types with more methods.
 const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
-    ("core/device", "Device", 121, "to be cut: scheduler"),
     ("core/host", "Host", 132, "to be cut: coordinator"),
     ("core/membership", "Monitor", 64, "to be cut: members, leases, fences, record"),
 ];

@@ -1,13 +1,28 @@
-//! How high stamps may be that are accepted: durably reserved, and not far ahead of the clock.
+//! How high stamps may be that are accepted: durably reserved, and not far ahead of the clock. So this is where requests are let in.
 
+use super::ctx::Ctx;
+use super::decision::Decision;
+use super::ledger::Ledger;
 use braid_base::limits::{self, Settings};
 use braid_base::{Clock, Generation, Now, Stamp, Time};
-use braid_wire::{Command, Content};
+use braid_machine::Ignored;
+use braid_wire::{Command, Content, Failure, Ordering, Refusal, Reply, Step, Vote};
 
 /// A reading of a clock beyond this, in the year 2200, is a fault: it lets no stamp through.
 const CLOCK_MAX: Clock = Clock(7_258_118_400_000_000_000);
 /// The most requests that wait for a reservation.
 const DEFERRED_MAX: usize = 1024;
+
+/// Whether a command may pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// It may.
+    Open,
+    /// It is answered, or ignored.
+    Shut,
+    /// Once more stamps are reserved.
+    NotYet,
+}
 
 /// Clock readings up to which stamps may be accepted.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +58,66 @@ impl Reservation {
     /// The highest stamp clock that is known to be reserved, here or on another device.
     pub fn known(&self) -> Clock {
         self.known
+    }
+
+    /// Lets a command pass if it belongs to a transaction that is not over, its stamp is near the clock, and it is durable
+    /// that stamps as high as this one may have been accepted. What is under way already passes at once, if it is the same.
+    pub fn admit(&mut self, cx: &mut Ctx, ledger: &Ledger, host: Generation, command: &Command) -> Gate {
+        let (transaction, stamp, assumed) = match command {
+            Command::Read { transaction, stamp, object, ordering, .. }
+            | Command::Prewrite { transaction, stamp, object, ordering, .. }
+            | Command::Write { transaction, stamp, object, ordering, .. } => {
+                if transaction.host != host || cx.hosts.is_settled(host, transaction.sequence) {
+                    cx.ignore(Ignored::Settled);
+                    return Gate::Shut;
+                }
+                (*transaction, *stamp, Some((*object, *ordering)))
+            }
+            Command::Resolve { transaction, stamp } => (*transaction, *stamp, None),
+            _ => return Gate::Open,
+        };
+        if stamp.host != transaction.host {
+            cx.ignore(Ignored::NotForUs);
+            return Gate::Shut;
+        }
+        if let Some(known) = ledger.get(transaction) {
+            // A tombstone of an abort that came first has the stamp of the abort, which is the transaction's.
+            // One that writes under a lock server's locks, and was refused elsewhere, has gone on with a higher stamp.
+            if known.stamp == stamp || cx.is_unannounced(known.object) {
+                return Gate::Open;
+            }
+            cx.ignore(Ignored::NotForUs);
+            return Gate::Shut;
+        }
+        let object = assumed.and_then(|(object, _)| cx.object(object));
+        if let (Some(object), Some((_, assumed))) = (object, assumed)
+            && object.ordering != assumed
+        {
+            cx.fail(transaction, step_of(command), Failure::WrongOrdering);
+            return Gate::Shut;
+        }
+        let unordered = object.is_some_and(|object| object.ordering == Ordering::None);
+        let promises = matches!(command, Command::Write { .. } | Command::Resolve { .. });
+        if unordered || (promises && self.covers(stamp.clock)) {
+            return Gate::Open;
+        }
+        if stamp.clock > self.limit(cx.now, cx.settings) {
+            let refusal = Refusal::TooFarAhead { clock: cx.now.clock };
+            match command {
+                // To refuse these means a promise, which would have to be reserved: not for such a stamp.
+                Command::Resolve { .. } => {
+                    let vote = Vote::TooFarAhead { clock: cx.now.clock };
+                    cx.answer(host, Reply::Vote { transaction, vote });
+                }
+                Command::Write { ordering, .. } if !ordering.needs_lock_server() => cx.ignore(Ignored::NotForUs),
+                _ => cx.refuse(transaction, step_of(command), refusal),
+            }
+            return Gate::Shut;
+        }
+        if let Some(until) = self.reserve_ahead(cx.now, cx.settings, stamp) {
+            cx.decide(Decision::Reserve { until });
+        }
+        if self.covers(stamp.clock) { Gate::Open } else { Gate::NotYet }
     }
 
     /// The highest stamp clock that is accepted now: `stamp_ahead_max` ahead of this device's clock; or, where stamps have been accepted
@@ -124,5 +199,14 @@ fn bytes_of(command: &Command) -> usize {
     match command {
         Command::Write { pieces, .. } => pieces.iter().map(|piece| data(&piece.content)).sum(),
         _ => 0,
+    }
+}
+
+/// What a refusal of the command is called.
+fn step_of(command: &Command) -> Step {
+    match command {
+        Command::Prewrite { .. } => Step::Prewrite,
+        Command::Write { .. } => Step::Write,
+        _ => Step::Read,
     }
 }

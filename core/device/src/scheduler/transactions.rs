@@ -108,6 +108,11 @@ impl Transaction {
             askers,
         }
     }
+
+    /// True if it holds locks of the device, or waits for them, and writes nothing here.
+    pub fn only_locks(&self) -> bool {
+        self.ordering == Ordering::DeviceLock && self.ranges.is_empty()
+    }
 }
 
 impl State {

@@ -1,6 +1,6 @@
 //! Which transactions are suspect, and on which blocks.
 
-use crate::in_turn::InTurn;
+use super::in_turn::InTurn;
 use braid_base::{BlockRange, ObjectId, RangeTable, TransactionId};
 use std::collections::BTreeMap;
 

@@ -95,11 +95,6 @@ impl WaitingQueue {
     pub fn len(&self) -> usize {
         self.by_transaction.len()
     }
-
-    /// True if nobody waits.
-    pub fn is_empty(&self) -> bool {
-        self.by_transaction.is_empty()
-    }
 }
 
 fn bytes_of(waiting: &Waiting) -> usize {

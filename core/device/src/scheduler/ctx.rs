@@ -1,0 +1,123 @@
+//! What the scheduler knows of the rest of the device during one step, and where its decisions go.
+
+use super::decision::Decision;
+use super::waiting::ReadRequest;
+use crate::sessions::Sessions;
+use braid_base::limits::{self, Settings};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Generation, Now, ObjectId, Standing, TransactionId};
+use braid_machine::Ignored;
+use braid_membership::client::MembershipView;
+use braid_wire::{Failure, ObjectDescription, Ordering, Refusal, Reply, Step, Want};
+use std::collections::VecDeque;
+
+/// A look-up of the objects that the device has.
+pub(crate) trait Objects {
+    /// An object, if there is one of that name.
+    fn object(&self, object: ObjectId) -> Option<&ObjectDescription>;
+}
+
+/// One step's surroundings.
+pub(crate) struct Ctx<'a> {
+    pub now: Now,
+    pub settings: &'a Settings,
+    /// The device itself.
+    pub device: DeviceId,
+    pub objects: &'a dyn Objects,
+    pub view: &'a MembershipView,
+    /// The hosts whose leases run.
+    pub hosts: &'a Sessions,
+    /// What has been decided, in order.
+    pub decisions: &'a mut VecDeque<Decision>,
+}
+
+impl<'a> Ctx<'a> {
+    pub fn decide(&mut self, decision: Decision) {
+        self.decisions.push_back(decision);
+    }
+
+    pub fn answer(&mut self, host: Generation, reply: Reply) {
+        self.decide(Decision::Answer { host, reply });
+    }
+
+    pub fn refuse(&mut self, transaction: TransactionId, step: Step, refusal: Refusal) {
+        self.decide(Decision::Refuse { transaction, step, refusal });
+    }
+
+    pub fn fail(&mut self, transaction: TransactionId, step: Step, failure: Failure) {
+        self.decide(Decision::Fail { transaction, step, failure });
+    }
+
+    pub fn ignore(&mut self, why: Ignored) {
+        self.decide(Decision::Ignore(why));
+    }
+
+    pub fn object(&self, object: ObjectId) -> Option<&'a ObjectDescription> {
+        self.objects.object(object)
+    }
+
+    /// True if the host of a transaction may still ask for it.
+    pub fn is_looked_after(&self, id: TransactionId) -> bool {
+        self.hosts.has(id.host) && !self.hosts.is_settled(id.host, id.sequence)
+    }
+
+    /// True if the device is back, or new, and lacks something yet.
+    pub fn is_returning(&self) -> bool {
+        matches!(self.view.state(self.device), Some(Standing::Returning { .. }))
+    }
+
+    /// True if what is cut short on this object leaves its stripes suspect.
+    pub fn can_be_suspect(&self, object: ObjectId) -> bool {
+        self.object(object).is_some_and(|object| object.can_be_suspect())
+    }
+
+    /// True if its writes take effect on arrival, and are not announced: hosts hold locks of a lock server.
+    pub fn is_unannounced(&self, object: ObjectId) -> bool {
+        let by_lock_server = |object: &&ObjectDescription| object.ordering.needs_lock_server();
+        self.object(object).filter(by_lock_server).is_some_and(|object| object.can_be_suspect())
+    }
+
+    /// True if the device may have missed writes to this object, and so must not be read.
+    pub fn is_absent(&self, object: ObjectId) -> bool {
+        self.is_returning() && self.object(object).is_some_and(|object| object.redundant)
+    }
+
+    /// The object's ordering, if the ranges are within it and, where content moves, not too much.
+    pub fn check_ranges(&self, object: ObjectId, ranges: &[BlockRange], moves: bool) -> Result<Ordering, Failure> {
+        let description = self.object(object).ok_or(Failure::NoSuchObject)?;
+        let whole = description.range();
+        if ranges.is_empty() || ranges.len() > limits::EXTENTS_MAX || ranges.iter().any(|range| range.is_empty()) {
+            return Err(Failure::Malformed);
+        }
+        if !ranges.iter().all(|range| whole.contains(*range)) {
+            return Err(Failure::OutOfRange);
+        }
+        let blocks: u64 = ranges.iter().map(|range| range.count).sum();
+        // Bytes that do not begin with a block touch one more.
+        if moves && blocks > (limits::DEVICE_BYTES_MAX / BLOCK_BYTES) as u64 + 2 {
+            return Err(Failure::Malformed);
+        }
+        Ok(description.ordering)
+    }
+
+    pub fn check_read(&self, read: &ReadRequest) -> Result<Ordering, Failure> {
+        let ordering =
+            self.check_ranges(read.object, &read.extents, matches!(read.want, Want::Data | Want::Salvage))?;
+        if self.is_absent(read.object) {
+            return Err(Failure::Absent);
+        }
+        if are_disjoint(&read.extents) { Ok(ordering) } else { Err(Failure::Malformed) }
+    }
+
+    pub fn check_prewrite(&self, prewrites: &[BlockRange], reads: &ReadRequest) -> Result<Ordering, Failure> {
+        if !reads.extents.is_empty() {
+            self.check_read(reads)?;
+        }
+        let ordering = self.check_ranges(reads.object, prewrites, false)?;
+        if are_disjoint(prewrites) { Ok(ordering) } else { Err(Failure::Malformed) }
+    }
+}
+
+/// True if the ranges are sorted and share no block.
+pub(super) fn are_disjoint(ranges: &[BlockRange]) -> bool {
+    ranges.windows(2).all(|pair| pair[0].end() <= pair[1].start)
+}

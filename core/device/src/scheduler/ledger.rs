@@ -1,0 +1,306 @@
+//! The transactions that a device takes part in, and what follows when one moves on: hosts that asked are answered, and it is forgotten,
+//! or becomes an orphan or a suspect.
+//!
+//! An *orphan* is a transaction that is prepared or committed and that no host looks after any more: hosts are told of it, so that
+//! somebody resolves it. A *suspect* was cut short where writes take effect on arrival: see [`super::interrupted`].
+
+use super::ctx::{Ctx, Objects};
+use super::decision::Decision;
+use super::in_turn::InTurn;
+use super::suspects::Suspects;
+use super::transactions::{Asked, State, Transaction, Transactions};
+use braid_base::{BlockRange, DeviceId, FenceTable, Generation, Membership, ObjectId, TransactionId, limits};
+use braid_wire::{Ordering, Orphan, Outcome, Reply, Suspect, SuspectBlocks, Vote};
+
+/// The transactions of a device.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    transactions: Transactions,
+    orphans: InTurn,
+    suspects: Suspects,
+    /// Those under device locks that are over, and whose locks are to be given back.
+    unlocked: Vec<TransactionId>,
+}
+
+impl Ledger {
+    /// None yet, and never more than `most`, but for what is recovered.
+    pub fn new(most: usize) -> Ledger {
+        Ledger {
+            transactions: Transactions::new(most),
+            orphans: InTurn::default(),
+            suspects: Suspects::default(),
+            unlocked: Vec::new(),
+        }
+    }
+
+    /// The table of transactions.
+    pub fn table(&self) -> &Transactions {
+        &self.transactions
+    }
+
+    pub fn get(&self, id: TransactionId) -> Option<&Transaction> {
+        self.transactions.get(id)
+    }
+
+    pub fn get_mut(&mut self, id: TransactionId) -> Option<&mut Transaction> {
+        self.transactions.get_mut(id)
+    }
+
+    pub fn insert(&mut self, id: TransactionId, transaction: Transaction) {
+        self.transactions.insert(id, transaction);
+    }
+
+    /// The store is told to write what was pre-written: nobody could have asked for that yet.
+    pub fn begin(&mut self, id: TransactionId, state: State) -> &mut Transaction {
+        self.transactions.advance(id, state);
+        self.transactions.get_mut(id).expect("just moved on")
+    }
+
+    /// Moves a transaction on, tells those who asked, and forgets it if nobody is left who could ask. Requests that waited for it are
+    /// resumed by [`super::Scheduler::resume_waiting`].
+    pub fn advance(&mut self, cx: &mut Ctx, id: TransactionId, to: State) {
+        let released = self.transactions.advance(id, to);
+        let transaction = self.transactions.get_mut(id).expect("just moved on");
+        if released && transaction.ordering == Ordering::DeviceLock {
+            self.unlocked.push(id);
+        }
+        for (host, asked) in std::mem::take(&mut transaction.askers) {
+            let reply = match (asked, to) {
+                (Asked::Vote, State::Prepared) => Reply::Vote { transaction: id, vote: Vote::Prepared },
+                (Asked::Vote, State::Aborted) => Reply::Vote { transaction: id, vote: Vote::NeverPrepared },
+                (Asked::Decision, State::Committed) => Reply::Decided { transaction: id, outcome: Outcome::Commit },
+                (Asked::Decision, State::Aborted | State::Applied | State::Suspect { .. }) => {
+                    Reply::Decided { transaction: id, outcome: Outcome::Abort }
+                }
+                _ => {
+                    self.transactions.get_mut(id).expect("just moved on").askers.push((host, asked));
+                    continue;
+                }
+            };
+            cx.answer(host, reply);
+        }
+        self.keep_or_forget(cx, id);
+    }
+
+    /// A host is to be answered once something is durable.
+    pub fn ask(&mut self, id: TransactionId, host: Generation, asked: Asked) {
+        let transaction = self.transactions.get_mut(id).expect("it is known");
+        if !transaction.askers.contains(&(host, asked)) {
+            transaction.askers.push((host, asked));
+        }
+    }
+
+    /// Tells the hosts of `blockers` that somebody waits, unless they could do nothing about it yet: then when they can.
+    pub fn want(&mut self, cx: &mut Ctx, blockers: &[TransactionId]) {
+        for blocker in blockers {
+            let transaction = self.transactions.get_mut(*blocker).expect("a blocker is known");
+            let reads = transaction.state == State::Prewritten && transaction.only_locks();
+            let first = !std::mem::replace(&mut transaction.wanted, true);
+            if first && (reads || transaction.state == State::Prepared) {
+                cx.answer(blocker.host, Reply::Blocked { transaction: *blocker });
+            }
+        }
+    }
+
+    /// A transaction whose host is gone, or has declared it over, is forgotten if it left nothing, and otherwise an orphan, or
+    /// suspect.
+    pub fn keep_or_forget(&mut self, cx: &mut Ctx, id: TransactionId) {
+        let looked_after = cx.is_looked_after(id);
+        let transaction = self.transactions.get(id).expect("it was just moved on");
+        match transaction.state {
+            State::Applied if !cx.hosts.has(id.host) && cx.can_be_suspect(transaction.object) => self.suspect(cx, id),
+            State::Aborted | State::Applied if !looked_after => self.drop_decided(id),
+            State::Prepared | State::Committed if !looked_after => {
+                self.orphans.insert(id);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what is announced, or has been written, for cut short.
+    pub fn suspect(&mut self, cx: &mut Ctx, id: TransactionId) {
+        let transaction = self.transactions.get(id).expect("it is known");
+        let written = match transaction.state {
+            State::Prewritten => false,
+            State::Applied => true,
+            other => panic!("only what may have been cut short is suspect: {id} is {other:?}"),
+        };
+        self.suspects.insert(id, transaction.object, &transaction.ranges);
+        self.advance(cx, id, State::Suspect { written });
+    }
+
+    /// Forgets one that is decided.
+    pub fn drop_decided(&mut self, id: TransactionId) {
+        self.orphans.remove(id);
+        if let Some(transaction) = self.transactions.get(id) {
+            self.suspects.remove(id, transaction.object, &transaction.ranges);
+        }
+        self.transactions.remove(id);
+    }
+
+    /// Forgets one that is decided, and of which the store has a record.
+    pub fn forget(&mut self, cx: &mut Ctx, id: TransactionId) {
+        cx.decide(Decision::Forget(id));
+        self.drop_decided(id);
+    }
+
+    /// Of an object that is removed nothing is suspect.
+    pub fn drop_suspects_of(&mut self, cx: &mut Ctx, object: ObjectId) {
+        let of_it = |id: &TransactionId| self.transactions.get(*id).is_some_and(|held| held.object == object);
+        for id in self.suspects.iter().filter(of_it).collect::<Vec<_>>() {
+            self.forget(cx, id);
+        }
+    }
+
+    /// Somebody looks after it.
+    pub fn remove_orphan(&mut self, id: TransactionId) {
+        self.orphans.remove(id);
+    }
+
+    /// A host is back from a silence, and looks after its transactions again.
+    pub fn remove_orphans_of(&mut self, host: Generation) {
+        self.orphans.remove_of(host);
+    }
+
+    /// Whoever finds commits of these hosts may have them forgotten.
+    pub fn release_fenced(&mut self, fence: &FenceTable) {
+        let kept = self.transactions.iter();
+        let kept = kept.filter(|(id, held)| held.state == State::Committed && fence.refuses(id.host));
+        kept.for_each(|(id, _)| self.orphans.insert(*id));
+    }
+
+    /// How many transactions wait for somebody to resolve them.
+    pub fn orphans(&self) -> usize {
+        self.orphans.len()
+    }
+
+    /// How many transactions are suspect.
+    pub fn suspects(&self) -> usize {
+        self.suspects.len()
+    }
+
+    /// True if parity may not match these blocks.
+    pub fn is_suspect(&self, object: ObjectId, ranges: &[BlockRange]) -> bool {
+        self.suspects.touch(object, ranges)
+    }
+
+    /// Names some orphans, others each time.
+    pub fn name_orphans(&mut self, cx: &Ctx) -> Vec<Orphan> {
+        let named = self.orphans.name(limits::ORPHANS_PER_ANSWER_MAX);
+        let of = |id: TransactionId| {
+            let transaction = self.transactions.get(id).expect("an orphan is a transaction");
+            Orphan { transaction: id, stamp: transaction.stamp, participants: voters(cx, transaction) }
+        };
+        named.into_iter().map(of).collect()
+    }
+
+    /// Names some suspects, others each time.
+    pub fn name_suspects(&mut self) -> Vec<Suspect> {
+        let named = self.suspects.name(limits::ORPHANS_PER_ANSWER_MAX);
+        named.into_iter().map(|id| self.describe(id)).collect()
+    }
+
+    fn describe(&self, id: TransactionId) -> Suspect {
+        let transaction = self.transactions.get(id).expect("what is suspect is a transaction");
+        let blocks = match (transaction.state, transaction.linkage) {
+            (State::Suspect { written: true }, Some(linkage)) => SuspectBlocks::Written(linkage),
+            _ => {
+                let first = transaction.ranges.first().expect("what was announced has blocks").start;
+                let end = transaction.ranges.iter().map(|range| range.end()).max().unwrap_or(first);
+                SuspectBlocks::Announced(BlockRange::between(first, end))
+            }
+        };
+        Suspect { transaction: id, object: transaction.object, blocks }
+    }
+
+    /// True if claims were released since [`Ledger::take_released`] was last called.
+    pub fn have_released(&self) -> bool {
+        self.transactions.have_released()
+    }
+
+    /// The same; waiting requests are looked at now.
+    pub fn take_released(&mut self) -> bool {
+        self.transactions.take_released()
+    }
+
+    /// The next one that is over and has yet to give back its device locks.
+    pub fn next_unlocked(&mut self) -> Option<TransactionId> {
+        self.unlocked.pop()
+    }
+
+    /// True if it is over, and has yet to give back its device locks.
+    pub fn is_to_unlock(&self, id: TransactionId) -> bool {
+        self.unlocked.contains(&id)
+    }
+
+    /// Fenced hosts of which something is undecided here, in volumes with redundancy: not durably committed or aborted. Without
+    /// redundancy nobody decides without this device, so that nothing which was read can come out otherwise.
+    pub fn undecided_of_fenced(&self, objects: &dyn Objects, membership: &Membership) -> Vec<Generation> {
+        if membership.fence == FenceTable::default() {
+            return Vec::new();
+        }
+        let redundant = |held: &Transaction| objects.object(held.object).is_some_and(|object| object.redundant);
+        let undecided = self.transactions.iter().filter(|(id, held)| {
+            held.state.is_written_and_undecided() && membership.fence.refuses(id.host) && redundant(held)
+        });
+        // They are in the order of their hosts.
+        let mut hosts: Vec<Generation> = Vec::new();
+        for (id, _) in undecided {
+            if hosts.last() != Some(&id.host) {
+                hosts.push(id.host);
+            }
+            if hosts.len() == limits::UNDECIDED_HOSTS_MAX {
+                break;
+            }
+        }
+        hosts
+    }
+
+    /// True if a transaction on this object is undecided here that a device which has been out since has no say in: it may not be in
+    /// before all of these are decided, or decisions could outlive those who may tell of them.
+    pub fn has_undecided_before_return_of(&self, membership: &Membership, device: DeviceId, object: ObjectId) -> bool {
+        self.transactions.iter().any(|(_, held)| {
+            // A decision that is not durable can be lost in a restart.
+            let pending = held.state.is_written_and_undecided();
+            pending && held.object == object && !membership.has_been_in_since(device, held.epoch)
+        })
+    }
+
+    /// True if a transaction is from before an absence of this device, and was shared with others: they need not hear of it any more.
+    pub fn is_before_return(&self, cx: &Ctx, id: TransactionId) -> bool {
+        let Some(held) = self.transactions.get(id) else { return false };
+        let own = cx.view.member(cx.device);
+        let redundant = cx.object(held.object).is_none_or(|object| object.redundant);
+        redundant && held.participants.len() > 1 && own.is_some_and(|own| held.epoch < own.since)
+    }
+
+    /// Those in a state, by name.
+    pub fn in_state(&self, is: impl Fn(State) -> bool) -> Vec<TransactionId> {
+        self.transactions.iter().filter(|(_, held)| is(held.state)).map(|(id, _)| *id).collect()
+    }
+
+    /// Asserts that orphans and suspects are transactions, and those suspect.
+    pub fn invariants(&self) {
+        self.transactions.invariants();
+        for id in self.suspects.iter() {
+            let state = self.transactions.get(id).map(|held| held.state);
+            assert!(
+                matches!(state, Some(State::Suspect { .. })),
+                "what is suspect is a transaction: {id} is {state:?}"
+            );
+        }
+        for id in self.orphans.iter() {
+            assert!(self.transactions.get(id).is_some(), "an orphan is a transaction: {id}");
+        }
+    }
+}
+
+/// Those of a transaction's participants whose word counts: they have been in since it wrote.
+fn voters(cx: &Ctx, held: &Transaction) -> Vec<DeviceId> {
+    let redundant = cx.object(held.object).is_some_and(|object| object.redundant);
+    let Some(membership) = cx.view.membership().filter(|_| redundant) else {
+        return held.participants.clone();
+    };
+    let counts = |device: &_| membership.has_a_say(*device, &held.participants, held.epoch);
+    held.participants.iter().copied().filter(counts).collect()
+}

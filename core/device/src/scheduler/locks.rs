@@ -1,0 +1,123 @@
+//! Which transactions hold device-served locks, and which requests wait for theirs.
+
+use super::waiting::ReadRequest;
+use braid_base::{BlockRange, Generation, ObjectId, Stamp, Time, Timers, TransactionId};
+use braid_locks::{Asked, LockState, LockTable};
+use braid_wire::Step;
+use braid_wire::locking::{LockExtent, LockMode};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The most that are remembered though their hosts have declared them over, while an earlier one keeps its host's mark back.
+const OVER_MAX: usize = 4096;
+
+/// The locks of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    table: LockTable<TransactionId>,
+    /// Requests that wait for their locks.
+    waiting: BTreeMap<TransactionId, (Step, ReadRequest)>,
+    /// When they have waited for too long.
+    timeouts: Timers<TransactionId>,
+    /// Transactions that their hosts have declared over above their marks, kept to refuse late copies of their requests by. Some
+    /// have been forgotten since.
+    over: VecDeque<TransactionId>,
+    /// The highest stamp with which each host asked for locks: under the floor once its lease has run out, since nothing else would be
+    /// left to refuse late copies by.
+    highest: BTreeMap<Generation, Stamp>,
+}
+
+impl Locks {
+    /// Asks for locks: exclusive ones of `prewrites`, shared ones of `reads`.
+    pub fn ask(
+        &mut self,
+        id: TransactionId,
+        stamp: Stamp,
+        object: ObjectId,
+        prewrites: &[BlockRange],
+        reads: &[BlockRange],
+    ) -> Asked<TransactionId> {
+        let highest = self.highest.entry(id.host).or_insert(stamp);
+        *highest = stamp.max(*highest);
+        self.table.lock(id, object, &extents(prewrites, reads))
+    }
+
+    /// Puts the request aside until its locks are granted, or its time is up.
+    pub fn wait(&mut self, id: TransactionId, step: Step, reads: ReadRequest, until: Time) {
+        self.waiting.insert(id, (step, reads));
+        self.timeouts.set(id, until);
+    }
+
+    /// Takes the locks of an intent from before a restart.
+    pub fn hold(&mut self, id: TransactionId, object: ObjectId, ranges: &[BlockRange]) {
+        let held = self.table.hold(id, object, &extents(ranges, &[]));
+        assert!(held, "undecided intents do not overlap: {id}");
+    }
+
+    /// Gives back what a transaction holds, or its place in the queue. Tells which are granted theirs, for [`Locks::take_granted`].
+    pub fn release(&mut self, id: TransactionId) -> Vec<TransactionId> {
+        self.waiting.remove(&id);
+        self.timeouts.cancel(id);
+        let mut granted = Vec::new();
+        self.table.release(id, &mut granted);
+        granted
+    }
+
+    /// Takes out the request that waited for these locks.
+    pub fn take_granted(&mut self, id: TransactionId) -> (Step, ReadRequest) {
+        self.timeouts.cancel(id);
+        self.waiting.remove(&id).expect("whoever is granted something had waited for it")
+    }
+
+    /// The next one whose time is up.
+    pub fn pop_timed_out(&mut self, now: Time) -> Option<(TransactionId, Step)> {
+        let id = self.timeouts.pop_due(now)?;
+        Some((id, self.waiting[&id].0))
+    }
+
+    /// When the next one's time is up.
+    pub fn deadline(&self) -> Option<Time> {
+        self.timeouts.next().map(|(time, _)| time)
+    }
+
+    /// Remembers one that is over. Tells which are to be forgotten for that.
+    pub fn remember_over(&mut self, id: TransactionId) -> Vec<TransactionId> {
+        self.over.push_back(id);
+        let excess = if self.over.len() > OVER_MAX { OVER_MAX / 2 } else { 0 };
+        self.over.drain(..excess).collect()
+    }
+
+    /// A host's lease has run out. Tells the highest stamp with which it asked for locks.
+    pub fn end(&mut self, host: Generation) -> Option<Stamp> {
+        self.highest.remove(&host)
+    }
+
+    /// How many transactions hold locks, or wait for them.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// How many requests wait for locks.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// True if the transaction waits for its locks.
+    pub fn is_waiting(&self, id: TransactionId) -> bool {
+        self.waiting.contains_key(&id)
+    }
+
+    /// Asserts that whoever waits has a deadline.
+    pub fn invariants(&self) {
+        self.table.invariants();
+        for id in self.waiting.keys() {
+            assert_eq!(self.table.state(*id), Some(LockState::Waiting), "{id} waits for locks");
+            assert!(self.timeouts.deadline_of(*id).is_some(), "every wait has a deadline: {id}");
+        }
+    }
+}
+
+fn extents(prewrites: &[BlockRange], reads: &[BlockRange]) -> Vec<LockExtent> {
+    let extent = |range: &BlockRange, mode| LockExtent { position: 0, range: *range, mode };
+    let exclusive = prewrites.iter().map(|range| extent(range, LockMode::Exclusive));
+    exclusive.chain(reads.iter().map(|range| extent(range, LockMode::Shared))).collect()
+}

@@ -1,0 +1,365 @@
+//! Read, pre-write and write, and above all timestamp ordering (shared array, figure 4 and section 4.5.1). Device-served locks
+//! are in [`super::locking`].
+//!
+//! A request with stamp `s` on blocks whose stamps are `rts` and `wts`:
+//!
+//! | request | refused if | waits for | then |
+//! | --- | --- | --- | --- |
+//! | read | `s <= wts` | undecided transactions below `s` | raises `rts`; answers the content |
+//! | pre-write | `s <= rts` or `s <= wts` | nothing | claims the blocks |
+//! | read-and-pre-write | either | its read half: as a read | both |
+//! | write | its pre-write is not live | undecided transactions below `s` | raises `wts`; becomes an intent |
+//!
+//! Under locks of a server nobody else is there, but for transactions that are committed and have not heard of it: reads and
+//! writes wait for these. Writes carry stamps there, too, so that what a lost lock would let through is refused.
+//!
+//! Equal stamps are duplicates, and those that still matter are recognized by their transaction.
+
+use super::Scheduler;
+use super::ctx::{Ctx, are_disjoint};
+use super::decision::Decision;
+use super::locking::LockRequest;
+use super::stamps::Access;
+use super::transactions::{State, Transaction};
+use super::waiting::{ReadRequest, Waiting, WaitingRequest};
+use braid_base::{BlockRange, Stamp, TransactionId, limits};
+use braid_machine::Ignored;
+use braid_store::Intent;
+use braid_wire::{Content, Failure, Ordering, Piece, Refusal, Reply, Step, Want, WriteMode};
+
+impl Scheduler {
+    pub(super) fn on_read(&mut self, cx: &mut Ctx, id: TransactionId, stamp: Stamp, read: ReadRequest) {
+        if self.is_being_read(id) {
+            return cx.ignore(Ignored::InProgress);
+        }
+        match cx.check_read(&read) {
+            Err(failure) => cx.fail(id, Step::Read, failure),
+            // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
+            Ok(Ordering::DeviceLock) if read.want != Want::Allocation => {
+                self.lock(cx, id, LockRequest { stamp, step: Step::Read, prewrites: Vec::new(), reads: read });
+            }
+            // A transaction reads where it does not write, or pre-writes with reads: never both on one device.
+            Ok(_) if self.ledger.get(id).is_some() => cx.ignore(Ignored::NotForUs),
+            Ok(Ordering::None) => self.serve(cx, id, Step::Read, read),
+            Ok(_) => self.read_in_order(cx, id, stamp, Step::Read, read),
+        }
+    }
+
+    pub(super) fn on_prewrite(
+        &mut self,
+        cx: &mut Ctx,
+        id: TransactionId,
+        stamp: Stamp,
+        prewrites: Vec<BlockRange>,
+        reads: ReadRequest,
+    ) {
+        let object = reads.object;
+        match cx.check_prewrite(&prewrites, &reads) {
+            Err(failure) => return cx.fail(id, Step::Prewrite, failure),
+            Ok(Ordering::Timestamp) => {}
+            Ok(Ordering::DeviceLock) => {
+                return self.lock(cx, id, LockRequest { stamp, step: Step::Prewrite, prewrites, reads });
+            }
+            // Locks of a server, or nothing, keep others away: there is nothing to announce.
+            Ok(_) => return cx.fail(id, Step::Prewrite, Failure::Malformed),
+        }
+        if let Some(transaction) = self.ledger.get(id) {
+            // Sent again: answered again, unless that is under way, or the transaction has gone on since.
+            return match transaction.state {
+                State::Prewritten if self.is_being_read(id) => cx.ignore(Ignored::InProgress),
+                State::Prewritten if reads.extents.is_empty() => {
+                    cx.answer(id.host, Reply::Accepted { transaction: id, waited: false });
+                }
+                State::Prewritten => self.read_in_order(cx, id, stamp, Step::Prewrite, reads),
+                State::Aborted | State::Suspect { .. } => cx.refuse(id, Step::Prewrite, Refusal::NoPrewrite),
+                _ => cx.ignore(Ignored::InProgress),
+            };
+        }
+        let seen = self.stamps.seen_by_write(object, &prewrites).max(self.stamps.seen_by_read(object, &reads.extents));
+        if stamp <= seen {
+            return cx.refuse(id, Step::Prewrite, Refusal::TooLate { seen });
+        }
+        if self.ledger.is_suspect(object, &reads.extents) {
+            return cx.refuse(id, Step::Prewrite, Refusal::Suspect);
+        }
+        if self.ledger.table().is_full() {
+            return cx.refuse(id, Step::Prewrite, Refusal::Busy);
+        }
+        self.counters.prewrites += 1;
+        self.ledger.insert(id, Transaction::new(stamp, object, reads.ordering, prewrites, State::Prewritten));
+        if reads.extents.is_empty() {
+            cx.answer(id.host, Reply::Accepted { transaction: id, waited: false });
+        } else {
+            self.read_in_order(cx, id, stamp, Step::Prewrite, reads);
+        }
+    }
+
+    pub(super) fn on_write(&mut self, cx: &mut Ctx, intent: Intent, ordering: Ordering, mode: WriteMode) {
+        let id = intent.transaction;
+        if cx.object(intent.object).is_some_and(|object| object.mode() != mode) {
+            return cx.fail(id, Step::Write, Failure::Malformed);
+        }
+        let Some(transaction) = self.ledger.get(id) else {
+            return match ordering {
+                Ordering::None => self.apply_unordered(cx, intent),
+                Ordering::Timestamp | Ordering::DeviceLock => self.refuse_stray_write(cx, &intent),
+                Ordering::ServerLock | Ordering::CallbackLock => {
+                    self.write_under_lock(cx, intent, ordering, mode);
+                }
+            };
+        };
+        match transaction.state {
+            State::Prewritten if self.waiting.get(id).is_some() || self.locks.is_waiting(id) => {
+                cx.ignore(Ignored::InProgress);
+            }
+            State::Prewritten => {
+                let ours = intent.participants.contains(&cx.device);
+                if !ours || !is_as_prewritten(transaction, &intent) {
+                    self.refuse_for_ever(cx, id);
+                    return cx.fail(id, Step::Write, Failure::Malformed);
+                }
+                self.write_in_order(cx, intent, mode);
+            }
+            State::Prepared
+            | State::Committing
+            | State::Committed
+            | State::Applied
+            | State::Suspect { written: true } => {
+                let waited = transaction.waited;
+                cx.answer(id.host, Reply::Written { transaction: id, waited });
+            }
+            State::Aborting | State::Aborted | State::Suspect { written: false } => {
+                cx.refuse(id, Step::Write, Refusal::NoPrewrite);
+            }
+            State::Preparing { .. } | State::Applying => cx.ignore(Ignored::InProgress),
+        }
+    }
+
+    /// A write whose host holds a lock server's lock on its blocks. It was not announced here, so that this is where it may be
+    /// too late: behind a promise never to take it, or, from a host whose lock was taken away, behind another's write.
+    fn write_under_lock(&mut self, cx: &mut Ctx, intent: Intent, ordering: Ordering, mode: WriteMode) {
+        let (id, object, stamp) = (intent.transaction, intent.object, intent.stamp);
+        let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
+        let ours = intent.participants.contains(&cx.device);
+        match cx.check_ranges(object, &ranges, false) {
+            Err(failure) => return cx.fail(id, Step::Write, failure),
+            Ok(_) if ours && has_content(&intent.pieces) && are_disjoint(&ranges) => {}
+            Ok(_) => return cx.fail(id, Step::Write, Failure::Malformed),
+        }
+        let seen = self.stamps.seen_by_write(object, &ranges);
+        if stamp <= seen {
+            return cx.refuse(id, Step::Write, Refusal::TooLate { seen });
+        }
+        if self.ledger.table().is_full() {
+            return cx.refuse(id, Step::Write, Refusal::Busy);
+        }
+        self.ledger.insert(id, Transaction::new(stamp, object, ordering, ranges, State::Prewritten));
+        self.write_in_order(cx, intent, mode);
+    }
+
+    /// A read, or the read half of a read-and-pre-write, which has its pre-write already.
+    fn read_in_order(&mut self, cx: &mut Ctx, id: TransactionId, stamp: Stamp, step: Step, read: ReadRequest) {
+        let ordering = read.ordering;
+        let by_stamps = ordering == Ordering::Timestamp;
+        let seen = self.stamps.seen_by_read(read.object, &read.extents);
+        if by_stamps && stamp <= seen {
+            return self.refuse_reading(cx, id, step, Refusal::TooLate { seen });
+        }
+        if step == Step::Prewrite && self.ledger.is_suspect(read.object, &read.extents) {
+            return self.refuse_reading(cx, id, step, Refusal::Suspect);
+        }
+        let blockers = self.ledger.table().blockers(id, stamp, ordering, read.object, &read.extents);
+        if blockers.is_empty() && self.reading.len() < limits::WAITING_MAX {
+            if by_stamps {
+                self.stamps.raise(cx.now.time, read.object, &read.extents, Access::Read, stamp);
+            }
+            return self.serve(cx, id, step, read);
+        }
+        let (object, blocks) = (read.object, read.extents.clone());
+        let request = WaitingRequest::Read(ReadRequest { waited: true, ..read });
+        if !blockers.is_empty() && self.wait(cx, id, Waiting { stamp, ordering, object, blocks, request }, &blockers) {
+            return;
+        }
+        self.refuse_reading(cx, id, step, Refusal::Busy);
+    }
+
+    /// Refuses a read, and drops the pre-write that came with it. If it was granted before, this may be an old copy, of which its host
+    /// does not want to hear; then the pre-write stays until it is over.
+    fn refuse_reading(&mut self, cx: &mut Ctx, id: TransactionId, step: Step, refusal: Refusal) {
+        if self.ledger.get(id).is_none_or(|transaction| !transaction.granted) {
+            self.refuse_for_ever(cx, id);
+        }
+        cx.refuse(id, step, refusal);
+    }
+
+    fn write_in_order(&mut self, cx: &mut Ctx, intent: Intent, mode: WriteMode) {
+        let (id, stamp) = (intent.transaction, intent.stamp);
+        let transaction = self.ledger.get(id).expect("it was pre-written");
+        let (ordering, ranges) = (transaction.ordering, transaction.ranges.clone());
+        let blockers = self.ledger.table().blockers(id, stamp, ordering, intent.object, &ranges);
+        if !blockers.is_empty() {
+            self.ledger.get_mut(id).expect("it was pre-written").waited = true;
+            let request = WaitingRequest::Write(intent, mode);
+            let object = self.ledger.get(id).expect("it was pre-written").object;
+            if !self.wait(cx, id, Waiting { stamp, ordering, object, blocks: ranges, request }, &blockers) {
+                if cx.is_unannounced(object) {
+                    self.put_off(cx, id);
+                } else {
+                    self.refuse_for_ever(cx, id);
+                }
+                cx.refuse(id, Step::Write, Refusal::Busy);
+            }
+            return;
+        }
+        self.counters.writes += 1;
+        self.stamps.raise(cx.now.time, intent.object, &ranges, Access::Write, stamp);
+        let begun = match mode {
+            WriteMode::Intent => State::Preparing { abort: false },
+            WriteMode::Immediate => State::Applying,
+        };
+        let transaction = self.ledger.begin(id, begun);
+        transaction.participants.clone_from(&intent.participants);
+        transaction.epoch = intent.epoch;
+        cx.decide(match mode {
+            WriteMode::Intent => Decision::Prepare(intent),
+            WriteMode::Immediate => {
+                transaction.linkage = Some(intent.linkage);
+                Decision::Apply(intent)
+            }
+        });
+    }
+
+    /// Puts a request aside until `blockers` are decided.
+    fn wait(&mut self, cx: &mut Ctx, id: TransactionId, waiting: Waiting, blockers: &[TransactionId]) -> bool {
+        if !self.waiting.push(id, waiting) {
+            return false;
+        }
+        self.counters.waits += 1;
+        self.ledger.want(cx, blockers);
+        true
+    }
+
+    /// If claims were released, on with whoever waited for them, in the order of stamps. One pass may release more: a loop
+    /// rather than a call from where claims are released, since the chain can be as long as the queue.
+    pub fn resume_waiting(&mut self, cx: &mut Ctx) {
+        while self.ledger.take_released() {
+            self.unlock_ended(cx);
+            for id in self.waiting.in_order() {
+                self.resume(cx, id);
+            }
+        }
+    }
+
+    fn resume(&mut self, cx: &mut Ctx, id: TransactionId) {
+        // Gone, if an earlier one of this round ended it.
+        let Some(waiting) = self.waiting.get(id) else { return };
+        let Waiting { stamp, ordering, object, blocks, .. } = waiting;
+        if self.ledger.table().is_blocked(id, *stamp, *ordering, *object, blocks) {
+            return;
+        }
+        let Waiting { stamp, request, .. } = self.waiting.take(id).expect("just seen");
+        match request {
+            WaitingRequest::Read(read) => {
+                let step = if self.ledger.get(id).is_some() { Step::Prewrite } else { Step::Read };
+                self.read_in_order(cx, id, stamp, step, read);
+            }
+            WaitingRequest::Write(intent, mode) => self.write_in_order(cx, intent, mode),
+        }
+    }
+
+    fn is_being_read(&self, id: TransactionId) -> bool {
+        self.waiting.get(id).is_some() || self.reading.contains(&id)
+    }
+
+    pub(super) fn serve(&mut self, cx: &mut Ctx, id: TransactionId, step: Step, read: ReadRequest) {
+        self.counters.reads += 1;
+        // Where there is data is answered at once.
+        if read.want != Want::Allocation {
+            self.reading.insert(id);
+        }
+        cx.decide(Decision::Serve { transaction: id, step, read });
+    }
+
+    /// The store has read what was to be served.
+    pub fn on_content(
+        &mut self,
+        cx: &mut Ctx,
+        transaction: TransactionId,
+        step: Step,
+        waited: bool,
+        result: Result<Vec<Piece>, Failure>,
+    ) {
+        self.reading.remove(&transaction);
+        match result {
+            Ok(pieces) => {
+                if let Some(held) = self.ledger.get_mut(transaction) {
+                    held.granted = true;
+                }
+                cx.answer(transaction.host, Reply::Data { transaction, waited, pieces });
+            }
+            Err(failure) => cx.fail(transaction, step, failure),
+        }
+    }
+
+    /// A write of an object without ordering.
+    fn apply_unordered(&mut self, cx: &mut Ctx, intent: Intent) {
+        let id = intent.transaction;
+        let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
+        match cx.check_ranges(intent.object, &ranges, false) {
+            Ok(Ordering::None) if has_content(&intent.pieces) && are_disjoint(&ranges) => {}
+            Ok(_) => return cx.fail(id, Step::Write, Failure::Malformed),
+            Err(failure) => return cx.fail(id, Step::Write, failure),
+        }
+        if self.ledger.table().is_full() {
+            return cx.refuse(id, Step::Write, Refusal::Busy);
+        }
+        self.counters.writes += 1;
+        self.ledger
+            .insert(id, Transaction::new(intent.stamp, intent.object, Ordering::None, Vec::new(), State::Applying));
+        cx.decide(Decision::Apply(intent));
+    }
+
+    /// A write without a live pre-write is refused, and its stamp left behind on its blocks: should a copy of its pre-write
+    /// still be on its way, that comes too late. So the host may take this refusal for final.
+    fn refuse_stray_write(&mut self, cx: &mut Ctx, intent: &Intent) {
+        let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
+        if cx.check_ranges(intent.object, &ranges, false).is_ok() {
+            self.stamps.raise(cx.now.time, intent.object, &ranges, Access::Read, intent.stamp);
+        }
+        cx.refuse(intent.transaction, Step::Write, Refusal::NoPrewrite);
+    }
+
+    /// Drops a pre-write that has no intent, and whatever waits with it; its stamp stays on its blocks, so that a late copy is
+    /// refused. Kept as aborted until it is settled. Does nothing for what was never pre-written here.
+    pub(super) fn refuse_for_ever(&mut self, cx: &mut Ctx, id: TransactionId) {
+        self.waiting.take(id);
+        let Some(transaction) = self.ledger.get(id) else { return };
+        assert_eq!(transaction.state, State::Prewritten, "only what has no intent is simply dropped: {id}");
+        self.leave_stamp(cx, id);
+        self.ledger.advance(cx, id, State::Aborted);
+    }
+}
+
+/// True if the intent writes blocks that were pre-written, at the same stamp. It need not write all of them: who works out from what was
+/// there what is to change announces more than that.
+fn is_as_prewritten(transaction: &Transaction, intent: &Intent) -> bool {
+    let mut claimed: Vec<BlockRange> = Vec::new();
+    for range in &transaction.ranges {
+        match claimed.last_mut() {
+            Some(last) if last.end() == range.start => last.count += range.count,
+            _ => claimed.push(*range),
+        }
+    }
+    let written: Vec<BlockRange> = intent.pieces.iter().map(|piece| piece.range).collect();
+    let is_claimed = |range: &BlockRange| {
+        let held = claimed.get(claimed.partition_point(|held| held.end() < range.end()));
+        !range.is_empty() && held.is_some_and(|held| held.contains(*range))
+    };
+    let within = !written.is_empty() && written.iter().all(is_claimed) && are_disjoint(&written);
+    let same_place = transaction.object == intent.object && transaction.stamp == intent.stamp;
+    same_place && within && has_content(&intent.pieces) && !intent.participants.is_empty()
+}
+
+fn has_content(pieces: &[Piece]) -> bool {
+    pieces.iter().all(|piece| piece.content != Content::Present)
+}

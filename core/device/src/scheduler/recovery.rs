@@ -1,0 +1,42 @@
+//! What the store held before a restart is taken in again.
+
+use super::Scheduler;
+use super::ctx::Ctx;
+use super::stamps::Stamps;
+use super::transactions::{State, Transaction};
+use braid_base::{Stamp, TransactionId};
+use braid_store::Recovered;
+use braid_wire::Ordering;
+
+impl Scheduler {
+    /// Takes in what the store has found. Stamps that may have been accepted before are below the floor.
+    pub fn recover(&mut self, cx: &mut Ctx, found: Recovered) {
+        self.reservation.recover(cx.now.time, found.stamps_reserved);
+        let floor = Stamp::last_of(found.stamps_reserved);
+        self.stamps = Stamps::new(floor, cx.settings.stamps_kept, cx.now.time);
+        for intent in found.intents {
+            let ordering = cx.object(intent.object).map_or(Ordering::Timestamp, |object| object.ordering);
+            if ordering == Ordering::DeviceLock {
+                self.locks.hold(intent.transaction, intent.object, &intent.ranges);
+            }
+            let transaction = Transaction::new(intent.stamp, intent.object, ordering, intent.ranges, State::Prepared);
+            let (epoch, participants) = (intent.epoch, intent.participants);
+            self.take_in(cx, intent.transaction, Transaction { epoch, participants, ..transaction });
+        }
+        for commit in found.commits {
+            // Where writes take effect on arrival, they are remembered like commits, until their hosts say that all have.
+            let state = if cx.can_be_suspect(commit.object) { State::Applied } else { State::Committed };
+            let transaction = Transaction::new(commit.stamp, commit.object, Ordering::Timestamp, Vec::new(), state);
+            let (epoch, participants, linkage) = (commit.epoch, commit.participants, Some(commit.linkage));
+            self.take_in(cx, commit.transaction, Transaction { epoch, participants, linkage, ..transaction });
+        }
+    }
+
+    /// A host that is not fenced has a lease's time to speak for what it had begun.
+    fn take_in(&mut self, cx: &mut Ctx, id: TransactionId, transaction: Transaction) {
+        self.ledger.insert(id, transaction);
+        if cx.view.refuses(id.host) {
+            self.ledger.keep_or_forget(cx, id);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The scheduler alone: tests play the hosts, the store and the monitor, and read its decisions.
+
+use super::Scheduler;
+use super::ctx::{Ctx, Objects};
+use super::decision::Decision;
+use crate::sessions::Sessions;
+use braid_base::limits::Settings;
+use braid_base::{BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Stamp, Time, TransactionId};
+use braid_membership::client::MonitorClient;
+use braid_wire::{
+    Atomicity, Command, Content, Linkage, ObjectDescription, Ordering, Outcome, Piece, Refusal, Reply, Step, Vote,
+    Want, WriteMode,
+};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, VecDeque};
+
+const STAMPED: ObjectId = ObjectId(1);
+const LOCKED: ObjectId = ObjectId(2);
+const ARRIVING: ObjectId = ObjectId(3);
+const SECOND: u64 = 1_000_000_000;
+const FIRST: Generation = Generation(1);
+const SECOND_HOST: Generation = Generation(2);
+
+impl Objects for BTreeMap<ObjectId, ObjectDescription> {
+    fn object(&self, object: ObjectId) -> Option<&ObjectDescription> {
+        self.get(&object)
+    }
+}
+
+struct Bench {
+    scheduler: Scheduler,
+    settings: Settings,
+    objects: BTreeMap<ObjectId, ObjectDescription>,
+    monitor: MonitorClient,
+    hosts: Sessions,
+    now: Now,
+}
+
+impl Bench {
+    /// One that accepts stamps near the clock.
+    fn new() -> Bench {
+        let mut bench = Bench::unreserved();
+        assert_eq!(bench.say(read(1, bench.stamp(FIRST, 0))).len(), 1);
+        let deferred = bench.decide(|scheduler, cx| assert_eq!(scheduler.on_reserved(cx).len(), 1));
+        assert_eq!(deferred, []);
+        bench
+    }
+
+    /// One that has yet to reserve stamps.
+    fn unreserved() -> Bench {
+        let settings = Settings::default();
+        let now = Now { time: Time(SECOND), clock: Clock(1_000 * SECOND) };
+        let mut hosts = Sessions::default();
+        for host in [FIRST, SECOND_HOST] {
+            assert!(hosts.hear(host, now.time, 2));
+        }
+        let description = |(object, ordering, atomicity)| {
+            (object, ObjectDescription { object, first: 0, blocks: 64, ordering, redundant: true, atomicity })
+        };
+        let objects = [
+            (STAMPED, Ordering::Timestamp, Atomicity::Implied),
+            (LOCKED, Ordering::DeviceLock, Atomicity::Implied),
+            (ARRIVING, Ordering::Timestamp, Atomicity::Consistent),
+        ];
+        Bench {
+            scheduler: Scheduler::new(&settings),
+            settings,
+            objects: objects.map(description).into_iter().collect(),
+            monitor: MonitorClient::of_device(Some(Membership::first([DeviceId(0), DeviceId(1)])), DeviceId(0)),
+            hosts,
+            now,
+        }
+    }
+
+    /// One step; what was decided in it.
+    fn decide(&mut self, step: impl FnOnce(&mut Scheduler, &mut Ctx)) -> Vec<Decision> {
+        let mut decisions = VecDeque::new();
+        let mut cx = Ctx {
+            now: self.now,
+            settings: &self.settings,
+            device: DeviceId(0),
+            objects: &self.objects,
+            view: self.monitor.view(),
+            hosts: &self.hosts,
+            decisions: &mut decisions,
+        };
+        step(&mut self.scheduler, &mut cx);
+        self.scheduler.resume_waiting(&mut cx);
+        self.scheduler.invariants();
+        decisions.into()
+    }
+
+    fn say(&mut self, command: Command) -> Vec<Decision> {
+        let host = match &command {
+            Command::Read { transaction, .. }
+            | Command::Prewrite { transaction, .. }
+            | Command::Write { transaction, .. }
+            | Command::Decide { transaction, .. } => transaction.host,
+            _ => SECOND_HOST,
+        };
+        self.decide(|scheduler, cx| {
+            scheduler.on_command(cx, host, command);
+        })
+    }
+
+    fn prepared(&mut self, id: TransactionId) -> Vec<Decision> {
+        self.decide(|scheduler, cx| scheduler.on_prepared(cx, id, Ok(())))
+    }
+
+    fn committed(&mut self, id: TransactionId) -> Vec<Decision> {
+        self.decide(|scheduler, cx| scheduler.on_commit_ride(cx, id))
+    }
+
+    fn stamp(&self, host: Generation, micros: u64) -> Stamp {
+        Stamp { clock: Clock(self.now.clock.0 + micros * 1_000), host }
+    }
+}
+
+fn id(sequence: u64, stamp: Stamp) -> TransactionId {
+    TransactionId { host: stamp.host, sequence }
+}
+
+fn read(sequence: u64, stamp: Stamp) -> Command {
+    read_of(STAMPED, sequence, stamp)
+}
+
+fn read_of(object: ObjectId, sequence: u64, stamp: Stamp) -> Command {
+    let (ordering, extents) = (ordering_of(object), vec![BlockRange::new(0, 1)]);
+    Command::Read { transaction: id(sequence, stamp), stamp, object, ordering, extents, want: Want::Data }
+}
+
+fn prewrite(object: ObjectId, sequence: u64, stamp: Stamp, range: BlockRange) -> Command {
+    let (ordering, prewrites) = (ordering_of(object), vec![range]);
+    Command::Prewrite { transaction: id(sequence, stamp), stamp, object, ordering, prewrites, reads: Vec::new() }
+}
+
+fn write(object: ObjectId, sequence: u64, stamp: Stamp, range: BlockRange) -> Command {
+    Command::Write {
+        transaction: id(sequence, stamp),
+        stamp,
+        object,
+        ordering: ordering_of(object),
+        participants: vec![DeviceId(0), DeviceId(1)],
+        linkage: Linkage { first: range.start, last: range.end() - 1 },
+        mode: if object == ARRIVING { WriteMode::Immediate } else { WriteMode::Intent },
+        pieces: vec![Piece { range, content: Content::Hole }],
+    }
+}
+
+fn ordering_of(object: ObjectId) -> Ordering {
+    if object == LOCKED { Ordering::DeviceLock } else { Ordering::Timestamp }
+}
+
+/// The transactions whose intents are to be made durable.
+fn to_prepare(decisions: &[Decision]) -> Vec<TransactionId> {
+    let prepared = |decision: &Decision| match decision {
+        Decision::Prepare(intent) => Some(intent.transaction),
+        _ => None,
+    };
+    decisions.iter().filter_map(prepared).collect()
+}
+
+const BLOCK: BlockRange = BlockRange { start: 0, count: 1 };
+
+#[test]
+fn a_request_waits_until_its_stamp_is_reserved() {
+    let mut bench = Bench::unreserved();
+    let stamp = bench.stamp(FIRST, 1);
+    let decided = bench.say(read(1, stamp));
+    let [Decision::Reserve { until }] = decided[..] else { panic!("{decided:?}") };
+    assert!(until >= stamp.clock);
+    let mut deferred = Vec::new();
+    bench.decide(|scheduler, cx| deferred = scheduler.on_reserved(cx));
+    assert_eq!(deferred, [(FIRST, read(1, stamp))]);
+    let decided = bench.say(read(1, stamp));
+    assert!(matches!(decided[..], [Decision::Serve { step: Step::Read, .. }]), "{decided:?}");
+}
+
+#[test]
+fn a_prewrite_below_a_read_is_refused_and_told_what_it_has_to_be_above() {
+    let mut bench = Bench::new();
+    let (early, late) = (bench.stamp(SECOND_HOST, 1), bench.stamp(FIRST, 2));
+    bench.say(read(2, late));
+    let refusal = Refusal::TooLate { seen: late };
+    let refused = Decision::Refuse { transaction: id(1, early), step: Step::Prewrite, refusal };
+    assert_eq!(bench.say(prewrite(STAMPED, 1, early, BLOCK)), [refused]);
+}
+
+#[test]
+fn a_write_waits_for_a_lower_one_and_goes_on_when_that_is_committed() {
+    let mut bench = Bench::new();
+    let (low, high) = (bench.stamp(FIRST, 1), bench.stamp(SECOND_HOST, 2));
+    bench.say(prewrite(STAMPED, 2, low, BLOCK));
+    bench.say(prewrite(STAMPED, 1, high, BLOCK));
+    assert_eq!(bench.say(write(STAMPED, 1, high, BLOCK)), []);
+    assert_eq!(to_prepare(&bench.say(write(STAMPED, 2, low, BLOCK))), [id(2, low)]);
+    let transaction = id(2, low);
+    let told = |reply| Decision::Answer { host: FIRST, reply };
+    let written = told(Reply::Written { transaction, waited: false });
+    // Somebody has waited for it since before it was prepared.
+    assert_eq!(bench.prepared(transaction), [written, told(Reply::Blocked { transaction })]);
+    let decided = bench.committed(transaction);
+    assert_eq!(decided[0], Decision::Commit(transaction), "before what waits for it");
+    assert_eq!(to_prepare(&decided), [id(1, high)]);
+}
+
+#[test]
+fn who_resolves_a_prewrite_is_promised_that_no_write_of_it_is_taken() {
+    let mut bench = Bench::new();
+    let stamp = bench.stamp(FIRST, 1);
+    bench.say(prewrite(STAMPED, 2, stamp, BLOCK));
+    let transaction = id(2, stamp);
+    let vote = Reply::Vote { transaction, vote: Vote::NeverPrepared };
+    let decided = bench.say(Command::Resolve { transaction, stamp });
+    assert_eq!(decided, [Decision::Answer { host: SECOND_HOST, reply: vote }]);
+    let refused = Decision::Refuse { transaction, step: Step::Write, refusal: Refusal::NoPrewrite };
+    assert_eq!(bench.say(write(STAMPED, 2, stamp, BLOCK)), [refused]);
+}
+
+#[test]
+fn an_abort_that_overtakes_its_intent_is_decided_when_that_is_there() {
+    let mut bench = Bench::new();
+    let stamp = bench.stamp(FIRST, 1);
+    let transaction = id(2, stamp);
+    bench.say(prewrite(STAMPED, 2, stamp, BLOCK));
+    bench.say(write(STAMPED, 2, stamp, BLOCK));
+    assert_eq!(bench.say(Command::Decide { transaction, stamp, outcome: Outcome::Abort }), []);
+    assert_eq!(bench.prepared(transaction), [Decision::Abort(transaction)]);
+    let decided = bench.decide(|scheduler, cx| scheduler.on_aborted(cx, transaction));
+    let reply = Reply::Decided { transaction, outcome: Outcome::Abort };
+    assert_eq!(decided, [Decision::Answer { host: FIRST, reply }]);
+}
+
+#[test]
+fn a_lock_that_is_not_had_in_time_is_refused() {
+    let mut bench = Bench::new();
+    let (holder, waiter) = (bench.stamp(FIRST, 1), bench.stamp(SECOND_HOST, 2));
+    bench.say(prewrite(LOCKED, 2, holder, BLOCK));
+    assert_eq!(bench.say(read_of(LOCKED, 1, waiter)), []);
+    let deadline = bench.scheduler.deadline().expect("every wait has a deadline");
+    assert_eq!(deadline, bench.now.time.after(bench.settings.lock_timeout));
+    bench.now.time = deadline;
+    let refusal = Refusal::LockTimeout;
+    let refused = Decision::Refuse { transaction: id(1, waiter), step: Step::Read, refusal };
+    assert_eq!(bench.decide(|scheduler, cx| scheduler.time_out_locks(cx)), [refused]);
+    assert_eq!((bench.scheduler.waiting(), bench.scheduler.deadline()), (0, None));
+}
+
+#[test]
+fn of_a_host_that_is_gone_what_is_prepared_is_an_orphan_and_what_was_announced_on_arrival_suspect() {
+    let mut bench = Bench::new();
+    let (prepared, announced, arrived) = (bench.stamp(FIRST, 1), bench.stamp(FIRST, 2), bench.stamp(FIRST, 3));
+    bench.say(prewrite(STAMPED, 2, prepared, BLOCK));
+    bench.say(write(STAMPED, 2, prepared, BLOCK));
+    bench.prepared(id(2, prepared));
+    bench.say(prewrite(STAMPED, 3, announced, BlockRange::new(8, 1)));
+    bench.say(prewrite(ARRIVING, 4, arrived, BLOCK));
+    bench.hosts.end(FIRST);
+    assert_eq!(bench.decide(|scheduler, cx| scheduler.expire(cx, FIRST)), []);
+    bench.decide(|scheduler, cx| {
+        let (orphans, suspects) = scheduler.name_unresolved(cx);
+        assert_eq!(orphans.iter().map(|orphan| orphan.transaction).collect::<Vec<_>>(), [id(2, prepared)]);
+        assert_eq!(suspects.iter().map(|suspect| suspect.transaction).collect::<Vec<_>>(), [id(4, arrived)]);
+    });
+    assert!(bench.scheduler.ledger().get(id(3, announced)).is_none(), "it left nothing");
+}
+
+proptest! {
+    /// However writes arrive and whenever the disk is done, intents of a block are made in the order of their stamps, and no write waits
+    /// for ever.
+    #[test]
+    fn intents_of_a_block_are_made_in_the_order_of_their_stamps(
+        extents in prop::collection::vec((0u64..6, 1u64..4), 2..9),
+        order in any::<prop::sample::Index>(),
+        turns in prop::collection::vec(any::<prop::sample::Index>(), 32),
+    ) {
+        let mut bench = Bench::new();
+        let count = extents.len() as u64;
+        let of = |n: u64| BlockRange::new(extents[n as usize].0, extents[n as usize].1);
+        let first = order.index(count as usize) as u64;
+        let mut to_write: Vec<u64> = (0..count).map(|n| (n + first) % count).collect();
+        // All are announced before the first is written, which would refuse those below it.
+        for n in to_write.iter().copied() {
+            let stamp = bench.stamp(FIRST, n + 1);
+            let decided = bench.say(prewrite(STAMPED, n + 2, stamp, of(n)));
+            prop_assert!(matches!(decided[..], [Decision::Answer { .. }]), "{:?}", decided);
+        }
+        let (mut preparing, mut prepared) = (Vec::new(), Vec::new());
+        let mut turns = turns.into_iter().cycle();
+        while prepared.len() < count as usize {
+            let choices = to_write.len() + preparing.len();
+            prop_assert!(choices > 0, "every waiter has a blocker that goes on");
+            let choice = turns.next().expect("they come again").index(choices);
+            let decided = if choice < to_write.len() {
+                let n = to_write.remove(choice);
+                let stamp = bench.stamp(FIRST, n + 1);
+                bench.say(write(STAMPED, n + 2, stamp, of(n)))
+            } else {
+                let transaction: TransactionId = preparing.remove(choice - to_write.len());
+                prepared.push(transaction);
+                let mut decided = bench.prepared(transaction);
+                decided.extend(bench.committed(transaction));
+                decided
+            };
+            for transaction in to_prepare(&decided) {
+                let n = transaction.sequence - 2;
+                let below = (0..n).filter(|lower| of(*lower).overlaps(of(n)));
+                for lower in below {
+                    let done = prepared.iter().any(|other: &TransactionId| other.sequence == lower + 2);
+                    prop_assert!(done, "{} is to be committed before {}", lower, n);
+                }
+                preparing.push(transaction);
+            }
+        }
+        prop_assert_eq!(bench.scheduler.waiting(), 0);
+    }
+}
