@@ -7,7 +7,8 @@ use braid_base::limits::{self, Settings};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Generation, Now, ObjectId, Standing, TransactionId};
 use braid_machine::Ignored;
 use braid_membership::client::MembershipView;
-use braid_wire::{Failure, ObjectDescription, Ordering, Refusal, Reply, Step, Want};
+use braid_ordering::Policy;
+use braid_wire::{Failure, ObjectDescription, Refusal, Reply, Step, Want};
 use std::collections::VecDeque;
 
 /// A look-up of the objects that the device has.
@@ -72,8 +73,7 @@ impl<'a> Ctx<'a> {
 
     /// True if its writes take effect on arrival, and are not announced: hosts hold locks of a lock server.
     pub fn is_unannounced(&self, object: ObjectId) -> bool {
-        let by_lock_server = |object: &&ObjectDescription| object.ordering.needs_lock_server();
-        self.object(object).filter(by_lock_server).is_some_and(|object| object.can_be_suspect())
+        self.object(object).is_some_and(|object| !object.ordering.policy().announces && object.can_be_suspect())
     }
 
     /// True if the device may have missed writes to this object, and so must not be read.
@@ -81,8 +81,13 @@ impl<'a> Ctx<'a> {
         self.is_returning() && self.object(object).is_some_and(|object| object.redundant)
     }
 
-    /// The object's ordering, if the ranges are within it and, where content moves, not too much.
-    pub fn check_ranges(&self, object: ObjectId, ranges: &[BlockRange], moves: bool) -> Result<Ordering, Failure> {
+    /// The policy of the object's ordering, if the ranges are within it and, where content moves, not too much.
+    pub fn check_ranges(
+        &self,
+        object: ObjectId,
+        ranges: &[BlockRange],
+        moves: bool,
+    ) -> Result<&'static Policy, Failure> {
         let description = self.object(object).ok_or(Failure::NoSuchObject)?;
         let whole = description.range();
         if ranges.is_empty() || ranges.len() > limits::EXTENTS_MAX || ranges.iter().any(|range| range.is_empty()) {
@@ -96,24 +101,23 @@ impl<'a> Ctx<'a> {
         if moves && blocks > (limits::DEVICE_BYTES_MAX / BLOCK_BYTES) as u64 + 2 {
             return Err(Failure::Malformed);
         }
-        Ok(description.ordering)
+        Ok(description.ordering.policy())
     }
 
-    pub fn check_read(&self, read: &ReadRequest) -> Result<Ordering, Failure> {
-        let ordering =
-            self.check_ranges(read.object, &read.extents, matches!(read.want, Want::Data | Want::Salvage))?;
+    pub fn check_read(&self, read: &ReadRequest) -> Result<&'static Policy, Failure> {
+        let policy = self.check_ranges(read.object, &read.extents, matches!(read.want, Want::Data | Want::Salvage))?;
         if self.is_absent(read.object) {
             return Err(Failure::Absent);
         }
-        if are_disjoint(&read.extents) { Ok(ordering) } else { Err(Failure::Malformed) }
+        if are_disjoint(&read.extents) { Ok(policy) } else { Err(Failure::Malformed) }
     }
 
-    pub fn check_prewrite(&self, prewrites: &[BlockRange], reads: &ReadRequest) -> Result<Ordering, Failure> {
+    pub fn check_prewrite(&self, prewrites: &[BlockRange], reads: &ReadRequest) -> Result<&'static Policy, Failure> {
         if !reads.extents.is_empty() {
             self.check_read(reads)?;
         }
-        let ordering = self.check_ranges(reads.object, prewrites, false)?;
-        if are_disjoint(prewrites) { Ok(ordering) } else { Err(Failure::Malformed) }
+        let policy = self.check_ranges(reads.object, prewrites, false)?;
+        if are_disjoint(prewrites) { Ok(policy) } else { Err(Failure::Malformed) }
     }
 }
 

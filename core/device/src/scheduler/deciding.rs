@@ -173,7 +173,7 @@ impl Scheduler {
             // A request for objects, or long forgotten.
             return cx.decide(Decision::Forget(id));
         };
-        let by_locks = transaction.ordering == Ordering::DeviceLock;
+        let by_locks = transaction.takes_locks();
         match transaction.state {
             State::Prewritten => {
                 self.refuse_for_ever(cx, id);
@@ -221,7 +221,7 @@ impl Scheduler {
 
     pub fn on_applied(&mut self, cx: &mut Ctx, id: TransactionId, result: Result<(), Failure>) {
         let transaction = self.ledger.get(id).expect("what is being applied is kept");
-        let announced = !transaction.ordering.needs_lock_server() && transaction.ordering != Ordering::None;
+        let announced = transaction.ordering.policy().announces;
         let waited = transaction.waited;
         match result {
             Ok(()) => {

@@ -17,7 +17,6 @@ use super::ctx::Ctx;
 use super::stamps::Access;
 use super::waiting::{Waiting, WaitingRequest};
 use braid_base::TransactionId;
-use braid_wire::Ordering;
 
 impl Scheduler {
     /// True if its host may have sent writes of it: all that it asked for here was answered.
@@ -59,7 +58,7 @@ impl Scheduler {
     /// for its locks.
     pub(super) fn leave_stamp(&mut self, cx: &Ctx, id: TransactionId) {
         let dropped = self.ledger.get(id).expect("it is known");
-        if dropped.ordering != Ordering::DeviceLock {
+        if !dropped.takes_locks() {
             self.stamps.raise(cx.now.time, dropped.object, &dropped.ranges, Access::Read, dropped.stamp);
         }
     }

@@ -10,7 +10,7 @@ use super::in_turn::InTurn;
 use super::suspects::Suspects;
 use super::transactions::{Asked, State, Transaction, Transactions};
 use braid_base::{BlockRange, DeviceId, FenceTable, Generation, Membership, ObjectId, TransactionId, limits};
-use braid_wire::{Ordering, Orphan, Outcome, Reply, Suspect, SuspectBlocks, Vote};
+use braid_wire::{Orphan, Outcome, Reply, Suspect, SuspectBlocks, Vote};
 
 /// The transactions of a device.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Ledger {
     pub fn advance(&mut self, cx: &mut Ctx, id: TransactionId, to: State) {
         let released = self.transactions.advance(id, to);
         let transaction = self.transactions.get_mut(id).expect("just moved on");
-        if released && transaction.ordering == Ordering::DeviceLock {
+        if released && transaction.takes_locks() {
             self.unlocked.push(id);
         }
         for (host, asked) in std::mem::take(&mut transaction.askers) {

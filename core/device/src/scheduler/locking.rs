@@ -24,7 +24,7 @@ use super::waiting::ReadRequest;
 use braid_base::{BlockRange, Stamp, TransactionId};
 use braid_locks::Asked;
 use braid_machine::Ignored;
-use braid_wire::{Ordering, Refusal, Reply, Step};
+use braid_wire::{Refusal, Reply, Step};
 
 /// A read or pre-write, as a request for locks.
 #[derive(Clone, Debug)]
@@ -60,8 +60,9 @@ impl Scheduler {
             return cx.refuse(id, step, Refusal::Busy);
         }
         let object = reads.object;
+        let ordering = reads.ordering;
         let asked = self.locks.ask(id, stamp, object, &prewrites, &reads.extents);
-        self.ledger.insert(id, Transaction::new(stamp, object, Ordering::DeviceLock, prewrites, State::Prewritten));
+        self.ledger.insert(id, Transaction::new(stamp, object, ordering, prewrites, State::Prewritten));
         match asked {
             Asked::Granted => self.on_locked(cx, id, step, reads),
             Asked::Waits { blockers } => {

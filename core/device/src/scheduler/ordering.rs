@@ -24,24 +24,30 @@ use super::transactions::{State, Transaction};
 use super::waiting::{ReadRequest, Waiting, WaitingRequest};
 use braid_base::{BlockRange, Stamp, TransactionId, limits};
 use braid_machine::Ignored;
+use braid_ordering::{Admission, Ordering, UnannouncedWrite};
 use braid_store::Intent;
-use braid_wire::{Content, Failure, Ordering, Piece, Refusal, Reply, Step, Want, WriteMode};
+use braid_wire::{Content, Failure, Piece, Refusal, Reply, Step, Want, WriteMode};
 
 impl Scheduler {
     pub(super) fn on_read(&mut self, cx: &mut Ctx, id: TransactionId, stamp: Stamp, read: ReadRequest) {
         if self.is_being_read(id) {
             return cx.ignore(Ignored::InProgress);
         }
-        match cx.check_read(&read) {
-            Err(failure) => cx.fail(id, Step::Read, failure),
+        let policy = match cx.check_read(&read) {
+            Ok(policy) => policy,
+            Err(failure) => return cx.fail(id, Step::Read, failure),
+        };
+        match policy.admission {
             // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
-            Ok(Ordering::DeviceLock) if read.want != Want::Allocation => {
+            Admission::ByLocks if read.want != Want::Allocation => {
                 self.lock(cx, id, LockRequest { stamp, step: Step::Read, prewrites: Vec::new(), reads: read });
             }
             // A transaction reads where it does not write, or pre-writes with reads: never both on one device.
-            Ok(_) if self.ledger.get(id).is_some() => cx.ignore(Ignored::NotForUs),
-            Ok(Ordering::None) => self.serve(cx, id, Step::Read, read),
-            Ok(_) => self.read_in_order(cx, id, stamp, Step::Read, read),
+            _ if self.ledger.get(id).is_some() => cx.ignore(Ignored::NotForUs),
+            Admission::OnArrival => self.serve(cx, id, Step::Read, read),
+            Admission::BehindUndecided | Admission::ByLocks | Admission::ByStamps => {
+                self.read_in_order(cx, id, stamp, Step::Read, read);
+            }
         }
     }
 
@@ -54,14 +60,19 @@ impl Scheduler {
         reads: ReadRequest,
     ) {
         let object = reads.object;
-        match cx.check_prewrite(&prewrites, &reads) {
+        let policy = match cx.check_prewrite(&prewrites, &reads) {
+            Ok(policy) => policy,
             Err(failure) => return cx.fail(id, Step::Prewrite, failure),
-            Ok(Ordering::Timestamp) => {}
-            Ok(Ordering::DeviceLock) => {
+        };
+        match policy.admission {
+            Admission::ByStamps => {}
+            Admission::ByLocks => {
                 return self.lock(cx, id, LockRequest { stamp, step: Step::Prewrite, prewrites, reads });
             }
-            // Locks of a server, or nothing, keep others away: there is nothing to announce.
-            Ok(_) => return cx.fail(id, Step::Prewrite, Failure::Malformed),
+            // There is nothing to announce.
+            Admission::OnArrival | Admission::BehindUndecided => {
+                return cx.fail(id, Step::Prewrite, Failure::Malformed);
+            }
         }
         if let Some(transaction) = self.ledger.get(id) {
             // Sent again: answered again, unless that is under way, or the transaction has gone on since.
@@ -100,12 +111,10 @@ impl Scheduler {
             return cx.fail(id, Step::Write, Failure::Malformed);
         }
         let Some(transaction) = self.ledger.get(id) else {
-            return match ordering {
-                Ordering::None => self.apply_unordered(cx, intent),
-                Ordering::Timestamp | Ordering::DeviceLock => self.refuse_stray_write(cx, &intent),
-                Ordering::ServerLock | Ordering::CallbackLock => {
-                    self.write_under_lock(cx, intent, ordering, mode);
-                }
+            return match ordering.policy().unannounced_write {
+                UnannouncedWrite::Apply => self.apply_unordered(cx, intent),
+                UnannouncedWrite::Refuse => self.refuse_stray_write(cx, &intent),
+                UnannouncedWrite::Admit => self.write_under_lock(cx, intent, ordering, mode),
             };
         };
         match transaction.state {
@@ -160,7 +169,7 @@ impl Scheduler {
     /// A read, or the read half of a read-and-pre-write, which has its pre-write already.
     fn read_in_order(&mut self, cx: &mut Ctx, id: TransactionId, stamp: Stamp, step: Step, read: ReadRequest) {
         let ordering = read.ordering;
-        let by_stamps = ordering == Ordering::Timestamp;
+        let by_stamps = ordering.policy().admission == Admission::ByStamps;
         let seen = self.stamps.seen_by_read(read.object, &read.extents);
         if by_stamps && stamp <= seen {
             return self.refuse_reading(cx, id, step, Refusal::TooLate { seen });
@@ -306,7 +315,7 @@ impl Scheduler {
         let id = intent.transaction;
         let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
         match cx.check_ranges(intent.object, &ranges, false) {
-            Ok(Ordering::None) if has_content(&intent.pieces) && are_disjoint(&ranges) => {}
+            Ok(policy) if !policy.isolates() && has_content(&intent.pieces) && are_disjoint(&ranges) => {}
             Ok(_) => return cx.fail(id, Step::Write, Failure::Malformed),
             Err(failure) => return cx.fail(id, Step::Write, failure),
         }

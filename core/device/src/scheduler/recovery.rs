@@ -16,10 +16,10 @@ impl Scheduler {
         self.stamps = Stamps::new(floor, cx.settings.stamps_kept, cx.now.time);
         for intent in found.intents {
             let ordering = cx.object(intent.object).map_or(Ordering::Timestamp, |object| object.ordering);
-            if ordering == Ordering::DeviceLock {
-                self.locks.hold(intent.transaction, intent.object, &intent.ranges);
-            }
             let transaction = Transaction::new(intent.stamp, intent.object, ordering, intent.ranges, State::Prepared);
+            if transaction.takes_locks() {
+                self.locks.hold(intent.transaction, intent.object, &transaction.ranges);
+            }
             let (epoch, participants) = (intent.epoch, intent.participants);
             self.take_in(cx, intent.transaction, Transaction { epoch, participants, ..transaction });
         }

@@ -6,7 +6,8 @@ use super::ledger::Ledger;
 use braid_base::limits::{self, Settings};
 use braid_base::{Clock, Generation, Now, Stamp, Time};
 use braid_machine::Ignored;
-use braid_wire::{Command, Content, Failure, Ordering, Refusal, Reply, Step, Vote};
+use braid_ordering::{Ordering, UnannouncedWrite};
+use braid_wire::{Command, Content, Failure, Refusal, Reply, Step, Vote};
 
 /// A reading of a clock beyond this, in the year 2200, is a fault: it lets no stamp through.
 const CLOCK_MAX: Clock = Clock(7_258_118_400_000_000_000);
@@ -96,7 +97,7 @@ impl Reservation {
             cx.fail(transaction, step_of(command), Failure::WrongOrdering);
             return Gate::Shut;
         }
-        let unordered = object.is_some_and(|object| object.ordering == Ordering::None);
+        let unordered = object.is_some_and(|object| !object.ordering.policy().isolates());
         let promises = matches!(command, Command::Write { .. } | Command::Resolve { .. });
         if unordered || (promises && self.covers(stamp.clock)) {
             return Gate::Open;
@@ -109,7 +110,7 @@ impl Reservation {
                     let vote = Vote::TooFarAhead { clock: cx.now.clock };
                     cx.answer(host, Reply::Vote { transaction, vote });
                 }
-                Command::Write { ordering, .. } if !ordering.needs_lock_server() => cx.ignore(Ignored::NotForUs),
+                Command::Write { ordering, .. } if !admits_unannounced(*ordering) => cx.ignore(Ignored::NotForUs),
                 _ => cx.refuse(transaction, step_of(command), refusal),
             }
             return Gate::Shut;
@@ -166,7 +167,7 @@ impl Reservation {
     /// a write whose pre-write should be here, and is not. False if it is dropped.
     pub fn defer(&mut self, host: Generation, command: Command) -> bool {
         let again = (host, command);
-        let stray = matches!(&again.1, Command::Write { ordering, .. } if !ordering.needs_lock_server());
+        let stray = matches!(&again.1, Command::Write { ordering, .. } if !admits_unannounced(*ordering));
         let bytes: usize = self.deferred.iter().map(|(_, command)| bytes_of(command)).sum();
         let full = self.deferred.len() >= DEFERRED_MAX || bytes + bytes_of(&again.1) > limits::WAITING_BYTES_MAX;
         let is_kept = !stray && !full && !self.deferred.contains(&again);
@@ -200,6 +201,11 @@ fn bytes_of(command: &Command) -> usize {
         Command::Write { pieces, .. } => pieces.iter().map(|piece| data(&piece.content)).sum(),
         _ => 0,
     }
+}
+
+/// True if a write may be the first thing that the device hears of a transaction.
+fn admits_unannounced(ordering: Ordering) -> bool {
+    ordering.policy().unannounced_write == UnannouncedWrite::Admit
 }
 
 /// What a refusal of the command is called.

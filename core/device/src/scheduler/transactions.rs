@@ -1,7 +1,8 @@
 //! What a device holds of transactions: their states, and the claims of those that are undecided on blocks.
 
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, RangeTable, Stamp, TransactionId};
-use braid_wire::{Linkage, Ordering};
+use braid_ordering::{Admission, Ordering};
+use braid_wire::Linkage;
 use std::collections::BTreeMap;
 
 /// One transaction, as far as this device takes part in it.
@@ -109,9 +110,14 @@ impl Transaction {
         }
     }
 
-    /// True if it holds locks of the device, or waits for them, and writes nothing here.
+    /// True if it holds locks of the device, or waits for them.
+    pub fn takes_locks(&self) -> bool {
+        self.ordering.policy().admission == Admission::ByLocks
+    }
+
+    /// True if it does that, and writes nothing here.
     pub fn only_locks(&self) -> bool {
-        self.ordering == Ordering::DeviceLock && self.ranges.is_empty()
+        self.takes_locks() && self.ranges.is_empty()
     }
 }
 
@@ -240,9 +246,10 @@ impl Transactions {
         object: ObjectId,
         ranges: &[BlockRange],
     ) -> impl Iterator<Item = TransactionId> {
-        let is_first = move |held: Stamp, owner: TransactionId| match ordering {
-            Ordering::Timestamp => (held, owner) < (stamp, own),
-            _ => owner != own && self.by_id[&owner].state != State::Prewritten,
+        let by_stamps = ordering.policy().admission == Admission::ByStamps;
+        let is_first = move |held: Stamp, owner: TransactionId| match by_stamps {
+            true => (held, owner) < (stamp, own),
+            false => owner != own && self.by_id[&owner].state != State::Prewritten,
         };
         let claims = self.claims.get(&object).into_iter();
         claims
