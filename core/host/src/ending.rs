@@ -216,8 +216,11 @@ impl Host {
         let transaction = &self.transactions[&sequence];
         let stamp = transaction.stamp.clock;
         let operation = transaction.op.and_then(|op| self.operations.get_mut(&op))?;
-        let before = operation.too_far_ahead;
-        let first = *operation.too_far_ahead.get_or_insert(now.time);
+        // If it has not been refused so for a lease, then it has waited for something else since.
+        let lease = self.config.settings.device_lease;
+        let before = operation.too_far_ahead.filter(|(_, last)| now.time.since(*last) <= lease);
+        let first = before.map_or(now.time, |(first, _)| first);
+        operation.too_far_ahead = Some((first, now.time));
         let (cause, ours, fails) = if now.clock > theirs.ahead(limit) {
             (ClockCause::Host, now.clock, before.is_some() || step == Step::Write)
         } else {

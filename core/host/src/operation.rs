@@ -32,8 +32,8 @@ pub struct Operation {
     pub since: Time,
     /// How often in a row it was refused.
     pub refusals: u32,
-    /// When a device first refused it since its stamp was too far ahead.
-    pub too_far_ahead: Option<Time>,
+    /// When a device first refused it since its stamp was too far ahead, and when one did so last.
+    pub too_far_ahead: Option<(Time, Time)>,
     /// Its transaction under way, by sequence; none while it backs off.
     pub attempt: Option<u64>,
     /// Its interrupted transaction whose parity resync it waits for.

@@ -238,6 +238,33 @@ fn a_device_that_has_yet_to_hear_of_stamps_that_another_has_accepted_is_waited_f
 }
 
 #[test]
+fn a_wait_for_something_else_is_not_counted_as_a_wait_for_stamps_to_be_heard_of() {
+    let mut stage = Stage::raid5(Ordering::Timestamp);
+    let op = stage.read_block(0);
+    refuse_as_too_far_ahead_of_a_right_clock(&mut stage);
+    // The device takes the next attempt, which waits there for longer than two leases.
+    let (device, command) = stage.commands().pop().expect("the read, again");
+    let (transaction, stamp) = subject(&command);
+    for _ in 0..9 {
+        stage.pass(Duration::from_secs(1));
+        stage.commands();
+    }
+    let refusal = Refusal::TooLate { seen: stamp };
+    stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal });
+    stage.pass(Duration::from_millis(64));
+    refuse_as_too_far_ahead_of_a_right_clock(&mut stage);
+    assert_eq!(stage.outcome(op), None, "the device has yet to hear of the stamps that were accepted meanwhile");
+}
+
+fn refuse_as_too_far_ahead_of_a_right_clock(stage: &mut Stage) {
+    let (device, command) = stage.commands().pop().expect("the read");
+    let (transaction, _) = subject(&command);
+    let refusal = Refusal::TooFarAhead { clock: stage.now.clock };
+    stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal });
+    stage.pass(Duration::from_millis(64));
+}
+
+#[test]
 fn a_clock_that_jumped_ahead_and_back_is_forgiven() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let right = stage.now.clock;
