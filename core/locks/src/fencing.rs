@@ -106,9 +106,20 @@ impl LockServer {
     }
 
     pub(crate) fn on_monitor_answer(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {
+        self.doom_fenced(&answer);
         match self.fencing.on_answer(&Ctx { now, settings: &self.config.settings, out }, answer) {
             Some(hosts) => self.on_fenced(now, hosts, out),
             None => self.ignore(Ignored::NotAwaited, out),
+        }
+        self.fence_doomed(now, out);
+    }
+
+    /// Takes for dead whom the monitor says that somebody has kept out: what such a host holds is never given back, and late copies of its
+    /// requests would renew its lease.
+    fn doom_fenced(&mut self, answer: &MonitorAnswer) {
+        let Some(membership) = &answer.membership else { return };
+        for host in self.sessions.keys().filter(|host| membership.fence.refuses(**host)) {
+            self.fencing.doom(*host);
         }
     }
 
@@ -120,6 +131,5 @@ impl LockServer {
             self.forget(now, host, out);
         }
         self.serve_if_recovered(now, out);
-        self.fence_doomed(now, out);
     }
 }

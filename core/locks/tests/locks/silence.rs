@@ -1,10 +1,10 @@
 //! Hosts that say nothing any more: fenced before anybody gets what they held.
 
 use crate::bench::*;
-use braid_base::{DeviceId, NodeId};
+use braid_base::{DeviceId, Membership, NodeId};
 use braid_locks::LockService;
 use braid_wire::LockMode::Exclusive;
-use braid_wire::{LockCommand, LockReply, LockTerm, Rejection};
+use braid_wire::{LockCommand, LockReply, LockTerm, Message, MonitorAnswer, MonitorReply, Rejection};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -37,6 +37,24 @@ fn a_silent_host_is_fenced_before_the_next_is_granted() {
     bench.say(ONE, LockCommand::Heartbeat);
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (rejected, None));
     assert_eq!(bench.server.counters().fenced, 1);
+}
+
+/// Late copies of its requests would renew its lease, each time that one comes.
+#[test]
+fn a_host_that_somebody_else_has_fenced_loses_its_locks_as_soon_as_the_monitor_says_so() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Kept);
+    bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
+    assert_eq!(bench.hear(TWO), None);
+    let mut membership = Membership::first([DeviceId(0)]);
+    membership.fence.also.insert(ONE);
+    let reply = MonitorReply::Fenced { ticket: 7 };
+    let answer = MonitorAnswer { membership: Some(membership), away: Vec::new(), reply };
+    bench.message(NodeId::Monitor, Message::MonitorAnswer(answer));
+    assert_eq!(bench.fences.front().map(|(_, hosts)| hosts.clone()), Some(vec![ONE]), "no lease has run out");
+    assert_eq!(bench.hear(TWO), None, "a device may serve it yet");
+    bench.fence_all();
+    assert_eq!(bench.hear(TWO), granted(1, true));
 }
 
 #[test]
