@@ -10,6 +10,8 @@ use crate::role::Role;
 use braid_base::{DeviceId, NodeId, Standing, Time};
 use braid_device::Service;
 use braid_machine::HostError;
+use braid_wire::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -65,6 +67,8 @@ pub(crate) struct Terms {
     recovery: Duration,
     /// From the end of a device's last fault until it has caught up, at most.
     return_max: Duration,
+    /// From when a host was told last that there is no room for it until it asks again.
+    crowded_pause: Duration,
     /// The longest that an operation takes with which nothing interferes but other operations.
     pub answer: Duration,
 }
@@ -90,6 +94,8 @@ pub(crate) struct Availability {
     /// When the devices that are in changed.
     epochs: Vec<Time>,
     members: Vec<(DeviceId, Standing)>,
+    /// When each host was last told that there is no room for it.
+    turned_away: BTreeMap<NodeId, Time>,
 }
 
 /// How an answer was judged that is no failure.
@@ -119,6 +125,11 @@ impl Terms {
         let longest = settings.host_lease.max(lease);
         // A recall that overtakes the grant of its lock is dropped, and sent again.
         let again = if options.faults.network.in_order { Duration::ZERO } else { settings.resend_min };
+        // A device's lock is held from the answer that it is there, through the write and its answer, to the commit, and as long as other
+        // devices are late with theirs. Where it times out sooner, those who meet refuse one another until one has the luck.
+        let held = 6 * options.faults.network.latency_max;
+        let takes_turns = options.ordering != Ordering::DeviceLock || settings.lock_timeout >= held;
+        let answer = second + 2 * settings.lock_timeout + again;
         Terms {
             lease,
             // The monitor counts a tenth longer.
@@ -131,8 +142,9 @@ impl Terms {
             monitor_grace: lease.saturating_sub(2 * heartbeat),
             lock_server_pause: settings.host_lease + 2 * heartbeat,
             recovery: 2 * longest + 2 * resend + second,
+            crowded_pause: resend,
             return_max: 6 * longest + 4 * resend + 4 * settings.readmission_max,
-            answer: second + 2 * settings.lock_timeout + again,
+            answer: if takes_turns { answer } else { settings.request_timeout },
         }
     }
 }
@@ -148,6 +160,7 @@ impl Availability {
             open: Vec::new(),
             epochs: Vec::new(),
             members: Vec::new(),
+            turned_away: BTreeMap::new(),
         }
     }
 
@@ -186,6 +199,7 @@ impl Availability {
     /// Sees which devices are in, and which are whole.
     pub fn observe(&mut self, cluster: &Cluster) {
         let now = cluster.world.now();
+        self.turned_away.extend(cluster.turned_away().into_iter().map(|host| (host, now)));
         if let Some(decided) = cluster.membership().filter(|decided| !decided.members.is_empty()) {
             let is_same = decided.members.len() == self.members.len()
                 && decided.members.iter().zip(&self.members).all(|(now, before)| (now.device, now.standing) == *before);
@@ -215,8 +229,14 @@ impl Availability {
         self.open.is_empty() && self.quiet_since(Excuse::Pause, now).max(self.quiet_since(Excuse::Refusal, now)) <= now
     }
 
-    /// Judges an operation by when it was asked, and when and how it was answered.
-    pub fn judge(&self, asked: Time, answered: Time, error: Option<&HostError>) -> Result<Judged, String> {
+    /// Judges an operation by which host was asked and when, and when and how it was answered.
+    pub fn judge(
+        &self,
+        host: NodeId,
+        asked: Time,
+        answered: Time,
+        error: Option<&HostError>,
+    ) -> Result<Judged, String> {
         let excuse = match error {
             None
             | Some(HostError::TimedOut { .. } | HostError::Contended { .. } | HostError::LockServerSilent { .. }) => {
@@ -226,7 +246,9 @@ impl Availability {
             // The faults of the whole run excuse them, or nothing does.
             Some(_) => return Ok(Judged::Excused),
         };
-        let quiet = self.quiet_since(excuse, answered);
+        let turned_away = self.turned_away.get(&host).filter(|_| excuse == Excuse::Pause);
+        let crowded = turned_away.map_or(Time(0), |told| told.after(self.terms.crowded_pause));
+        let quiet = self.quiet_since(excuse, answered).max(crowded.min(answered));
         let took = answered.since(asked.max(quiet));
         if took > self.terms.answer || (error.is_some() && asked >= quiet) {
             let faults: Vec<String> = self.intervals.iter().map(ToString::to_string).collect();

@@ -12,8 +12,8 @@ use braid_check::{
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_objects::{evaluate, view::apply};
 use braid_wire::{
-    Action, ActionResult, AttributeName, Command, CommandResult, Message, ObjectAnswer, ObjectCommand, ObjectFailure,
-    ObjectRefusal, ObjectRequest, Reply,
+    Action, ActionResult, Answer, AttributeName, Command, CommandResult, LockAnswer, LockReply, Message, ObjectAnswer,
+    ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest, Rejection, Reply,
 };
 use braid_world::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
@@ -151,6 +151,11 @@ impl Cluster {
         });
     }
 
+    /// Hosts that were told since this was asked last that a device or a lock server has no room for them.
+    pub(crate) fn turned_away(&self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut self.overheard.borrow_mut().turned_away)
+    }
+
     pub(crate) fn check_answers(&self) -> Result<(), Failed> {
         match &self.overheard.borrow().contradiction {
             Some(details) => Err(Failed { check: "answered-twice", details: details.clone() }),
@@ -248,6 +253,8 @@ pub(crate) struct Overheard {
     requests: BTreeSet<(NodeId, NodeId, u64)>,
     answers: BTreeMap<(NodeId, NodeId, u64), ObjectAnswer>,
     contradiction: Option<String>,
+    /// Hosts that were just told that a device or a lock server has no room for them.
+    turned_away: BTreeSet<NodeId>,
 }
 
 impl Overheard {
@@ -259,6 +266,13 @@ impl Overheard {
                 {
                     self.requests.insert((from, to, *sequence));
                 }
+            }
+            Message::Answer(Answer { reply: Reply::Rejected { rejection: Rejection::TooManyHosts }, .. })
+            | Message::LockAnswer(LockAnswer {
+                reply: LockReply::Rejected { rejection: Rejection::TooManyHosts },
+                ..
+            }) => {
+                self.turned_away.insert(to);
             }
             Message::Answer(heard) => {
                 let Reply::Objects { sequence, answer } = &heard.reply else { return };

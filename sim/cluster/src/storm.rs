@@ -116,6 +116,8 @@ pub(crate) struct Run {
     pub(crate) leapt: i64,
     issued: u64,
     pub(crate) storming: bool,
+    /// When everything became well last.
+    pub(crate) healed: Time,
     report: Report,
 }
 
@@ -201,6 +203,7 @@ impl Run {
             leapt: 0,
             issued: 0,
             storming: true,
+            healed: Time(0),
             report: Report { runs: 1, ..Report::default() },
         }
     }
@@ -267,7 +270,7 @@ impl Run {
             self.availability.begin(now, FAULTS_OF_MESSAGES, Cause::Other, FOR_EVER);
         }
         self.cluster.world.network.set_options(network);
-        if self.object_wishes.is_some() {
+        if self.object_wishes.is_some() || self.cluster.options.leaves.is_some() {
             self.cluster.overhear();
         }
         for slot in self.cluster.slots() {
@@ -337,6 +340,7 @@ impl Run {
     /// Clocks are right, everything is well and at rest: each host has something read and written within seconds, whatever
     /// stamps were accepted when all clocks were ahead.
     fn go_on_at_once(&mut self) -> Result<(), Failed> {
+        self.let_leases_of_the_dead_expire()?;
         let length = BLOCK_BYTES as u64;
         let stripe = self.cluster.options.layout.stripe_blocks() * length;
         let is_mirror = self.cluster.options.mirror.is_some();
@@ -362,6 +366,21 @@ impl Run {
             if let Happening::Reply { outcome: Err(error @ HostError::ClockApart { .. }), .. } = &happening {
                 return Err(Failed { check: "refused-with-right-clocks", details: error.to_string() });
             }
+            self.on_happening(happening)?;
+        }
+        Ok(())
+    }
+
+    /// Late messages of dead hosts renew their leases at lock servers, which look for silent hosts four times a lease.
+    fn let_leases_of_the_dead_expire(&mut self) -> Result<(), Failed> {
+        let Options { faults, settings, lock_servers, .. } = &self.cluster.options;
+        if *lock_servers == 0 || !faults.network.loses_or_delays() {
+            return Ok(());
+        }
+        let late = faults.network.delay_max.max(faults.network.held_max);
+        let lease = settings.host_lease + settings.host_lease / 4 + 2 * settings.heartbeat;
+        let until = self.healed.after(late + lease);
+        while let Some(happening) = self.cluster.world.next(until) {
             self.on_happening(happening)?;
         }
         Ok(())
@@ -424,7 +443,7 @@ impl Run {
         if self.cluster.object_operation(asked).is_some() || self.cluster.volume().moving.is_some() {
             return Ok(());
         }
-        match self.availability.judge(asked.since, self.cluster.world.now(), outcome.as_ref().err()) {
+        match self.availability.judge(asked.node, asked.since, self.cluster.world.now(), outcome.as_ref().err()) {
             Ok(Judged::InQuiet { took }) => {
                 self.report.quiet += 1;
                 self.report.slowest_quiet = self.report.slowest_quiet.max(took);

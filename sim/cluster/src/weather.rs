@@ -250,11 +250,15 @@ impl Run {
     /// Everything is well from now on: what lasts longer than a moment ends, and whoever is down comes back.
     pub(crate) fn heal(&mut self) {
         self.storming = false;
+        self.healed = self.cluster.world.now();
         let (now, delay) = (self.cluster.world.now(), self.cluster.options.faults.network.delay_max);
         // Nodes that stand still, and messages that are late, are so until their time has come.
         self.availability.end_all_but(now, &["stall", "replaced disk", "record damaged", FAULTS_OF_MESSAGES]);
         self.availability.end(now.after(delay), FAULTS_OF_MESSAGES);
         self.cluster.world.network.heal();
+        if self.cluster.options.leaves.is_some() && self.cluster.options.objects.is_none() {
+            self.cluster.overhear();
+        }
         for node in self.cluster.nodes_with_disks().collect::<Vec<_>>() {
             let disk = self.cluster.world.disk_mut(node).expect("it has a disk");
             disk.slow_down(1);
