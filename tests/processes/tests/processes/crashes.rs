@@ -1,10 +1,11 @@
 //! `kill -9` of devices, servers, and everything, while writers that know what must be there are at work.
 
-use braid_processes::Client;
-use braid_processes::array::{Array, LEASE, SMALL, SMALL_BYTES};
+use braid_processes::array::{Array, LEASE, SMALL, SMALL_BYTES, number};
 use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
-use std::time::Duration;
+use braid_processes::{Client, soak};
+use serde_json::Value;
+use std::time::{Duration, Instant};
 
 /// A single failure may stop users for a lease, plus this.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
@@ -102,4 +103,24 @@ fn an_array_in_one_process_keeps_the_same_promises() {
     // The same array, in processes.
     array.start(&[]);
     record.verify(&array.nbd());
+}
+
+#[test]
+fn when_an_array_is_ready_all_its_devices_have_leases() {
+    let mut array = Array::small();
+    for _ in 0..if soak() { 50 } else { 3 } {
+        array.kill();
+        array.start(&[]);
+        let shown = std::fs::read(array.dir().join("monitor.json")).expect("the monitor shows itself");
+        let shown: Value = serde_json::from_slice(&shown).expect("it is JSON");
+        let devices = shown["report"]["devices"].as_array().expect("devices are listed");
+        let has_lease = |device: &Value| device["standing"] == "in" && device["heard_millis"].is_number();
+        assert!(devices.len() == 5 && devices.iter().all(has_lease), "{shown:#}");
+        assert_eq!(number(&shown["pid"]) as u32, array.monitor_pid(), "it is the one that runs");
+        // Longer than the monitor takes to believe that it has heard of all who are there.
+        let (mut client, begun) = (Client::open(&array.nbd()), Instant::now());
+        while begun.elapsed() < LEASE {
+            client.write(0, &[1; 4096]).expect("no device is thought to be away");
+        }
+    }
 }

@@ -143,7 +143,7 @@ fn what_can_not_be_is_refused_and_a_device_that_was_taken_out_is_let_in_again() 
     assert_eq!(device(&array, &["fail", "1"]).done().json()["standing"], "out");
     for command in [&["fail", "3"][..], &["replace", "3"]] {
         let message = device(&array, command).refused(1, "needs-others");
-        assert!(message.contains("d1"), "{message}");
+        assert!(message.contains("d1") && message.contains("braid device readmit 1"), "{message}");
     }
     let list = listed(&array);
     assert!(list["devices"][1]["standing"] == "out" && list["devices"][1]["held"] == true, "{list}");

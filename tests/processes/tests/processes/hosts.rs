@@ -1,9 +1,14 @@
 //! Several servers that write the same stripes, or the same blocks, at once.
 
 use braid_processes::Client;
-use braid_processes::array::{Array, SMALL, number};
+use braid_processes::array::{Array, LEASE, SMALL, number};
 use braid_processes::data::{noise, seed};
 use braid_processes::load::{Load, Plan};
+use braid_processes::program::braid;
+use braid_processes::scratch::path_text;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::time::Instant;
 
 const BLOCK: usize = 4096;
 
@@ -134,4 +139,40 @@ fn hammer(begin: u64, length: usize, rounds: u64) {
     let last = |writer: u64| written(writer, rounds - 1);
     assert!((0..WRITERS).any(|writer| last(writer) == seen[0]), "it is what one of the writers wrote last");
     array.assert_sound("vol0");
+}
+
+#[test]
+fn hosts_go_on_while_a_suspended_process_holds_the_lock_of_the_folder() {
+    let array = Array::small();
+    let (_host, other) = array.host();
+    let mut clients = [Client::open(&array.nbd()), Client::open(&other)];
+    // As a process does that is suspended while it changes something in the folder.
+    let lock = File::options().write(true).open(array.dir().join("lock")).expect("it is there");
+    flock(&lock, FlockOperation::LockExclusive).expect("nobody holds it for long");
+    let mut go_on = |leases: u32| {
+        let begun = Instant::now();
+        for round in (1..=250).cycle().take_while(|_| begun.elapsed() < LEASE * leases) {
+            for client in &mut clients {
+                client.write(0, &[round; BLOCK]).expect("writes go on");
+                assert!(client.read(0, BLOCK).is_ok_and(|read| read == [round; BLOCK]), "and reads");
+            }
+        }
+    };
+    let dir = path_text(array.dir());
+    std::thread::scope(|scope| {
+        let create = ["volume", "create", "late", "--size", "1MiB", "--array", dir, "--json"];
+        let changer = scope.spawn(move || braid(&create).refused(1, "locked"));
+        // A host may be silent for 15 leases; and whoever waits for the lock notices after 20 s that it does not get it.
+        go_on(22);
+        let said = changer.join().expect("it was refused");
+        let holder = format!("process {} has held", std::process::id());
+        assert!(said.contains(&holder) && said.contains("kill -CONT"), "{said}");
+    });
+    flock(&lock, FlockOperation::Unlock).expect("it can be let go");
+    let status = array.status();
+    let hosts = status["hosts"].as_array().expect("hosts are listed");
+    assert!(hosts.len() >= 2 && hosts.iter().all(|host| host["live"] == true), "{status:#}");
+    // Who judges leases has its turn now.
+    go_on(2);
+    array.braid(&["volume", "create", "late", "--size", "1MiB"]).done();
 }

@@ -213,3 +213,43 @@ fn a_second_up_says_so_and_disturbs_nothing() {
     signal(array.supervisor().pid(), Signal::CONT);
     assert_eq!(Client::open(&array.nbd()).read(0, 11).expect("the first one serves"), b"still there");
 }
+
+#[test]
+fn a_second_up_is_refused_though_the_lock_of_the_first_was_removed() {
+    let mut array = Array::up(&SMALL);
+    let dir = array.dir().to_str().expect("plain").to_string();
+    let second = ["up", "--dir", &dir, "--port", "0", "--json"];
+    for supervisor in [Signal::STOP, Signal::CONT] {
+        // One that is suspended can't make the file anew.
+        signal(array.supervisor().pid(), supervisor);
+        std::fs::remove_file(array.dir().join("up.lock")).expect("it is there");
+        let said = braid(&second).refused(1, "already-up");
+        assert!(said.contains(&array.supervisor().pid().to_string()), "{said}");
+        assert!(array.dir().join("run.json").exists(), "what the first one has published stays");
+        assert_eq!(array.status()["up"], true);
+    }
+    Client::open(&array.nbd()).write(0, b"still there").expect("the first one serves");
+    array.down();
+}
+
+#[test]
+fn a_new_volume_is_empty_though_its_number_was_another_s_before() {
+    let array = Array::small();
+    let of = |volume: &str| array.nbd().replace("/vol0", &format!("/{volume}"));
+    array.braid(&["volume", "create", "old", "--size", "4MiB"]).done();
+    Client::open(&of("old")).write(0, &noise(seed(), 1 << 20)).expect("a write works");
+    // As an older copy of the description has it, which knows nothing of the volume.
+    let path = array.dir().join("array.json");
+    let text = std::fs::read(&path).expect("it can be read");
+    let mut description: Value = serde_json::from_slice(&text).expect("it is JSON");
+    let old = description["volumes"][1]["id"].clone();
+    description["volumes"].as_array_mut().expect("volumes are listed").truncate(1);
+    description["next_volume"] = old;
+    description["revision"] = (number(&description["revision"]) + 1).into();
+    let aside = array.scratch().path("array.json");
+    std::fs::write(&aside, description.to_string()).expect("it can be written");
+    std::fs::rename(&aside, &path).expect("it can be replaced");
+    array.braid(&["volume", "create", "new", "--size", "4MiB"]).done();
+    let there = Client::open(&of("new")).read(0, 4 << 20).expect("a read works");
+    assert!(there.iter().all(|byte| *byte == 0), "nothing of the old volume is seen");
+}

@@ -26,6 +26,9 @@ fn an_array_that_can_not_be_is_refused_and_nothing_is_made() {
         (&["--volume", "x:0"][..], "bad-size", "4096"),
         (&["--volume", "no/slash:4MiB"][..], "bad-name", "no/slash"),
         (&["--volume", "x:4MiB", "--volume", "x:4MiB"][..], "volume-exists", "x"),
+        (&["--lease", "100ms"][..], "bad-lease", "a lease is 1s to 60s"),
+        (&["--lease", "2m"][..], "bad-lease", "a lease is 1s to 60s"),
+        (&["--lease", "soon"][..], "usage", "a lease is 1s to 60s"),
         (&["--size", "many"][..], "usage", "many"),
         (&["--layout", "raid9"][..], "usage", "raid9"),
         (&["--no-such-option"][..], "usage", "--no-such-option"),
@@ -53,6 +56,9 @@ fn a_volume_that_does_not_fit_is_refused_in_words() {
     let array = Array::small();
     let message = array.braid(&["volume", "create", "huge", "--size", "100GiB"]).refused(1, "device-full");
     assert!(message.contains("huge"), "{message}");
+    // More than a device can count.
+    let message = array.braid(&["volume", "create", "huge", "--size", "16383PiB"]).refused(2, "too-large");
+    assert!(message.contains("at most"), "{message}");
     array.braid(&["volume", "info", "huge"]).refused(3, "no-such-volume");
     Client::open(&array.nbd()).write(0, b"x").expect("the array goes on");
 }
@@ -146,7 +152,8 @@ fn device_files_without_their_description_are_not_written_over() {
     array.try_start(&SMALL).expect_err("the files may be all that is left of it").refused(1, "left-overs");
     let damaged = "{\"schema\": 1, ";
     std::fs::write(&there, damaged).expect("it can be written");
-    array.try_start(&[]).expect_err("it can't be understood").refused(1, "description-damaged");
+    let message = array.try_start(&[]).expect_err("it can't be understood").refused(1, "description-damaged");
+    assert!(message.contains("braid monitor recover") && message.contains("--from"), "{message}");
     assert_eq!(std::fs::read_to_string(&there).expect("it is there"), damaged, "it was left as it is");
     let newer = std::fs::read_to_string(&aside).expect("it is there").replacen("\"schema\": 1", "\"schema\": 2", 1);
     std::fs::write(&there, newer.replacen("\"schema\":1", "\"schema\":2", 1)).expect("it can be written");
@@ -212,4 +219,20 @@ fn a_list_of_what_runs_that_somebody_removes_is_made_anew() {
     assert!(client.read(0, 4096).expect("a read works") == [1; 4096]);
     let mut array = array;
     array.down();
+}
+
+#[test]
+fn a_taken_port_leaves_no_new_folder_behind() {
+    let scratch = Scratch::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("some port is free");
+    let port = taken.local_addr().expect("it listens").port().to_string();
+    let dir = scratch.text("array");
+    let start = ["up", "--dir", &dir, "--port", &port, "--json"];
+    braid(&start).refused(1, "port-taken");
+    assert!(!scratch.path("array").exists(), "it was not there before");
+    // What is somebody else's stays.
+    std::fs::create_dir(scratch.path("array")).expect("it can be made");
+    std::fs::write(scratch.path("array/note"), "mine").expect("it can be written");
+    braid(&start).refused(1, "port-taken");
+    assert!(scratch.path("array/note").exists());
 }
