@@ -17,6 +17,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -45,13 +46,15 @@ pub(crate) enum ConnectionError {
 
 /// Serves a client until it leaves, or until `stop` says true: then what it has in flight is finished first.
 ///
-/// `socket` is another handle of the stream's, to see whether the client has closed it.
+/// `socket` is another handle of the stream's, to see whether the client has closed it. `has_chosen` becomes true once the client has chosen an
+/// export.
 pub(crate) async fn serve_client<S, B>(
     mut stream: S,
     socket: OwnedFd,
     neighbours: &Arc<Neighbours<B::Volume>>,
     backend: &B,
     settings: &Settings,
+    has_chosen: &AtomicBool,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), ConnectionError>
 where
@@ -60,7 +63,7 @@ where
 {
     let mut input = BytesMut::new();
     let negotiated = tokio::select! {
-        negotiated = tokio::time::timeout(settings.handshake_timeout, negotiate(&mut stream, &mut input, backend)) => {
+        negotiated = tokio::time::timeout(settings.handshake_timeout, negotiate(&mut stream, &mut input, backend, has_chosen)) => {
             negotiated.map_err(|_| ConnectionError::HandshakeTimedOut)??
         }
         _ = stop.wait_for(|stop| *stop) => None,
@@ -114,7 +117,12 @@ where
 }
 
 /// Speaks the handshake. No session: the client left.
-async fn negotiate<S, B>(stream: &mut S, input: &mut BytesMut, backend: &B) -> Result<Option<Session>, ConnectionError>
+async fn negotiate<S, B>(
+    stream: &mut S,
+    input: &mut BytesMut,
+    backend: &B,
+    has_chosen: &AtomicBool,
+) -> Result<Option<Session>, ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     B: Backend,
@@ -125,6 +133,8 @@ where
     loop {
         let exports = backend.exports().await;
         let progress = handshake.take(input, &exports, &mut out)?;
+        // Before the client hears of it.
+        has_chosen.store(matches!(progress, Progress::Chosen(_)), Ordering::Relaxed);
         stream.write_all_buf(&mut out).await?;
         match progress {
             Progress::Answered => {}

@@ -5,15 +5,17 @@ use crate::connection::serve_client;
 use crate::neighbours::Neighbours;
 use braid_shell::Address;
 use rustix::net::sockopt;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument;
 
 /// A client that is silent so long is asked whether it is still there.
@@ -24,7 +26,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What a server grants its clients.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How many clients it serves at once; those beyond are hung up on.
+    /// How many clients it serves at once. One more takes the place of the one that has taken longest to choose an export; if all have
+    /// chosen one, it is hung up on.
     pub clients_max: usize,
     /// How many requests a client may have in flight before no more are read from it.
     pub requests_max: usize,
@@ -135,6 +138,7 @@ async fn accept<B: Backend>(
     clients: &mut JoinSet<()>,
 ) -> std::convert::Infallible {
     let neighbours: Arc<Neighbours<B::Volume>> = Arc::default();
+    let mut choosing = Choosing::default();
     loop {
         let accepted = match listener {
             Listener::Tcp(listener) => listener.accept().await.and_then(|(stream, peer)| {
@@ -159,20 +163,49 @@ async fn accept<B: Backend>(
         };
         while clients.try_join_next().is_some() {}
         if clients.len() >= settings.clients_max {
-            tracing::warn!(%peer, most = settings.clients_max, "too many clients: hung up");
-            continue;
+            if !choosing.hang_up_on_the_first() {
+                tracing::warn!(%peer, most = settings.clients_max, "too many clients: hung up");
+                continue;
+            }
+            tracing::warn!(most = settings.clients_max, "too many clients: one that had not chosen an export gave way");
         }
+        let chosen: Arc<AtomicBool> = Arc::default();
         let (backend, settings, stop) = (backend.clone(), settings.clone(), stopping.subscribe());
         let neighbours = neighbours.clone();
         let span = tracing::debug_span!("nbd", %peer);
+        let has_chosen = chosen.clone();
         let client = async move {
-            match serve_client(stream, socket, &neighbours, &*backend, &settings, stop).await {
+            match serve_client(stream, socket, &neighbours, &*backend, &settings, &has_chosen, stop).await {
                 Ok(()) => tracing::debug!("the client has left"),
                 Err(error) => tracing::info!(%error, "the client was hung up on"),
             }
         };
-        clients.spawn(client.instrument(span));
+        let client = clients.spawn(client.instrument(span));
+        choosing.add(chosen, client);
     }
+}
+
+/// Clients that had not chosen an export when they were last looked at, in the order in which they came. They give way to those who
+/// come while there are too many; clients that have chosen one may be silent for as long as they like.
+#[derive(Default)]
+struct Choosing(VecDeque<(Arc<AtomicBool>, AbortHandle)>);
+
+impl Choosing {
+    fn add(&mut self, chosen: Arc<AtomicBool>, client: AbortHandle) {
+        self.0.retain(is_choosing);
+        self.0.push_back((chosen, client));
+    }
+
+    /// False if there is none.
+    fn hang_up_on_the_first(&mut self) -> bool {
+        self.0.retain(is_choosing);
+        let first = self.0.pop_front();
+        first.inspect(|(_, client)| client.abort()).is_some()
+    }
+}
+
+fn is_choosing((chosen, client): &(Arc<AtomicBool>, AbortHandle)) -> bool {
+    !chosen.load(Ordering::Relaxed) && !client.is_finished()
 }
 
 /// A socket of either kind.

@@ -235,6 +235,21 @@ fn clients_beyond_the_most_are_hung_up_on() {
     assert_works(&mut first);
 }
 
+#[test]
+fn clients_that_choose_no_export_do_not_lock_others_out() {
+    let server = Running::start(Settings { clients_max: 3, ..Settings::default() });
+    let mut first = Client::open(&server.address, "disk");
+    let mut idle = [Client::connect(&server.address), Client::connect(&server.address)];
+    // Both are being served.
+    idle.iter_mut().for_each(|client| drop(client.take(18)));
+    let mut second = Client::open(&server.address, "disk");
+    assert!(idle[0].rest().is_empty(), "who has waited longest gives way");
+    let mut third = Client::open(&server.address, "disk");
+    assert!(idle[1].rest().is_empty());
+    assert!(Client::connect(&server.address).rest().is_empty(), "now all have chosen");
+    [&mut first, &mut second, &mut third].into_iter().for_each(assert_works);
+}
+
 #[tokio::test]
 async fn an_address_in_use_is_refused_and_a_dead_servers_socket_replaced() {
     let path = scratch("socket");
