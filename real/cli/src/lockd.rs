@@ -139,7 +139,7 @@ async fn keep(
         let counters: Counts = view.counters();
         let lock_server = Some(published.clone());
         let report = LeaseReport { counters: counters.into_map(), lock_server, ..LeaseReport::default() };
-        let renew = move |folder: &ArrayFolder| folder.renew(start, &now, Some(report)).map(|()| now);
+        let renew = move |folder: &ArrayFolder| folder.renew(start, &now, report).map(|()| now);
         match blocking(folder, renew).await {
             Ok(now) => renewed = now,
             Err(error @ ControlError::LeaseLost { .. }) => return error.into(),

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// Stamps may be ahead of a clock by as much as two clocks differ that are nearly right, and by what devices reserve. Beyond this, somebody's
 /// clock is wrong, or was.
@@ -33,6 +34,9 @@ fn stamps_ahead(ahead: Duration) -> Option<u64> {
 
 /// How often the monitor looks what has changed: whoever makes a volume waits until the monitor knows it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// So many events wait at most to be put on the log.
+const UNTOLD_MAX: usize = 1024;
 
 /// The monitor of an array, which no other process can be at the same time.
 pub struct MonitorDaemon {
@@ -94,6 +98,8 @@ impl MonitorDaemon {
             known: BTreeMap::new(),
             refused: BTreeMap::new(),
             chronicle: Chronicle::after(last),
+            untold: Vec::new(),
+            telling: None,
         };
         let stage = |service: &MonitorService| match service {
             MonitorService::Off | MonitorService::Reading => Stage::Starting,
@@ -122,13 +128,17 @@ struct Keeper {
     /// Devices that are not let in, and why, as was last said.
     refused: BTreeMap<u16, String>,
     chronicle: Chronicle,
+    /// What is to be put on the log, oldest first.
+    untold: Vec<Event>,
+    /// Puts something there. It may wait for the folder's lock; nothing else waits for it.
+    telling: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
     /// Tells the monitor of volumes that come and go, and others how the monitor sees the devices. Never ends.
     async fn keep(mut self) -> Failure {
         let mut revision = None;
-        let mut shown: Option<(Instant, u64, Epoch)> = None;
+        let mut shown: Option<(Instant, (u64, Epoch, usize))> = None;
         loop {
             match blocking(&self.folder, ArrayFolder::describe).await {
                 Ok(description) if revision == Some(description.revision) => {}
@@ -138,25 +148,46 @@ impl Keeper {
                 },
                 Err(error) => tracing::warn!("the monitor can't look up the volumes: {error}"),
             }
-            let now = (revision.unwrap_or_default(), self.view.look(|monitor| monitor.membership().epoch));
-            let news =
-                shown.is_none_or(|(when, revision, epoch)| when.elapsed() >= HEARTBEAT || (revision, epoch) != now);
+            // Somebody waits for each of these.
+            let now = self.view.look(|monitor| {
+                let leases = monitor.leases().filter(|lease| lease.runs_until.is_some()).count();
+                (revision.unwrap_or_default(), monitor.membership().epoch, leases)
+            });
+            let news = shown.is_none_or(|(when, last)| when.elapsed() >= HEARTBEAT || last != now);
             // Before the membership has been read there is nothing to show.
             if news && now.1 != Epoch(0) {
                 let mut report = self.report(now.0);
                 self.warn(&report);
                 let events = self.chronicle.take(&mut report, Instant::now());
-                let publish = move |folder: &ArrayFolder| {
-                    folder.publish_monitor(&Moment::now(), report)?;
-                    events.iter().try_for_each(|event: &Event| folder.record_event(event))
-                };
-                match blocking(&self.folder, publish).await {
-                    Ok(()) => shown = Some((Instant::now(), now.0, now.1)),
+                match blocking(&self.folder, |folder| folder.publish_monitor(&Moment::now(), report)).await {
+                    Ok(()) => shown = Some((Instant::now(), now)),
                     Err(error) => tracing::warn!("the monitor can't let others see it: {error}"),
                 }
+                self.untold.extend(events);
             }
+            self.tell();
             tokio::time::sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Puts on the log what has happened, unless that goes on already.
+    fn tell(&mut self) {
+        let surplus = self.untold.len().saturating_sub(UNTOLD_MAX);
+        if surplus > 0 {
+            tracing::warn!("{surplus} events could not be put on the log in time, and are not there");
+            self.untold.drain(..surplus);
+        }
+        if self.untold.is_empty() || self.telling.as_ref().is_some_and(|telling| !telling.is_finished()) {
+            return;
+        }
+        let events = std::mem::take(&mut self.untold);
+        let folder = self.folder.clone();
+        self.telling = Some(tokio::spawn(async move {
+            let record = move |folder: &ArrayFolder| events.iter().try_for_each(|event| folder.record_event(event));
+            if let Err(error) = blocking(&folder, record).await {
+                tracing::warn!("the monitor can't put on the log what has happened: {error}");
+            }
+        }));
     }
 
     /// Tells the monitor what has changed. Volumes that are being made count: they may have content a moment later.

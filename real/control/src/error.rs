@@ -49,10 +49,12 @@ pub enum ControlError {
     #[error("all host generations of this array have been used")]
     GenerationsExhausted,
     /// Another process holds the folder's lock too long.
-    #[error("another process has held {} for more than {seconds} s: see who with `fuser -v {}`", .file.display(), .file.display())]
+    #[error("{} has held {} for more than {seconds} s", holder_name(*.holder), .file.display())]
     Locked {
         /// Which file.
         file: PathBuf,
+        /// Who holds it, as far as the system says.
+        holder: Option<u32>,
         /// How long we waited.
         seconds: u64,
     },
@@ -88,6 +90,10 @@ pub enum ControlError {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+fn holder_name(holder: Option<u32>) -> String {
+    holder.map_or("another process".to_string(), |pid| format!("process {pid}"))
 }
 
 impl ControlError {

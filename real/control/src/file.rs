@@ -4,8 +4,9 @@ use crate::ControlError;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -82,13 +83,14 @@ pub(crate) fn temporary(path: &Path) -> PathBuf {
 /// Holds a lock file until dropped; the system lets go of it when the process dies.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
     /// Takes the lock, waiting for others to finish what they do.
     pub(crate) fn take(path: &Path) -> Result<Lock, ControlError> {
-        let locked = || ControlError::Locked { file: path.to_path_buf(), seconds: LOCK_WAIT.as_secs() };
+        let (file, seconds) = (path.to_path_buf(), LOCK_WAIT.as_secs());
+        let locked = || ControlError::Locked { holder: holder(&file), file, seconds };
         Lock::take_within(path, LOCK_WAIT)?.ok_or_else(locked)
     }
 
@@ -104,6 +106,13 @@ impl Lock {
         }
     }
 
+    /// True if `path` still names the file that is locked.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let name = |found: Metadata| (found.dev(), found.ino());
+        let ours = self.file.metadata().ok().map(name);
+        ours.is_some() && ours == std::fs::metadata(path).ok().map(name)
+    }
+
     /// Takes the lock if nobody holds it.
     pub(crate) fn try_take(path: &Path) -> Result<Option<Lock>, ControlError> {
         let file = OpenOptions::new()
@@ -113,11 +122,36 @@ impl Lock {
             .open(path)
             .map_err(ControlError::file("open", path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Lock { _file: file })),
+            Ok(()) => Ok(Some(Lock { file })),
             Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(None),
             Err(error) => Err(ControlError::file("lock", path)(error)),
         }
     }
+}
+
+/// True if a process has this file open, or had opened it before it was removed; as far as the system tells us.
+pub(crate) fn has_open(pid: u32, path: &Path) -> bool {
+    let (Some(dir), Some(name)) = (path.parent().and_then(|dir| dir.canonicalize().ok()), path.file_name()) else {
+        return false;
+    };
+    let path = dir.join(name);
+    let removed = PathBuf::from(format!("{} (deleted)", path.display()));
+    let Ok(open) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let mut targets = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    targets.any(|target| target == path || target == removed)
+}
+
+/// The process that holds a lock file, if the system says so.
+fn holder(path: &Path) -> Option<u32> {
+    let inode = std::fs::metadata(path).ok()?.ino();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // Number, FLOCK, ADVISORY, WRITE, process, device and inode. Those who wait have an arrow behind the number.
+    locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let (kind, pid, file) = (words.next()?, words.nth(2)?, words.next()?);
+        let found = kind == "FLOCK" && file.rsplit(':').next()?.parse() == Ok(inode);
+        pid.parse().ok().filter(|pid| found && *pid != 0)
+    })
 }
 
 #[cfg(test)]
@@ -156,6 +190,7 @@ mod tests {
         let held = Lock::try_take(&path).unwrap();
         assert!(held.is_some());
         assert!(Lock::try_take(&path).unwrap().is_none());
+        assert_eq!(holder(&path), Some(std::process::id()));
         drop(held);
         assert!(Lock::try_take(&path).unwrap().is_some());
     }

@@ -9,6 +9,7 @@ use crate::{ArrayDescription, ControlError, RunningSet, lock_server_file, monito
 use serde::Serialize;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// An array's folder. Cheap to open and to clone: it keeps nothing in memory, so that what another process
@@ -22,7 +23,9 @@ pub struct ArrayFolder {
 #[derive(Debug)]
 pub struct Supervision {
     pub(crate) folder: ArrayFolder,
-    _lock: Lock,
+    lock: Lock,
+    /// The supervisor that this run has published; zero before.
+    published: AtomicU32,
 }
 
 impl ArrayFolder {
@@ -88,10 +91,17 @@ impl ArrayFolder {
     pub fn running(&self) -> Result<Option<RunningSet>, ControlError> {
         let lock = self.path(SUPERVISION);
         if !lock.exists() || Lock::try_take(&lock)?.is_some() {
-            return Ok(None);
+            return Ok(self.running_without_lock());
         }
         // Whoever holds the lock may not have written it yet.
         Ok(Some(file::read(&self.path(RUN))?.unwrap_or_else(|| RunningSet::begun(0))))
+    }
+
+    /// What is run by a process that holds the lock file's older self, since somebody has removed the file.
+    fn running_without_lock(&self) -> Option<RunningSet> {
+        // What can't be read was left by a power loss.
+        let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
+        running.filter(|running| file::has_open(running.supervisor, &self.path(SUPERVISION)))
     }
 
     /// Becomes the one that runs the array, which need not have been created yet.
@@ -105,13 +115,16 @@ impl ArrayFolder {
                 pid: running.map(|running| running.supervisor),
             });
         };
+        if let Some(running) = self.running_without_lock() {
+            return Err(ControlError::AlreadyUp { dir: self.dir.clone(), pid: Some(running.supervisor) });
+        }
         // What an earlier run left when it was killed is of no use to anybody.
         file::remove(&self.path(RUN))?;
         if self.path(DESCRIPTION).exists() {
             // What was given up while the disk was full, if it is so no longer.
             let _ = reserve::fill(&self.path(RESERVE));
         }
-        Ok(Supervision { folder: self.clone(), _lock: lock })
+        Ok(Supervision { folder: self.clone(), lock, published: AtomicU32::new(0) })
     }
 
     /// Puts `value` in the place of `path`, a file of the folder: on a full disk, with the room kept back for this.
@@ -156,12 +169,34 @@ impl ArrayFolder {
 impl Supervision {
     /// Lets others see what runs.
     pub fn publish(&self, running: &RunningSet) -> Result<(), ControlError> {
+        self.published.store(running.supervisor, Ordering::Relaxed);
         self.folder.replace(&self.folder.path(RUN), running, Durability::ThisBoot)
     }
 
     /// False if somebody has removed what was published.
     pub fn is_published(&self) -> bool {
         self.folder.path(RUN).exists()
+    }
+
+    /// Takes the lock again if somebody has removed its file. True if that had happened.
+    pub fn keep_lock(&mut self) -> Result<bool, ControlError> {
+        let path = self.folder.path(SUPERVISION);
+        if self.lock.is_at(&path) {
+            return Ok(false);
+        }
+        // Those who ask what runs hold the new one for a moment, too.
+        if let Some(lock) = Lock::try_take(&path)? {
+            self.lock = lock;
+        }
+        Ok(true)
+    }
+
+    /// Gives up a folder that was made for this run, and in which no array was made.
+    pub fn leave_no_trace(self) -> Result<(), ControlError> {
+        file::remove(&self.folder.path(SUPERVISION))?;
+        // If somebody else has put something there, it stays.
+        let _ = std::fs::remove_dir(&self.folder.dir);
+        Ok(())
     }
 
     /// Takes back an array that no volume was made in: its files go, and with `and_folder` the folder, unless there is
@@ -197,8 +232,11 @@ impl Supervision {
 
 impl Drop for Supervision {
     fn drop(&mut self) {
-        // Only tidiness: without the lock nobody believes it.
-        let _ = file::remove(&self.folder.path(RUN));
+        // Only tidiness: without the lock nobody believes it. What another run has published stays.
+        let there: Option<RunningSet> = file::read(&self.folder.path(RUN)).ok().flatten();
+        if there.is_some_and(|running| running.supervisor == *self.published.get_mut()) {
+            let _ = file::remove(&self.folder.path(RUN));
+        }
     }
 }
 
@@ -215,7 +253,6 @@ pub(crate) const HOSTS: &str = "hosts";
 pub(crate) mod tests {
     use super::*;
     use crate::{Creation, DeviceEntry, DeviceState, VolumeEntry, VolumeState};
-    use std::sync::atomic::{AtomicU32, Ordering};
 
     /// A folder of a test's own, removed at its end.
     pub(crate) struct Scratch {
@@ -393,5 +430,27 @@ pub(crate) mod tests {
         assert_eq!(folder.running().unwrap(), None);
         let _supervision = folder.supervise().unwrap();
         assert_ne!(folder.running().unwrap(), Some(set));
+    }
+
+    #[test]
+    fn a_run_whose_lock_file_was_removed_goes_on_and_keeps_others_out() {
+        let scratch = Scratch::new("removed");
+        let folder = scratch.array();
+        let mut supervision = folder.supervise().unwrap();
+        let set = RunningSet::begun(std::process::id());
+        supervision.publish(&set).unwrap();
+        std::fs::remove_file(folder.path(SUPERVISION)).unwrap();
+        let refused = folder.supervise();
+        assert!(matches!(refused, Err(ControlError::AlreadyUp { pid, .. }) if pid == Some(set.supervisor)));
+        assert_eq!(folder.running().unwrap(), Some(set.clone()), "what it has published is there");
+        assert!(supervision.keep_lock().unwrap());
+        assert!(!supervision.keep_lock().unwrap());
+        assert!(Lock::try_take(&folder.path(SUPERVISION)).unwrap().is_none(), "it has the lock again");
+
+        // What another run has published stays at the end of this one.
+        let other = RunningSet::begun(42);
+        file::replace(&folder.path(RUN), &other, Durability::ThisBoot).unwrap();
+        drop(supervision);
+        assert_eq!(file::read(&folder.path(RUN)).unwrap(), Some(other));
     }
 }

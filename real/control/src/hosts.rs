@@ -3,6 +3,11 @@
 //! A lease ends when it is released, when it was not renewed for its length, or with the boot it was taken in. A
 //! generation without a live lease may be fenced: [`ArrayFolder::expire`] first ends the lease, so that its host can't renew it
 //! any more, and then says whom the devices are to refuse.
+//!
+//! A lease is two files. `17.json` says that host 17 has a lease, and whether that has expired; it changes only under the folder's
+//! lock. `17.heartbeat` says when the host renewed the lease last and what it reports; only the host writes it, without the lock. So a process
+//! that is suspended while it holds the lock keeps no host from renewing its lease. A renewal that was suspended itself, and
+//! comes late, brings no lease back: `17.json` decides.
 
 use crate::file::{self, Durability};
 use crate::folder::HOSTS;
@@ -120,6 +125,17 @@ struct Lease {
     expired: bool,
 }
 
+/// The last renewal of a lease. Without one, the lease itself says when it began; so it does for a host of an earlier
+/// release, which renews it there.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Heartbeat {
+    schema: u64,
+    boot: String,
+    renewed_nanos: u64,
+    report: LeaseReport,
+}
+
 impl ArrayFolder {
     /// Takes a generation that nobody had before and nobody will have again, with a lease from `now` on.
     pub fn take_generation(&self, what: &str, now: &Moment) -> Result<Generation, ControlError> {
@@ -145,23 +161,31 @@ impl ArrayFolder {
         Ok(Generation(generation))
     }
 
-    /// Extends a lease, unless it was taken away, and shows what its host has to tell; without a report, what it told
-    /// before stands.
-    pub fn renew(&self, generation: Generation, now: &Moment, report: Option<LeaseReport>) -> Result<(), ControlError> {
-        let _lock = self.lock()?;
-        let path = self.lease_path(generation);
-        let lease: Option<Lease> = file::read(&path)?.filter(|lease: &Lease| !lease.expired);
-        let mut lease = lease.ok_or(ControlError::LeaseLost { generation })?;
-        lease.boot = now.boot.clone();
-        lease.renewed_nanos = nanos(now.elapsed);
-        lease.report = report.unwrap_or(lease.report);
-        self.replace(&path, &lease, Durability::ThisBoot)
+    /// Extends a lease, unless it was taken away, and shows what its host has to tell. Needs no lock: only the host itself calls this, and not
+    /// twice at a time.
+    pub fn renew(&self, generation: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
+        self.require_lease(generation)?;
+        self.write_heartbeat(generation, now, report)?;
+        // If the lease has ended meanwhile, nobody looks at the heartbeat any more.
+        self.require_lease(generation).inspect_err(|_| drop(file::remove(&self.heartbeat_path(generation))))
+    }
+
+    fn write_heartbeat(&self, generation: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
+        let (schema, boot, renewed_nanos) = (file::SCHEMA, now.boot.clone(), nanos(now.elapsed));
+        let heartbeat = Heartbeat { schema, boot, renewed_nanos, report };
+        self.replace(&self.heartbeat_path(generation), &heartbeat, Durability::ThisBoot)
+    }
+
+    /// Refuses if a host has no lease, or one that has expired.
+    fn require_lease(&self, generation: Generation) -> Result<(), ControlError> {
+        let lease = file::read::<Lease>(&self.lease_path(generation))?.filter(|lease| !lease.expired);
+        lease.map(drop).ok_or(ControlError::LeaseLost { generation })
     }
 
     /// Gives a lease back: the host has ended, and all it began is decided.
     pub fn release(&self, generation: Generation) -> Result<(), ControlError> {
         let _lock = self.lock()?;
-        file::remove(&self.lease_path(generation))
+        self.remove_lease(generation)
     }
 
     /// The hosts that have leases, in order.
@@ -176,7 +200,8 @@ impl ArrayFolder {
             // Not synced, so a power loss may leave it empty. Then its boot is over, and so is the lease.
             match file::read::<Lease>(&entry.path()) {
                 Ok(None) => {}
-                Ok(Some(lease)) => {
+                Ok(Some(mut lease)) => {
+                    self.take_in_heartbeat(generation, &mut lease)?;
                     let renewed = Moment { boot: lease.boot, elapsed: Duration::from_nanos(lease.renewed_nanos) };
                     let silent = now.since(&renewed);
                     let live = !lease.expired && silent.is_some_and(|age| age <= length);
@@ -195,15 +220,50 @@ impl ArrayFolder {
         Ok(hosts)
     }
 
+    /// When a lease was last renewed, and what its host told then.
+    fn take_in_heartbeat(&self, generation: Generation, lease: &mut Lease) -> Result<(), ControlError> {
+        if lease.expired {
+            return Ok(());
+        }
+        match file::read::<Heartbeat>(&self.heartbeat_path(generation)) {
+            Ok(Some(Heartbeat { boot, renewed_nanos, report, .. })) => {
+                (lease.boot, lease.renewed_nanos, lease.report) = (boot, renewed_nanos, report);
+                Ok(())
+            }
+            // A power loss may leave it empty. Then the lease is of an earlier boot, too.
+            Ok(None) | Err(ControlError::Damaged { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Ends the leases that have run out, for good, and says whom the devices are to refuse from now on. Until somebody has seen
-    /// to that, and [forgets](ArrayFolder::forget) the hosts, they are named again.
-    pub fn expire(&self, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
+    /// to that, and [forgets](ArrayFolder::forget) the hosts, they are named again. The host `by` decides: it lives, even if it has just
+    /// been asleep and could not renew its lease. If its own lease was taken away, it decides nothing.
+    pub fn expire(&self, by: Generation, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
         let _lock = self.lock()?;
+        self.require_lease(by)?;
         let below = Generation(self.last_generation()?.saturating_add(1));
-        let (live, gone): (Vec<_>, Vec<_>) = self.hosts(now, length)?.into_iter().partition(|host| host.live);
+        let lives = |host: &HostEntry| host.live || host.generation == by;
+        let (live, gone): (Vec<_>, Vec<_>) = self.hosts(now, length)?.into_iter().partition(lives);
         gone.iter().try_for_each(|host| self.end_lease(host, now))?;
+        self.sweep()?;
         let generations = |hosts: Vec<HostEntry>| hosts.into_iter().map(|host| host.generation).collect();
         Ok(Expired { gone: generations(gone), fence: Fence { below, except: generations(live) } })
+    }
+
+    /// Removes heartbeats without a lease: of hosts that were suspended or killed while they renewed it. The folder is locked.
+    fn sweep(&self) -> Result<(), ControlError> {
+        let dir = self.path(HOSTS);
+        for entry in std::fs::read_dir(&dir).map_err(ControlError::file("list", &dir))? {
+            let path = entry.map_err(ControlError::file("list", &dir))?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let of = name.trim_start_matches('.').trim_end_matches(".new").strip_suffix(".heartbeat");
+            let Some(of) = of.and_then(|of| of.parse().ok()).map(Generation) else { continue };
+            if !self.lease_path(of).exists() {
+                file::remove(&path)?;
+            }
+        }
+        Ok(())
     }
 
     /// Ends the lease of one host for good, if that has not been renewed for `length`, and says whom the devices are to refuse from now on.
@@ -229,13 +289,20 @@ impl ArrayFolder {
         let HostEntry { pid, what, report, .. } = host.clone();
         let (schema, boot, renewed_nanos) = (file::SCHEMA, now.boot.clone(), 0);
         let ended = Lease { schema, pid, what, boot, renewed_nanos, report, expired: true };
-        self.replace(&path, &ended, Durability::ThisBoot)
+        self.replace(&path, &ended, Durability::ThisBoot)?;
+        file::remove(&self.heartbeat_path(host.generation))
     }
 
     /// Removes leases that have ended: their hosts are kept out.
     pub fn forget(&self, gone: &[Generation]) -> Result<(), ControlError> {
         let _lock = self.lock()?;
-        gone.iter().try_for_each(|host| file::remove(&self.lease_path(*host)))
+        gone.iter().try_for_each(|host| self.remove_lease(*host))
+    }
+
+    /// The lease first: without it a heartbeat says nothing. The folder is locked.
+    fn remove_lease(&self, generation: Generation) -> Result<(), ControlError> {
+        file::remove(&self.lease_path(generation))?;
+        file::remove(&self.heartbeat_path(generation))
     }
 
     pub(crate) fn begin_generations(&self) -> Result<(), ControlError> {
@@ -259,6 +326,10 @@ impl ArrayFolder {
     fn lease_path(&self, generation: Generation) -> PathBuf {
         self.path(HOSTS).join(format!("{}.json", generation.0))
     }
+
+    fn heartbeat_path(&self, generation: Generation) -> PathBuf {
+        self.path(HOSTS).join(format!("{}.heartbeat", generation.0))
+    }
 }
 
 pub(crate) const GENERATIONS: &str = "generations";
@@ -277,6 +348,10 @@ mod tests {
 
     fn at(seconds: u64) -> Moment {
         Moment { boot: "this".into(), elapsed: Duration::from_secs(seconds) }
+    }
+
+    fn told() -> LeaseReport {
+        LeaseReport { revision: 3, ..LeaseReport::default() }
     }
 
     #[test]
@@ -325,8 +400,8 @@ mod tests {
         assert!(!live(&at(15)));
         let counters = BTreeMap::from([("operations".to_string(), 3)]);
         let report = LeaseReport { counters, revision: 7, helps: None, lock_server: None };
-        folder.renew(generation, &at(13), Some(report.clone())).unwrap();
-        folder.renew(generation, &at(14), None).unwrap();
+        folder.renew(generation, &at(13), report.clone()).unwrap();
+        folder.renew(generation, &at(14), report.clone()).unwrap();
         assert!(live(&at(18)));
         assert_eq!(folder.hosts(&at(18), LEASE).unwrap()[0].report, report);
         assert!(!live(&at(19)));
@@ -343,19 +418,19 @@ mod tests {
         let alive = folder.take_generation("alive", &at(10)).unwrap();
         let ended = folder.take_generation("ended", &at(10)).unwrap();
         folder.release(ended).unwrap();
-        let expired = folder.expire(&at(11), LEASE).unwrap();
+        let expired = folder.expire(alive, &at(11), LEASE).unwrap();
         assert_eq!(expired, Expired { gone: vec![], fence: Fence { below: Generation(4), except: vec![dead, alive] } });
-        folder.renew(alive, &at(14), None).unwrap();
-        let Expired { gone, fence } = folder.expire(&at(15), LEASE).unwrap();
+        folder.renew(alive, &at(14), told()).unwrap();
+        let Expired { gone, fence } = folder.expire(alive, &at(15), LEASE).unwrap();
         assert_eq!((gone, &fence), (vec![dead], &Fence { below: Generation(4), except: vec![alive] }));
-        let again = folder.expire(&at(15), LEASE).unwrap();
+        let again = folder.expire(alive, &at(15), LEASE).unwrap();
         assert_eq!((again.gone, &again.fence), (vec![dead], &fence), "until somebody has seen to it");
         assert!(
-            matches!(folder.renew(dead, &at(15), None), Err(ControlError::LeaseLost { generation }) if generation == dead)
+            matches!(folder.renew(dead, &at(15), told()), Err(ControlError::LeaseLost { generation }) if generation == dead)
         );
         folder.forget(&[dead]).unwrap();
-        assert_eq!(folder.expire(&at(15), LEASE).unwrap().gone, []);
-        assert!(folder.renew(dead, &at(15), None).is_err(), "nor can it after that");
+        assert_eq!(folder.expire(alive, &at(15), LEASE).unwrap().gone, []);
+        assert!(folder.renew(dead, &at(15), told()).is_err(), "nor can it after that");
         assert!(folder.take_generation("new", &at(15)).unwrap() >= fence.below, "a new host is never fenced");
     }
 
@@ -369,8 +444,8 @@ mod tests {
         let fence = Fence { below: later, except: vec![silent] };
         let expired = Ending::Expired(Expired { gone: vec![changer], fence });
         assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), expired);
-        assert!(matches!(folder.renew(changer, &at(15), None), Err(ControlError::LeaseLost { .. })));
-        folder.renew(silent, &at(15), None).unwrap();
+        assert!(matches!(folder.renew(changer, &at(15), told()), Err(ControlError::LeaseLost { .. })));
+        folder.renew(silent, &at(15), told()).unwrap();
         // Until somebody has seen to it.
         assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), expired);
         folder.forget(&[changer]).unwrap();
@@ -382,14 +457,78 @@ mod tests {
         let scratch = Scratch::new("empty");
         let folder = scratch.array();
         let generation = folder.take_generation("test", &at(10)).unwrap();
+        let judge = folder.take_generation("judge", &at(10)).unwrap();
         std::fs::write(folder.lease_path(generation), "").unwrap();
         assert!(!folder.hosts(&at(10), LEASE).unwrap()[0].live);
         assert_eq!(
-            folder.expire(&at(10), LEASE).unwrap(),
-            Expired { gone: vec![generation], fence: Fence { below: Generation(2), except: vec![] } }
+            folder.expire(judge, &at(10), LEASE).unwrap(),
+            Expired { gone: vec![generation], fence: Fence { below: Generation(3), except: vec![judge] } }
         );
-        assert!(matches!(folder.renew(generation, &at(10), None), Err(ControlError::LeaseLost { .. })));
+        assert!(matches!(folder.renew(generation, &at(10), told()), Err(ControlError::LeaseLost { .. })));
         folder.forget(&[generation]).unwrap();
-        assert_eq!(folder.hosts(&at(10), LEASE).unwrap(), []);
+        assert_eq!(folder.hosts(&at(10), LEASE).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn leases_are_renewed_while_somebody_holds_the_folder_s_lock() {
+        let scratch = Scratch::new("suspended");
+        let folder = scratch.array();
+        let generation = folder.take_generation("test", &at(10)).unwrap();
+        // As a process does that was suspended while it changed something.
+        let _lock = folder.lock().unwrap();
+        folder.renew(generation, &at(14), told()).unwrap();
+        let host = &folder.hosts(&at(18), LEASE).unwrap()[0];
+        assert_eq!((host.live, &host.report), (true, &told()));
+    }
+
+    #[test]
+    fn a_renewal_that_was_suspended_brings_no_lease_back() {
+        let scratch = Scratch::new("late");
+        let folder = scratch.array();
+        let take = |what| folder.take_generation(what, &at(10)).unwrap();
+        let (late, judge, ended) = (take("late"), take("judge"), take("ended"));
+        folder.renew(judge, &at(15), told()).unwrap();
+        folder.renew(ended, &at(15), told()).unwrap();
+        folder.release(ended).unwrap();
+        // Both had looked at their leases before.
+        let live =
+            || folder.hosts(&at(15), LEASE).unwrap().into_iter().filter(|host| host.live).map(|host| host.generation);
+        assert_eq!(folder.expire(judge, &at(15), LEASE).unwrap().gone, [late]);
+        folder.write_heartbeat(late, &at(15), told()).unwrap();
+        folder.write_heartbeat(ended, &at(15), told()).unwrap();
+        assert_eq!(live().collect::<Vec<_>>(), [judge]);
+        assert_eq!(folder.expire(judge, &at(15), LEASE).unwrap().gone, [late]);
+        assert!(folder.renew(late, &at(15), told()).is_err());
+        folder.forget(&[late]).unwrap();
+        folder.write_heartbeat(late, &at(15), told()).unwrap();
+        assert_eq!(live().collect::<Vec<_>>(), [judge]);
+        std::fs::write(file::temporary(&folder.heartbeat_path(ended)), "{").unwrap();
+        assert_eq!(folder.expire(judge, &at(15), LEASE).unwrap().gone, []);
+        let left = std::fs::read_dir(folder.path(HOSTS)).unwrap().count();
+        assert_eq!(left, 2, "what came late is removed: the judge's lease and heartbeat stay");
+    }
+
+    #[test]
+    fn who_decides_lives_unless_its_own_lease_was_taken_away() {
+        let scratch = Scratch::new("judge");
+        let folder = scratch.array();
+        let (judge, other) =
+            (folder.take_generation("judge", &at(10)).unwrap(), folder.take_generation("other", &at(10)).unwrap());
+        assert_eq!(folder.expire(judge, &at(20), LEASE).unwrap().gone, [other]);
+        assert!(matches!(folder.expire_one(judge, &at(20), LEASE).unwrap(), Ending::Expired(_)));
+        let refused = folder.expire(judge, &at(20), LEASE);
+        assert!(matches!(refused, Err(ControlError::LeaseLost { generation }) if generation == judge));
+    }
+
+    #[test]
+    fn a_lease_that_an_earlier_release_renews_counts() {
+        let scratch = Scratch::new("earlier");
+        let folder = scratch.array();
+        let generation = folder.take_generation("test", &at(10)).unwrap();
+        let lease = r#"{"schema": 1, "pid": 7, "what": "up", "boot": "this", "renewed_nanos": 20000000000,
+            "report": {"counters": {}, "revision": 3}, "expired": false}"#;
+        std::fs::write(folder.lease_path(generation), lease).unwrap();
+        let host = &folder.hosts(&at(24), LEASE).unwrap()[0];
+        assert_eq!((host.live, &host.report), (true, &told()));
     }
 }

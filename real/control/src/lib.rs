@@ -3,7 +3,8 @@
 //! ```text
 //!   array.json            the description: devices, volumes, how it was created     changed by compare-and-swap
 //!   generations           the last host generation given out                        only ever rises
-//!   hosts/17.json         the lease of host 17, renewed at every heartbeat          removed at a clean end
+//!   hosts/17.json         the lease of host 17                                      removed at a clean end
+//!   hosts/17.heartbeat    when host 17 renewed it last, and what it reports         written by host 17 alone, without the lock
 //!   lockd0.state          what lock server 0 must not forget
 //!   monitor.state         what the monitor must not forget: who is in the array
 //!   monitor.json          where the monitor listens, and what it says of the devices       not durable

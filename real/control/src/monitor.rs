@@ -188,13 +188,11 @@ impl ArrayFolder {
     pub fn publish_monitor(&self, now: &Moment, report: MonitorReport) -> Result<(), ControlError> {
         let said_nanos = u64::try_from(now.elapsed.as_nanos()).unwrap_or(u64::MAX);
         let shown = Shown { schema: file::SCHEMA, pid: std::process::id(), boot: now.boot.clone(), said_nanos, report };
-        let _lock = self.lock()?;
         self.replace(&self.path(MONITOR), &shown, Durability::ThisBoot)
     }
 
-    /// The monitor has ended.
+    /// The monitor has ended. Only the process that has its state file locked may call this.
     pub fn withdraw_monitor(&self) -> Result<(), ControlError> {
-        let _lock = self.lock()?;
         file::remove(&self.path(MONITOR))
     }
 }

@@ -196,6 +196,7 @@ impl Keeper {
         // By the clock that leases are measured with, which also counts while the machine sleeps.
         let mut renewed = Moment::now();
         let mut revision = 0;
+        let mut telling: Option<JoinHandle<()>> = None;
         loop {
             if view.is_fenced() {
                 // By a lock server, which did not hear it for a lease, or with its lease in the folder.
@@ -204,9 +205,12 @@ impl Keeper {
             }
             let now = Moment::now();
             let (counters, helps) = (view.counters(), view.helps());
-            let news = telltale.as_mut().map(|telltale| telltale.take(&counters, helps.as_ref(), Instant::now()));
+            // The log needs the folder's lock, which somebody may hold for long; the lease does not wait for that.
+            let is_told = telling.as_ref().is_none_or(JoinHandle::is_finished);
+            let news = telltale.as_mut().filter(|_| is_told);
+            let news = news.map(|telltale| telltale.take(&counters, helps.as_ref(), Instant::now()));
             let report = LeaseReport { counters: counters.into_map(), revision, helps, lock_server: None };
-            let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, Some(report)).map(|()| now);
+            let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, report).map(|()| now);
             match blocking(&folder, renew).await {
                 Ok(now) => renewed = now,
                 Err(error @ ControlError::LeaseLost { .. }) => {
@@ -221,10 +225,13 @@ impl Keeper {
                     }
                 }
             }
-            if let Some(news) = news.filter(|news| !news.is_empty())
-                && let Err(error) = blocking(&folder, |folder| news.tell(folder)).await
-            {
-                tracing::warn!("can't put on the log what host {generation} has met: {error}");
+            if let Some(news) = news.filter(|news| !news.is_empty()) {
+                let folder = folder.clone();
+                telling = Some(tokio::spawn(async move {
+                    if let Err(error) = blocking(&folder, |folder| news.tell(folder)).await {
+                        tracing::warn!("can't put on the log what host {generation} has met: {error}");
+                    }
+                }));
             }
             match blocking(&folder, |folder| Ok((addresses(folder)?, folder.describe()?))).await {
                 Ok((found, description)) => {

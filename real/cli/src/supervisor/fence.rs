@@ -47,12 +47,7 @@ pub async fn keep_fenced(folder: ArrayFolder, leases: Leases, own: Generation, c
         // Read before anything is decided: should this process stop in between, hosts are judged by what was then.
         let now = Moment::now();
         let allowed = judge.allowed(&now, leases.host());
-        // Who decides which hosts are dead lives: after a sleep of the machine it must not find itself among them.
-        let decide = move |folder: &ArrayFolder| {
-            folder.renew(own, &now, None)?;
-            folder.expire(&now, allowed)
-        };
-        let expired = match blocking(&folder, decide).await {
+        let expired = match blocking(&folder, move |folder| folder.expire(own, &now, allowed)).await {
             Ok(expired) => expired,
             // Its session tells so, too, and this one is ended.
             Err(ControlError::LeaseLost { .. }) => continue,
