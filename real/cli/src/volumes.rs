@@ -4,7 +4,7 @@ use crate::creation::{self, DEFAULT_VOLUME};
 use crate::failure::Failure;
 use crate::ordering;
 use braid_base::units::format_size;
-use braid_base::{BLOCK_BYTES, DeviceId};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
 use braid_control::{ArrayDescription, ArrayFolder, DeviceStanding, Moment, VolumeEntry, VolumeState};
 use braid_layout::{Atomicity, Scheme, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
@@ -36,6 +36,8 @@ const FOR_OBJECTS: u64 = 16;
 pub const DEGRADED: &str = "volume-degraded";
 /// Devices set space aside in pieces of so many blocks.
 pub const CHUNK_BLOCKS: u64 = 16;
+/// Which they tell by 32 bits.
+const COMPONENT_BLOCKS_MAX: u64 = u32::MAX as u64 * CHUNK_BLOCKS;
 
 /// What a volume is to be.
 #[derive(Clone, Debug)]
@@ -63,7 +65,7 @@ pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Res
     let there = monitor.report.devices.iter().filter(|device| devices.contains(&DeviceId(device.id)));
     let missing = there.filter(|device| device.standing != DeviceStanding::In);
     let missing: Vec<String> =
-        missing.map(|device| format!("{} is {}", DeviceId(device.id), device.standing.name())).collect();
+        missing.map(|device| format!("device {} is {}", device.id, device.standing.name())).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -75,9 +77,10 @@ pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Res
 pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failure> {
     creation::check_name(&plan.name)?;
     creation::check_multiple("--size", plan.bytes)?;
+    let unused = unused_number(session).await?;
     let (entry, revision) = session
         .folder()
-        .update(|description| Ok::<_, Failure>((enter(description, plan)?, description.revision + 1)))?;
+        .update(|description| Ok::<_, Failure>((enter(description, plan, unused)?, description.revision + 1)))?;
     let volume = describe(&entry)?;
     let made = async {
         create_components(session.client(), &volume).await?;
@@ -168,14 +171,16 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
 
 /// Removes a volume and all it holds.
 pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
-    let entry = session.folder().describe()?.volume(name).cloned();
-    let Some(entry) = entry else {
-        return Err(Failure::unreachable("no-such-volume", format!("there is no volume '{name}'")));
+    let description = session.folder().describe()?;
+    let entry = match description.volume(name) {
+        Some(entry) => entry.clone(),
+        // This says which there are.
+        None => find(&description, name)?.clone(),
     };
     if !change_state(session.folder(), entry.id, |_| true, VolumeState::Deleting)? {
         return Err(Failure::unreachable("no-such-volume", format!("volume '{name}' was deleted meanwhile")));
     }
-    remove(session, &entry).await
+    remove(session, &entry).await.map_err(|failure| failure.of(format!("volume {name}")))
 }
 
 /// The array's volumes as exports of an NBD server. The description is read again whenever a client asks, so that
@@ -260,14 +265,42 @@ pub async fn room_on(session: &Session, device: DeviceId) -> Result<u64, Failure
     Ok(unclaimed.map_or(0, |(_, blocks)| *blocks))
 }
 
-/// Puts a new volume into the description; or finds the one of a creation that was cut short.
-fn enter(description: &mut ArrayDescription, plan: &Plan) -> Result<VolumeEntry, Failure> {
+/// A number above those of all objects that the devices of a new volume hold. The description counts volumes, too; but it may be an older
+/// copy that was brought back, which knows nothing of volumes that were made since. With a number of theirs, the new volume would have their
+/// content: devices take an object that is there already for one that an earlier try has made.
+async fn unused_number(session: &Session) -> Result<u64, Failure> {
+    let mut highest = 0;
+    for device in session.folder().describe()?.ready_devices() {
+        let list = HostRequest::Manage { device: DeviceId(device.id), task: Task::ListObjects };
+        let HostSuccess::Managed(Managed::Objects(objects)) = session.client().call(list).await? else {
+            return Err(Failure::failed("internal", "a device answered something else than what was asked"));
+        };
+        highest = objects.into_iter().map(|held| held.object.0).fold(highest, u64::max);
+    }
+    highest.checked_add(1).ok_or_else(|| Failure::failed("no-number", "all numbers of volumes have been used"))
+}
+
+/// Refuses a volume whose components have more blocks than a device can count.
+fn check_size(volume: &VolumeDescription) -> Result<(), Failure> {
+    let BlockRange { start, count } = volume.component();
+    if start.checked_add(count).is_some_and(|end| end <= COMPONENT_BLOCKS_MAX) {
+        return Ok(());
+    }
+    let most = volume.layout.usable_blocks(COMPONENT_BLOCKS_MAX).saturating_mul(BLOCK_BYTES as u64);
+    let (size, most) = (format_size(volume.bytes), format_size(most));
+    let message = format!("a volume of {size} is too large: on these devices it has at most {most}");
+    Err(Failure::usage("too-large", message).hint("make it smaller, or make several volumes"))
+}
+
+/// Puts a new volume into the description; or finds the one of a creation that was cut short. A new one has the number `unused`, or a
+/// higher one.
+fn enter(description: &mut ArrayDescription, plan: &Plan, unused: u64) -> Result<VolumeEntry, Failure> {
     let domains: Vec<(u16, String)> = description.ready_devices().map(|d| (d.id, d.domain.clone())).collect();
     let devices = ring(&domains, plan.scheme)?;
     let layout = creation::layout(plan.scheme, devices.len(), plan.unit)?;
     let entry = VolumeEntry {
         name: plan.name.clone(),
-        id: description.next_volume,
+        id: description.next_volume.max(unused),
         bytes: plan.bytes,
         layout: layout.scheme().to_string(),
         unit: plan.unit,
@@ -290,8 +323,8 @@ fn enter(description: &mut ArrayDescription, plan: &Plan) -> Result<VolumeEntry,
             return Err(Failure::failed("volume-exists", format!("there is a volume '{}' already", plan.name)));
         }
     }
-    describe(&entry)?;
-    description.next_volume += 1;
+    check_size(&describe(&entry)?)?;
+    description.next_volume = entry.id + 1;
     description.volumes.push(entry.clone());
     Ok(entry)
 }
@@ -409,11 +442,11 @@ mod tests {
         let scheme = "raid5:4+1".parse().unwrap();
         let (ordering, atomicity) = (Ordering::Timestamp, Atomicity::Implied);
         let plan = Plan { name: "one".into(), bytes: 1 << 20, scheme, unit: 4096, ordering, atomicity, mirror: false };
-        let entered = || folder.update(|description| enter(description, &plan)).unwrap();
+        let entered = || folder.update(|description| enter(description, &plan, 7)).unwrap();
         let state = || folder.describe().unwrap().volume("one").map(|entry| entry.state.clone());
         // Two commands that are asked for the same make one volume.
         let (first, second) = (entered(), entered());
-        assert_eq!(first.id, second.id);
+        assert_eq!((first.id, second.id), (7, 7), "devices hold objects up to 6");
         assert!(change_state(&folder, second.id, is_being_made, VolumeState::Ready).unwrap());
         assert!(!change_state(&folder, first.id, is_being_made, VolumeState::Deleting).unwrap());
         assert_eq!(state(), Some(VolumeState::Ready));
@@ -423,7 +456,7 @@ mod tests {
             Ok::<_, Failure>(())
         };
         folder.update(clear).unwrap();
-        assert_ne!(entered().id, first.id);
+        assert_eq!(entered().id, first.id + 1);
         assert!(!change_state(&folder, first.id, |_| true, VolumeState::Deleting).unwrap());
         assert_eq!(state(), Some(VolumeState::Creating));
         std::fs::remove_dir_all(&dir).unwrap();
