@@ -88,8 +88,9 @@ impl Asked {
         let lease = self.lease.unwrap_or(Settings::default().device_lease);
         let lease_millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
         if !(LEASE_MILLIS_MIN..=LEASE_MILLIS_MAX).contains(&lease_millis) {
-            let message = format!("a lease lasts {LEASE_MILLIS_MIN} to {LEASE_MILLIS_MAX} ms, not {lease_millis}");
-            return Err(Failure::usage("bad-lease", message));
+            let (least, most) = (LEASE_MILLIS_MIN / 1000, LEASE_MILLIS_MAX / 1000);
+            let message = format!("a lease is {least}s to {most}s, not {}", in_seconds(lease));
+            return Err(Failure::usage("bad-lease", message).hint("4s, for instance, which is the default"));
         }
         Ok(Creation {
             devices,
@@ -120,11 +121,7 @@ impl Asked {
                 "--lock-acquisition",
                 created.lock_acquisition.clone(),
             ),
-            differs(
-                self.lease.map(|lease| format!("{} ms", lease.as_millis())),
-                "--lease",
-                format!("{} ms", created.lease_millis),
-            ),
+            differs(self.lease.map(in_seconds), "--lease", in_seconds(Duration::from_millis(created.lease_millis))),
         ]
         .into_iter()
         .flatten()
@@ -200,6 +197,14 @@ fn default_scheme(devices: u16) -> Scheme {
     }
 }
 
+/// A lease for people: `4s`, `100ms`.
+fn in_seconds(lease: Duration) -> String {
+    match lease.subsec_nanos() {
+        0 => format!("{}s", lease.as_secs()),
+        _ => format!("{}ms", lease.as_millis()),
+    }
+}
+
 /// A size for people that also tells near sizes apart.
 fn exact_size(bytes: u64) -> String {
     let short = format_size(bytes);
@@ -247,7 +252,7 @@ mod tests {
                 "--layout raid1:2, but the array was created with raid5:4+1",
                 "--lock-servers 2, but the array was created with 1",
                 "--lock-acquisition timeout, but the array was created with ordered",
-                "--lease 7000 ms, but the array was created with 4000 ms",
+                "--lease 7s, but the array was created with 4s",
                 "--volume a with 12 KiB, but the array was created with 4 KiB",
                 "--volume c, but the array was created without it",
                 "no --volume b, but the array was created with it",
@@ -268,6 +273,8 @@ mod tests {
         let twice = vec![("x".to_string(), 4096), ("x".to_string(), 8192)];
         assert_eq!(code(Asked { volumes: twice, ..Asked::default() }), "volume-exists");
         assert_eq!(code(Asked { devices: Some(0), ..Asked::default() }), "bad-devices");
+        let lease = Asked { lease: Some(Duration::from_millis(100)), ..Asked::default() }.creation().unwrap_err();
+        assert_eq!((lease.code.as_str(), lease.message.as_str()), ("bad-lease", "a lease is 1s to 60s, not 100ms"));
         assert_eq!(code(Asked { lock_servers: Some(0), ..Asked::default() }), "bad-lock-servers");
     }
 }

@@ -9,6 +9,7 @@ use braid_session::{Loss, SessionError};
 use braid_store::StoreError;
 use braid_wire::Objection;
 use serde_json::json;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Why a command failed.
@@ -123,16 +124,24 @@ impl From<&ControlError> for Failure {
             )),
             ControlError::ArrayExists { .. } => Failure::failed("array-exists", message),
             ControlError::NewerSchema { .. } => Failure::failed("newer-format", message),
-            ControlError::Damaged { .. } | ControlError::Inconsistent { .. } => {
-                Failure::failed("description-damaged", message)
+            ControlError::Damaged { file, .. } | ControlError::Inconsistent { file, .. } => {
+                Failure::failed("description-damaged", message).hint(after_damage(file))
             }
             ControlError::GenerationsMissing { .. } | ControlError::GenerationsExhausted => {
                 Failure::failed("no-generation", message)
             }
-            ControlError::Locked { .. } => Failure::failed("locked", message),
+            ControlError::Locked { file, holder, .. } => {
+                let hint = match holder {
+                    Some(pid) => format!("it is suspended, perhaps: `kill -CONT {pid}` lets it go on; or end it"),
+                    None => {
+                        format!("`fuser -v {}` shows which: let it go on if it is suspended, or end it", file.display())
+                    }
+                };
+                Failure::failed("locked", message).hint(hint)
+            }
             ControlError::AlreadyUp { dir, .. } => Failure::failed("already-up", message)
                 .hint(format!("`braid status --array {0}` shows it, `braid down --array {0}` ends it", dir.display())),
-            ControlError::LeaseLost { .. } => Failure::failed("lease-lost", message),
+            ControlError::LeaseLost { .. } => Failure::failed("lease-lost", message).hint(SHUT_OUT),
             ControlError::File { source, .. } => system(source, message),
         }
     }
@@ -213,7 +222,7 @@ impl From<ClientError> for Failure {
             ClientError::Busy => Failure::failed("busy", message),
             ClientError::TimedOut { .. } => Failure::unreachable("timed-out", message)
                 .hint("`braid status` shows which devices serve; --timeout has more patience"),
-            ClientError::Fenced => Failure::failed("fenced", message),
+            ClientError::Fenced => Failure::failed("fenced", message).hint(SHUT_OUT),
             ClientError::NoSuchDevice { .. } => {
                 Failure::unreachable("no-such-device", message).hint("`braid device list` shows those that there are")
             }
@@ -233,7 +242,7 @@ impl From<Loss> for Failure {
     fn from(loss: Loss) -> Failure {
         let message = loss.to_string();
         match loss {
-            Loss::Fenced => Failure::failed("fenced", message),
+            Loss::Fenced => Failure::failed("fenced", message).hint(SHUT_OUT),
             Loss::LeaseLost(error) => Failure::from(&*error),
             Loss::Unrenewed(error) => Failure { message, ..Failure::from(&*error) },
             Loss::Unattended => Failure::failed("internal", message),
@@ -251,7 +260,7 @@ impl From<StoreError> for Failure {
             StoreError::OlderFormat { .. } => Failure::failed("older-format", message),
             StoreError::OtherArray { .. } => Failure::failed("wrong-array", message)
                 .hint("serve it with the folder of its own array, or give this array a file of its own"),
-            StoreError::OtherDevice { .. } => Failure::failed("wrong-device", message),
+            StoreError::OtherDevice { .. } => Failure::failed("wrong-device", message).hint(EXCHANGED),
             StoreError::TooSmall { .. } => Failure::usage("device-too-small", message),
             StoreError::SuperblockDamaged => Failure::data_lost("superblock-damaged", message),
             StoreError::Truncated { .. } => Failure::data_lost("device-truncated", message)
@@ -288,11 +297,33 @@ impl From<HostError> for Failure {
             HostError::Unavailable { .. } => Failure::unreachable("volume-unavailable", message)
                 .hint("`braid status` shows which devices are out, and why; nothing is lost"),
             HostError::Objection(objection) => refused(&objection, message),
-            HostError::Fenced => Failure::failed("fenced", message),
+            HostError::Fenced => Failure::failed("fenced", message).hint(SHUT_OUT),
             HostError::Rejected { .. } => Failure::failed("rejected", message),
             HostError::ClockApart { .. } => Failure::failed("clock-apart", message),
             _ => Failure::failed("host", message),
         }
+    }
+}
+
+/// What to do after a host was shut out.
+const SHUT_OUT: &str = "run it again: it starts as a new host. A host is shut out if it was suspended, or could not be heard, for too long";
+
+/// What to do where one device's file is in another's place.
+pub const EXCHANGED: &str = "put each file back where it was: the names of two devices' files were exchanged, perhaps; `braid device inspect FILE` says which device a \
+                             file is";
+
+/// What to do about a file of the array's folder that can't be understood.
+fn after_damage(file: &Path) -> String {
+    let dir = file.parent().unwrap_or(Path::new(".")).display();
+    let aside = "bring back a copy; or move it away, and";
+    match file.file_name().and_then(|name| name.to_str()) {
+        Some("array.json") => format!(
+            "{aside} `braid monitor recover --array {dir} --from {dir}/device-*.braid` makes it anew from the copies that device files have"
+        ),
+        Some("generations") => {
+            format!("{aside} `braid monitor recover --array {dir}` makes it anew from what the devices know")
+        }
+        _ => "move it away: it is made anew".to_string(),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::copies::{self, FolderCopy};
 use crate::device::{DeviceFile, UNASSIGNED};
-use crate::failure::Failure;
+use crate::failure::{EXCHANGED, Failure};
 use crate::volumes;
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, Standing};
 use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment, VolumeEntry, VolumeState};
@@ -87,7 +87,7 @@ fn read_disk(path: &Path, array: ArrayId, id: DeviceId) -> Result<DiskFacts, Fai
     }
     if superblock.device != id && superblock.device != UNASSIGNED {
         let message = format!("{} is device {}, not {id}", path.display(), superblock.device);
-        return Err(Failure::failed("wrong-device", message));
+        return Err(Failure::failed("wrong-device", message).hint(EXCHANGED));
     }
     Ok(DiskFacts { superblock, view: device.look()? })
 }

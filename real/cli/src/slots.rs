@@ -15,7 +15,7 @@
 use crate::device::{self, DeviceFile, Expected, UNASSIGNED};
 use crate::failure::Failure;
 use braid_base::units::format_size;
-use braid_base::{ArrayId, DeviceId, DiskId};
+use braid_base::{ArrayId, DeviceId, DiskId, VolumeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceReport, DeviceStanding, DeviceState, DiskEntry,
     Moment, MonitorReport, VolumeEntry, parse_disk,
@@ -67,6 +67,37 @@ pub async fn administer_soon(session: &Session, request: Administration) -> Resu
         }
         tokio::time::sleep(LOOK_PAUSE).await;
     }
+}
+
+/// The same failure as people and programs see it: what is to be done first, and with the names of volumes.
+pub fn explain(folder: &ArrayFolder, error: HostError) -> Failure {
+    let failure = Failure::from(error.clone());
+    let HostError::Objection(objection) = error else { return failure };
+    let name = |volume: VolumeId| {
+        let description = folder.describe().ok()?;
+        description.volumes.into_iter().find(|entry| entry.id == volume.0).map(|entry| entry.name)
+    };
+    match objection {
+        Objection::NeedsOthers { others } => readmit_first(folder, &others).into_iter().fold(failure, Failure::hint),
+        Objection::WouldLose { volume } | Objection::HoldsVolume { volume } => match name(volume) {
+            Some(name) => {
+                let message = failure.message.replacen(&format!("volume {}", volume.0), &format!("volume '{name}'"), 1);
+                Failure { message, ..failure }
+            }
+            None => failure,
+        },
+        _ => failure,
+    }
+}
+
+/// What is to be done first if an operator has taken out one of these devices.
+pub fn readmit_first(folder: &ArrayFolder, devices: &[DeviceId]) -> Option<String> {
+    let is_held = |device: &&DeviceId| report_of(folder, device.0).ok().flatten().is_some_and(|report| report.held);
+    let held = devices.iter().find(is_held)?;
+    Some(format!(
+        "an operator has taken out device {0}: `braid device readmit {0}` lets it come back; try again when `braid status` shows it as in",
+        held.0
+    ))
 }
 
 /// Asks the monitor for something, by way of this host.
@@ -188,7 +219,7 @@ pub async fn add(session: &Session, disk: DiskEntry, domain: Option<String>) -> 
             Ok::<_, Failure>(())
         })?;
     }
-    asked?;
+    asked.map_err(|error| explain(session.folder(), error))?;
     set_state(session.folder(), id, DeviceState::Ready)?;
     Ok(id)
 }
@@ -215,7 +246,7 @@ async fn finish_removal(folder: &ArrayFolder, client: &HostClient, id: u16) -> R
     if asked.as_ref().is_err_and(is_refused) {
         set_state(folder, id, DeviceState::Ready)?;
     }
-    asked?;
+    asked.map_err(|error| explain(folder, error))?;
     folder.update(|description| {
         description.next_device = description.unused_device();
         description.devices.retain(|device| device.id != id);
@@ -244,7 +275,7 @@ pub async fn replace(session: &Session, id: u16, disk: &DiskEntry, lose: bool) -
             Ok::<_, Failure>(())
         })?;
     }
-    Ok(asked?)
+    asked.map_err(|error| explain(folder, error))
 }
 
 /// Has a disk that was made stand by.

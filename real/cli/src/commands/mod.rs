@@ -22,6 +22,7 @@ mod volume;
 
 use crate::failure::{Exit, Failure};
 use braid_control::ArrayFolder;
+use braid_session::{HEARTBEAT, Session};
 use braid_wire::{Atomicity, Ordering};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
@@ -206,6 +207,18 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Reads a span such as 90s, 5m or 1h; a number alone is seconds.
+/// What a command has come to; or that its host was shut out, if that is why nobody has answered.
+async fn outcome_of<T>(session: &Session, outcome: Result<T, Failure>) -> Result<T, Failure> {
+    match &outcome {
+        // It looks at its lease twice a second.
+        Err(failure) if failure.exit == Exit::Unreachable => {
+            let lost = tokio::time::timeout(HEARTBEAT * 2, session.lost()).await;
+            lost.map_or(outcome, |loss| Err(loss.into()))
+        }
+        _ => outcome,
+    }
+}
+
 fn span(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let unit = match &text[digits.len()..] {

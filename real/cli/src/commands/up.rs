@@ -13,8 +13,8 @@ use crate::{ordering, recovery, slots, volumes};
 use braid_base::units::{format_size, parse_size};
 use braid_base::{DeviceId, NodeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, Endpoint, Leases, RunningSet, Supervision, VolumeEntry, VolumeState,
-    monitor_file,
+    ArrayDescription, ArrayFolder, ControlError, DeviceReport, DeviceStanding, Endpoint, Leases, Moment, RunningSet,
+    Supervision, VolumeEntry, VolumeState, monitor_file,
 };
 use braid_layout::Scheme;
 use braid_nbd::{Server, uri};
@@ -66,7 +66,7 @@ pub struct Arguments {
     #[arg(long, value_enum, value_name = "HOW")]
     lock_acquisition: Option<LockAcquisition>,
     /// How long a device or host may be silent until the others go on without it, 1s to 60s [default: 4s]
-    #[arg(long, value_name = "TIME", value_parser = super::span)]
+    #[arg(long, value_name = "TIME", value_parser = lease)]
     lease: Option<Duration>,
     /// Port for NBD clients on 127.0.0.1; 0 takes any free one
     #[arg(long, default_value_t = 10809)]
@@ -95,6 +95,10 @@ pub struct Arguments {
 const READY_WAIT: Duration = Duration::from_secs(120);
 /// How long device files may be in use by somebody else at the start.
 const IN_USE_WAIT: Duration = Duration::from_secs(3);
+/// So many leases devices may take to get their first one, before the array is ready without.
+const LEASES_AWAITED: u32 = 3;
+/// The wait before another look whether they have.
+const LEASES_PAUSE: Duration = Duration::from_millis(10);
 /// The wait before another try to serve, when the host was shut out and can't start again.
 const FRONT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -130,7 +134,15 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
     let new_folder = !folder.dir().exists();
     let supervision = folder.supervise()?;
-    let server = front::bind(&Address::loopback(arguments.port)).await?;
+    let server = match front::bind(&Address::loopback(arguments.port)).await {
+        Ok(server) => server,
+        Err(failure) => {
+            if new_folder {
+                supervision.leave_no_trace()?;
+            }
+            return Err(failure);
+        }
+    };
     let description = open_or_create(&folder, &asked)?;
     copies::require_newest(&folder, &description)?;
     recovery::require_state(&folder, &description)?;
@@ -203,6 +215,11 @@ impl Array {
                             tracing::warn!("run.json is gone from the array's folder, and is made anew");
                             self.publish();
                         }
+                        match self.supervision.keep_lock() {
+                            Ok(false) => {}
+                            Ok(true) => tracing::warn!("up.lock is gone from the array's folder, and is made anew"),
+                            Err(error) => tracing::warn!("can't make up.lock anew: {error}"),
+                        }
                         self.start_lock_servers_if_needed(&description);
                         self.follow_devices(description).await;
                     }
@@ -244,11 +261,42 @@ impl Array {
             volumes::create_initial(&session).await
         };
         match volumes.await {
-            Ok(()) => Ok(session),
+            Ok(()) => {
+                self.await_leases(description.leases().lease()).await;
+                Ok(session)
+            }
             Err(failure) => {
                 session.end().await;
                 Err(failure)
             }
+        }
+    }
+
+    /// Waits until every device that is in, and was started, has a lease from the monitor: the monitor soon takes those for away that have none,
+    /// and requests that need them would fail. One that gets none for some leases is left to the monitor.
+    async fn await_leases(&self, lease: Duration) {
+        let begun = Instant::now();
+        let pid = self.running.monitor.as_ref().and_then(|monitor| monitor.pid);
+        let is_down = |id: u16| self.running.device(DeviceId(id)).is_some_and(|device| device.pid.is_none());
+        let lacks_lease = |device: &DeviceReport| {
+            let heard = device.heard_millis.is_some_and(|millis| Duration::from_millis(millis) < lease);
+            let is_in = matches!(device.standing, DeviceStanding::In | DeviceStanding::Away);
+            let has_lease = heard && device.standing != DeviceStanding::Away;
+            is_in && !has_lease && device.refusal().is_none() && !is_down(device.id)
+        };
+        loop {
+            let shown = blocking(&self.folder, |folder| folder.monitor(&Moment::now())).await.ok().flatten();
+            // A monitor that was killed has left its last word.
+            let shown = shown.filter(|entry| pid.is_none_or(|pid| pid == entry.pid));
+            let lacking = shown.map(|entry| entry.report.devices.into_iter().filter(lacks_lease).collect::<Vec<_>>());
+            if lacking.as_ref().is_some_and(Vec::is_empty) {
+                return;
+            }
+            if begun.elapsed() > lease * LEASES_AWAITED {
+                let ids: Vec<String> = lacking.iter().flatten().map(|device| device.id.to_string()).collect();
+                return tracing::warn!("devices that have no lease yet: {}", ids.join(", "));
+            }
+            tokio::time::sleep(LEASES_PAUSE).await;
         }
     }
 
@@ -514,6 +562,14 @@ A file system on it, without kernel modules (as root):
   umount /mnt/{name} && umount /tmp/{name}      # when done
 "
     )
+}
+
+/// Which leases there can be is said where the array is made.
+fn lease(text: &str) -> Result<Duration, String> {
+    match text.strip_suffix("ms").map(str::parse) {
+        Some(Ok(millis)) => Ok(Duration::from_millis(millis)),
+        _ => super::span(text).map_err(|_| "a lease is 1s to 60s: write 4s, for instance".to_string()),
+    }
 }
 
 fn named_size(text: &str) -> Result<(String, u64), String> {

@@ -39,7 +39,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let id = arguments.device;
     with_session(common, "device fail", async |session| {
         slots::find(&session.folder().describe()?, id)?;
-        slots::administer_soon(session, Administration::Fail { device: DeviceId(id) }).await?;
+        let asked = slots::administer_soon(session, Administration::Fail { device: DeviceId(id) }).await;
+        asked.map_err(|error| slots::explain(session.folder(), error))?;
         let is_out =
             |device: Option<&DeviceReport>| device.is_some_and(|device| device.standing == DeviceStanding::Out);
         slots::await_report(session.folder(), id, Some(ACT_WAIT), is_out).await

@@ -11,7 +11,7 @@ mod remove;
 mod replace;
 mod serve;
 
-use crate::commands::Common;
+use crate::commands::{Common, outcome_of};
 use crate::failure::Failure;
 use braid_base::ArrayId;
 use braid_base::units::format_size;
@@ -82,7 +82,7 @@ async fn with_session<T>(
     let folder = common.folder();
     require_up(&folder)?;
     let session = Session::start(&folder, what).await?;
-    let outcome = work(&session).await;
+    let outcome = outcome_of(&session, work(&session).await).await;
     session.end().await;
     outcome
 }

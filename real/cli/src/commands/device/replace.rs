@@ -153,7 +153,7 @@ fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failur
         return Ok(failure);
     }
     let description = folder.describe()?;
-    let mut losses = Vec::new();
+    let (mut losses, mut missing) = (Vec::new(), Vec::new());
     for entry in slots::volumes_on(&description, id) {
         let volume = volumes::describe(entry)?;
         let mut gone = vec![DeviceId(id)];
@@ -163,6 +163,7 @@ fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failur
                 gone.push(device);
             }
         }
+        missing.extend(gone[1..].iter().copied());
         let (lost, all) = stripes_lost(&volume, DeviceId(id), &gone);
         if lost > 0 {
             losses.push(format!("{lost} of the {all} stripes of volume '{}'", entry.name));
@@ -173,10 +174,12 @@ fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failur
     }
     let message =
         format!("{}: nothing else can make up for what {} have on device {id}", failure.message, losses.join(", "));
-    Ok(Failure::failed("would-lose", message).hint(
-        "bring another one of these devices back; or, if they are gone for good, --lose gives these stripes up: what lies on dead \
-         devices only is lost, and its blocks are named; the rest heals",
-    ))
+    let first = slots::readmit_first(folder, &missing);
+    let first = first.unwrap_or_else(|| "bring another one of these devices back".to_string());
+    Ok(Failure::failed("would-lose", message).hint(format!(
+        "{first}; or, if they are gone for good, --lose gives these stripes up: what lies on dead devices only is lost, and its \
+         blocks are named; the rest heals"
+    )))
 }
 
 /// How many stripes with a unit on a device have units on more of these than they do without; and how many stripes there are.

@@ -1,6 +1,6 @@
 //! `braid volume create`.
 
-use crate::commands::{Common, atomicity, ordering, size};
+use crate::commands::{Common, atomicity, ordering, outcome_of, size};
 use crate::failure::Failure;
 use crate::volumes::{self, Plan};
 use crate::{creation, output};
@@ -85,6 +85,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             "`braid volume delete` frees space; or give sizes at creation: `braid up --volume NAME:SIZE`".to_string(),
         );
     }
+    let outcome = outcome_of(&session, outcome).await;
     session.end().await;
     let volume = outcome?;
     let nbd = folder.running()?.and_then(|running| running.nbd).and_then(|nbd| nbd.0.parse().ok());

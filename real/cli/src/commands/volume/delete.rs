@@ -1,6 +1,6 @@
 //! `braid volume delete`.
 
-use crate::commands::Common;
+use crate::commands::{Common, outcome_of};
 use crate::failure::Failure;
 use crate::output;
 use crate::volumes;
@@ -36,7 +36,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         return Err(Failure::failed("not-confirmed", format!("volume '{name}' was not deleted")));
     }
     let session = Session::start(&folder, "volume delete").await?;
-    let outcome = volumes::delete(&session, name).await;
+    let outcome = outcome_of(&session, volumes::delete(&session, name).await).await;
     session.end().await;
     outcome?;
     output::print(common.json, || json!({"schema": 1, "deleted": name}), || format!("volume {name} is deleted\n"));
