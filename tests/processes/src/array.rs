@@ -184,6 +184,21 @@ impl Array {
         }
     }
 
+    /// Waits until the supervisor's host has renewed its lease so often: as often, it has looked whose leases have run out.
+    #[track_caller]
+    pub fn await_renewals(&self, times: u32) {
+        let is_supervisor = |host: &&Value| number(&host["pid"]) as u32 == self.supervisor().pid();
+        let status = self.status();
+        let host = status["hosts"].as_array().expect("hosts are listed").iter().find(is_supervisor);
+        let generation = number(&host.expect("it has a lease")["generation"]);
+        let file = self.dir.join(format!("hosts/{generation}.heartbeat"));
+        let look = || std::fs::read_to_string(&file).expect("it renews its lease");
+        for _ in 0..times {
+            let before = look();
+            crate::wait_until("the supervisor renews its lease", LIMIT, || look() != before);
+        }
+    }
+
     /// Compares every stripe of a volume with its parity, and every unit with what the others say of it.
     #[track_caller]
     pub fn assert_sound(&self, volume: &str) {

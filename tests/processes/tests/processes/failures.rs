@@ -373,11 +373,9 @@ fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a
         load.go_on_through(0);
         // What the dead host had begun may be there in part.
         drop(load.stop());
-        let mut left = 100;
-        while number(&array.braid(&["volume", "check", "v"]).done().json()["bad"]) > 0 && left > 0 {
-            left -= 1;
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        wait_until("the parity of what was cut short is right again", Duration::from_secs(30), || {
+            number(&array.braid(&["volume", "check", "v"]).json()["bad"]) == 0
+        });
         array.assert_sound("v");
     }
 }
@@ -399,7 +397,7 @@ fn when_everything_stands_still_together_nobody_is_shut_out() {
     let (judges, judged) = pids.split_at(2);
     judges.iter().for_each(|pid| signal(*pid, Signal::CONT));
     // It has looked at the leases, and at those who are still to wake.
-    std::thread::sleep(Duration::from_millis(300));
+    array.await_renewals(2);
     judged.iter().for_each(|pid| signal(*pid, Signal::CONT));
     array.await_volume(0, "healthy");
     for (client, (host, uri)) in clients.iter_mut().zip(&hosts) {
@@ -410,8 +408,8 @@ fn when_everything_stands_still_together_nobody_is_shut_out() {
         });
         Client::open(uri).read(0, 4096).expect("and new ones do");
     }
-    // The supervisor looks twice a second.
-    std::thread::sleep(Duration::from_secs(2));
+    // The supervisor looks whenever it renews its lease.
+    array.await_renewals(4);
     for (client, (host, _)) in clients.iter_mut().zip(&hosts) {
         assert!(client.read(0, 4096).is_ok_and(|read| read == [2; 4096]), "nobody was shut out: {}", host.log());
     }
