@@ -1,10 +1,11 @@
-//! What the host lends to its parts while they work, and why it wakes.
+//! What the host lends to its requests to devices, and why it wakes.
 
 use crate::counters::HostCounters;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Epoch, Generation, Now, Rng, Timers, TransactionId};
+use braid_base::{Epoch, Generation, Now, Rng, Timers};
 use braid_healing::StepId;
-use braid_machine::{Effects, HostOutcome, OpId};
+use braid_machine::{Effects, HostOutcome};
+use braid_transactions::{LinkTimer, OperationId, Outbound, Timer as TransactionTimer};
 
 /// What a part needs of its host, and no more.
 pub(crate) struct Ctx<'a> {
@@ -14,7 +15,7 @@ pub(crate) struct Ctx<'a> {
     /// The epoch that it lives by.
     pub epoch: Epoch,
     pub settings: &'a Settings,
-    pub timers: &'a mut Timers<Timer>,
+    pub timers: &'a mut Timers<RequestTimer>,
     pub rng: &'a mut Rng,
     pub counters: &'a mut HostCounters,
     /// Steps of background jobs that have ended.
@@ -27,43 +28,40 @@ impl Ctx<'_> {
     pub fn reply(&mut self, op: OperationId, outcome: HostOutcome) {
         match op {
             OperationId::User(op) => self.out.reply(op, outcome),
-            OperationId::Job(step) => self.steps_done.push((step, outcome)),
+            OperationId::Job(step) => self.steps_done.push((StepId(step), outcome)),
         }
     }
-}
 
-/// Names an operation: what it belongs to, and which it is there. Those of users come first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum OperationId {
-    /// A request of a front end.
-    User(OpId),
-    /// A step of a background job of this host.
-    Job(StepId),
+    /// What the links need.
+    pub fn outbound(&mut self) -> Outbound<'_> {
+        Outbound { now: self.now, host: self.host, epoch: self.epoch, settings: self.settings, out: self.out }
+    }
 }
 
 /// Why the host wakes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Timer {
-    /// An operation's time is up.
-    Expire(OperationId),
-    /// An operation has backed off long enough.
-    Retry(OperationId),
-    /// Devices have not answered a transaction.
-    Resend(u64),
-    /// Commits have waited long enough for a request to ride on.
-    Linger(DeviceId),
-    /// It is time to be heard again.
-    Heartbeat(DeviceId),
-    /// Devices have not answered a resolution.
-    Resolve(TransactionId),
+    /// The coordinator has something to do.
+    Transactions(TransactionTimer),
+    /// A link has something to do.
+    Link(LinkTimer),
+    /// The coordinator asks again how a transaction ended: after what links do at the same time.
+    Resolution(TransactionTimer),
+    /// A device or lock server has not answered.
+    Request(RequestTimer),
+    /// The client of the lock servers has something to do.
+    Locks,
+    /// The monitor's client has something to do.
+    Monitor,
+}
+
+/// Which request to a device, that is no storage transaction, is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum RequestTimer {
     /// A device has not answered a task.
     Task(u64),
     /// A device has not answered a request for objects.
     ObjectRequest(u64),
     /// Devices or lock servers have not confirmed that it leaves.
     Leave,
-    /// The client of the lock servers has something to do.
-    Locks,
-    /// The monitor's client has something to do.
-    Monitor,
 }

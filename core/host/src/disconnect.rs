@@ -11,10 +11,10 @@
 //! have ended. The same holds for commits that a device finds in its journal when it restarts: a mark reaches the disk with the next batch
 //! only.
 
-use crate::ctx::{Ctx, Timer};
-use crate::links::Links;
+use crate::ctx::{Ctx, RequestTimer};
 use braid_base::{DeviceId, Time, TransactionId};
 use braid_machine::{HostRequest, HostSuccess, OpId};
+use braid_transactions::Links;
 use braid_wire::Command;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl Disconnect {
         let keep = links.iter().any(|(device, link)| link.keeps && !rest.devices_out.contains(&device));
         let heard = self.ticket.is_some() && !keep && !rest.locks;
         if heard || rest.fenced || ctx.now.time >= self.until {
-            ctx.timers.cancel(Timer::Leave);
+            ctx.timers.cancel(RequestTimer::Leave);
             if let Some(op) = self.op.take() {
                 ctx.out.reply(op, Ok(HostSuccess::Done));
             }
@@ -116,7 +116,7 @@ impl Disconnect {
         }
         let wait = self.again_after;
         self.again_after = (wait * 2).min(AGAIN_MAX);
-        ctx.timers.set(Timer::Leave, ctx.now.time.after(wait).min(self.until));
+        ctx.timers.set(RequestTimer::Leave, ctx.now.time.after(wait).min(self.until));
         for device in links.devices().collect::<Vec<_>>() {
             let link = links.of(device);
             let command = match self.ticket {
@@ -129,7 +129,7 @@ impl Disconnect {
                 }
                 Some(_) | None => continue,
             };
-            links.send(ctx, device, command);
+            links.send(&mut ctx.outbound(), device, command);
         }
     }
 }

@@ -1,18 +1,16 @@
 //! The host's side of its background jobs: what it lends to them, and what it does when they ask for something ([`braid_healing`]).
 
-use crate::ctx::{OperationId, Timer};
 use crate::host::Host;
-use braid_base::{DeviceId, Now, TransactionId, VolumeId};
+use braid_base::{DeviceId, Now, VolumeId};
 use braid_healing::{Ctx, Event, Healing, MigrationProgress};
-use braid_layout::VolumeDescription;
 use braid_machine::{Effects, HostRequest, OpId};
-use braid_wire::{Command, HealingProgress, Linkage, Suspect};
-use std::rc::Rc;
+use braid_transactions::OperationId;
+use braid_wire::{Command, HealingProgress, Suspect};
 
 impl Host {
     /// Has jobs do something, and then does what they ask for, in that order.
     pub(crate) fn heal(&mut self, now: Now, out: &mut Effects, what: impl FnOnce(&mut Healing, &mut Ctx)) {
-        let Host { config, monitor, volumes, operations, healing, .. } = self;
+        let Host { config, monitor, volumes, coordinator, healing, .. } = self;
         let mut ctx = Ctx {
             now: now.time,
             host: config.generation,
@@ -21,23 +19,23 @@ impl Host {
             volumes,
             pace: monitor.throttle(),
             heartbeat: config.settings.heartbeat,
-            has_users: operations.keys().next().is_some_and(|op| matches!(op, OperationId::User(_))),
-            fenced: self.fenced,
+            has_users: coordinator.has_users(),
+            fenced: coordinator.is_fenced(),
             leaving: self.requests.is_disconnecting(),
             events: Vec::new(),
         };
         what(healing, &mut ctx);
         for event in ctx.events {
             match event {
-                Event::Ask { step, request } => self.start(now, OperationId::Job(step), request, out),
+                Event::Ask { step, request } => self.start(now, OperationId::Job(step.0), request, out),
                 Event::Ended { op, outcome } => out.reply(op, outcome),
                 Event::Forget { transaction, devices } => {
-                    let (links, mut ctx) = self.links(now, out);
+                    let (_, links, mut ctx) = self.requests(now, out);
                     for device in devices {
-                        links.send(&mut ctx, device, Command::Forget { transaction });
+                        links.send(&mut ctx.outbound(), device, Command::Forget { transaction });
                     }
                 }
-                Event::Resynced { transaction } => self.on_resynced(now, transaction),
+                Event::Resynced { transaction } => self.coordinator.on_resynced(now, transaction),
                 Event::Recovered => self.report_at_once(now, out),
             }
         }
@@ -45,42 +43,11 @@ impl Host {
 
     /// A device names transactions that were interrupted. One of our own that is still under way may yet be whole.
     pub(crate) fn on_suspects(&mut self, now: Now, device: DeviceId, mut suspects: Vec<Suspect>, out: &mut Effects) {
-        suspects.retain(|suspect| self.own(suspect.transaction).is_none());
+        suspects.retain(|Suspect { transaction, .. }| {
+            transaction.host != self.config.generation || !self.coordinator.has(transaction.sequence)
+        });
         if !suspects.is_empty() {
             self.heal(now, out, |healing, ctx| healing.on_suspects(ctx, device, suspects));
-        }
-    }
-
-    /// A transaction of this host was interrupted, and all participants know.
-    pub(crate) fn resync(
-        &mut self,
-        now: Now,
-        id: TransactionId,
-        volume: Rc<VolumeDescription>,
-        linkage: Linkage,
-        out: &mut Effects,
-    ) {
-        self.heal(now, out, |healing, ctx| healing.on_interrupted(ctx, id, volume, linkage));
-    }
-
-    /// Lets an operation try again only when its interrupted transaction is resynced, if that is under way.
-    pub(crate) fn await_resync(&mut self, op: OperationId, id: TransactionId) {
-        if self.healing.resyncs(id)
-            && let Some(operation) = self.operations.get_mut(&op)
-        {
-            operation.awaits_resync = Some(id);
-        }
-    }
-
-    /// A parity resync is over: what has waited for it tries again.
-    fn on_resynced(&mut self, now: Now, id: TransactionId) {
-        for (op, operation) in &mut self.operations {
-            if operation.awaits_resync == Some(id) {
-                operation.awaits_resync = None;
-                if operation.attempt.is_none() {
-                    self.timers.set(Timer::Retry(*op), now.time);
-                }
-            }
         }
     }
 

@@ -1,27 +1,21 @@
 //! The host's machine: requests of front ends in, answers of devices in, timers.
 
-use crate::abandon::Abandoned;
 use crate::counters::HostCounters;
-use crate::ctx::{Ctx, OperationId, Timer};
+use crate::ctx::{Ctx, RequestTimer, Timer};
 use crate::disconnect::{Rest, begins_something};
-use crate::links::Links;
 use crate::object_requests::Asks;
-use crate::operation::Operation;
 use crate::requests::DeviceRequests;
-use crate::resolve::Resolution;
-use crate::transaction::Transaction;
-use braid_base::limits::{self, Settings};
-use braid_base::{
-    DeviceId, Generation, LockServerId, Membership, NodeId, Now, Rng, StampSource, Time, Timers, TransactionId,
-    VolumeId,
-};
+use braid_base::limits::Settings;
+use braid_base::{DeviceId, Generation, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, Timers, VolumeId};
 use braid_healing::{Healing, StepId};
 use braid_layout::VolumeDescription;
 use braid_locks::client::{Acquisition, LockClient, LockClientConfig};
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId};
 use braid_membership::client::MonitorClient;
-use braid_wire::{Answer, Command, Message, Rejection, Reply};
-use std::collections::{BTreeMap, BTreeSet};
+use braid_transactions::{Coordinator, Ctx as TransactionCtx, Event, Links, OperationId, Timer as TransactionTimer};
+use braid_wire::locking::LockExtent;
+use braid_wire::{Answer, Message, Rejection, Reply};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -49,25 +43,17 @@ pub struct HostConfig {
 /// A host.
 pub struct Host {
     pub(crate) config: HostConfig,
-    pub(crate) stamps: StampSource,
-    pub(crate) rng: Rng,
+    rng: Rng,
     pub(crate) volumes: BTreeMap<VolumeId, Rc<VolumeDescription>>,
     pub(crate) monitor: MonitorClient,
     pub(crate) links: Links,
-    /// Large as they are, these two are kept in boxes, so that their neighbours in the table need not be moved.
-    pub(crate) operations: BTreeMap<OperationId, Box<Operation>>,
-    pub(crate) transactions: BTreeMap<u64, Box<Transaction>>,
-    /// Operations whose user is gone.
-    pub(crate) abandoned: Abandoned,
-    pub(crate) resolutions: BTreeMap<TransactionId, Resolution>,
+    pub(crate) coordinator: Coordinator,
     pub(crate) requests: DeviceRequests,
     pub(crate) locks: LockClient,
     pub(crate) healing: Healing,
     /// Steps of background jobs that have ended.
     steps_done: Vec<(StepId, HostOutcome)>,
-    pub(crate) timers: Timers<Timer>,
-    /// Somebody told us that we are fenced: nothing is served any more.
-    pub(crate) fenced: bool,
+    pub(crate) timers: Timers<RequestTimer>,
     pub(crate) counters: HostCounters,
 }
 
@@ -76,14 +62,10 @@ impl Host {
     pub fn new(config: HostConfig) -> Host {
         let volumes = config.volumes.iter().map(|volume| (volume.id, Rc::new(volume.clone()))).collect();
         Host {
-            stamps: StampSource::new(config.generation),
             rng: Rng::new(config.seed),
             volumes,
             links: Links::new(&config.devices),
-            operations: BTreeMap::new(),
-            transactions: BTreeMap::new(),
-            abandoned: Abandoned::default(),
-            resolutions: BTreeMap::new(),
+            coordinator: Coordinator::new(config.generation),
             requests: DeviceRequests::default(),
             locks: LockClient::new(LockClientConfig {
                 host: config.generation,
@@ -94,7 +76,6 @@ impl Host {
             steps_done: Vec::new(),
             monitor: MonitorClient::of_host(config.membership.clone()),
             timers: Timers::default(),
-            fenced: false,
             counters: HostCounters::default(),
             config,
         }
@@ -103,39 +84,59 @@ impl Host {
     /// What it has done so far.
     pub fn counters(&self) -> HostCounters {
         let (jobs, locks) = (self.healing.counters(), self.locks.counters());
+        let (links, transactions) = (self.links.counters(), self.coordinator.counters());
         HostCounters {
-            resent: self.counters.resent + locks.resent,
+            operations: transactions.operations,
+            requests_sent: links.requests_sent,
+            answers: self.counters.answers,
+            resent: self.counters.resent + locks.resent + transactions.resent,
+            commit_carriers: links.commit_carriers,
+            retries: transactions.retries,
+            delayed: transactions.delayed,
+            restarts: transactions.restarts,
             lock_requests: locks.requests,
             lock_answers: locks.answers,
             lock_waits: locks.waits,
             lock_hits: locks.hits,
             recalls: locks.recalls,
+            committed: transactions.committed,
+            aborted: transactions.aborted,
+            resolved: transactions.resolved,
             rows_checked: jobs.rows_checked,
             rows_recomputed: jobs.rows_recomputed,
+            epochs: self.counters.epochs,
+            damaged: transactions.damaged,
             rot_found: jobs.corrupt,
             rot_repaired: jobs.repaired,
-            ..self.counters
+            full_bands: transactions.full_bands,
+            large_bands: transactions.large_bands,
+            small_bands: transactions.small_bands,
         }
     }
 
     /// True if nothing is under way: no operation, no transaction that is not over, no resolution.
     pub fn is_idle(&self) -> bool {
-        let nothing = self.requests.has_no_objects()
-            && self.operations.is_empty()
-            && self.transactions.is_empty()
-            && self.resolutions.is_empty();
-        nothing && self.locks.is_settled()
+        self.requests.has_no_objects() && self.coordinator.is_idle() && self.locks.is_settled()
     }
 
     /// The same for one volume alone.
     pub fn is_idle_for(&self, volume: VolumeId) -> bool {
-        self.operations.values().all(|operation| operation.volume.id != volume)
-            && self.transactions.values().all(|transaction| transaction.volume() != volume)
+        self.coordinator.is_idle_for(volume)
     }
 
     /// True if the array serves this host no more.
     pub fn is_fenced(&self) -> bool {
-        self.fenced
+        self.coordinator.is_fenced()
+    }
+
+    /// What it holds of lock servers, as far as it knows, to look at. No other host may hold that, unless devices keep this host out.
+    pub fn held_locks(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
+        self.locks.held()
+    }
+
+    /// Locks held, asked for or being released, to look at.
+    pub fn claims(&self) -> usize {
+        self.locks.len()
     }
 
     /// When each device was last heard.
@@ -154,7 +155,7 @@ impl Host {
 
     pub(crate) fn on_request(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut Effects) {
         if let HostRequest::Abandon { ops } = &request {
-            self.abandon(now, ops, out);
+            self.coordinate(now, out, |coordinator, ctx| coordinator.abandon(ctx, ops));
             return out.reply(op, Ok(HostSuccess::Done));
         }
         if !matches!(request, HostRequest::Scrub { .. } | HostRequest::Manage { .. } | HostRequest::Administer { .. }) {
@@ -212,60 +213,17 @@ impl Host {
             | HostRequest::Reconstruct { volume, .. } => *volume,
             _ => unreachable!("only front ends ask for that"),
         };
-        if self.fenced {
-            return self.reply(op, Err(HostError::Fenced), out);
-        }
-        let Some(mut volume) = self.volumes.get(&volume).cloned() else {
-            return self.reply(op, Err(HostError::NoSuchVolume), out);
+        let moves = matches!(&request, HostRequest::Restore { target: true, .. });
+        let volume = match self.volumes.get(&volume) {
+            _ if self.is_fenced() => Err(HostError::Fenced),
+            None => Err(HostError::NoSuchVolume),
+            Some(volume) if moves => volume.target().map(Rc::new).ok_or(HostError::NotMoving),
+            Some(volume) => Ok(volume.clone()),
         };
-        if let HostRequest::Restore { target: true, .. } = &request {
-            match volume.target() {
-                Some(target) => volume = Rc::new(target),
-                None => return self.reply(op, Err(HostError::NotMoving), out),
-            }
+        match volume {
+            Ok(volume) => self.coordinate(now, out, |coordinator, ctx| coordinator.start(ctx, op, volume, request)),
+            Err(error) => self.reply(op, Err(error), out),
         }
-        if volume.ordering.needs_lock_server() && self.config.lock_servers.is_empty() {
-            return self.reply(op, Err(HostError::NoLockServer), out);
-        }
-        let full =
-            self.operations.len() >= limits::OPERATIONS_MAX || self.transactions.len() >= limits::HOST_TRANSACTIONS_MAX;
-        if full {
-            return self.reply(op, Err(HostError::Busy), out);
-        }
-        let work = match self.plan(&volume, &request, &BTreeSet::new()) {
-            Ok(work) => Rc::new(work),
-            Err(error) => return self.reply(op, Err(error), out),
-        };
-        if work.shares().is_empty() {
-            return self.reply(op, Ok(work.result(&braid_layout::Old::new())), out);
-        }
-        let patience = match &request {
-            HostRequest::Mirror { patience, .. } => self.config.settings.request_timeout.min(*patience),
-            _ => self.config.settings.request_timeout,
-        };
-        let view = self.view().version().unwrap_or(0);
-        let (since, refusals, too_far_ahead) = (now.time, 0, None);
-        let (damaged, attempt, delayed, failure, awaits_resync) = (BTreeSet::new(), None, false, None, None);
-        let operation = Operation {
-            op,
-            volume,
-            request,
-            work,
-            view,
-            damaged,
-            since,
-            refusals,
-            too_far_ahead,
-            attempt,
-            awaits_resync,
-            delayed,
-            failure,
-        };
-        self.counters.operations += 1;
-        let before = self.operations.insert(op, Box::new(operation));
-        assert!(before.is_none(), "a front end numbers its requests");
-        self.timers.set(Timer::Expire(op), now.time.after(patience));
-        self.attempt(now, op, out);
     }
 
     fn adopt(&mut self, volume: VolumeDescription) -> HostOutcome {
@@ -281,7 +239,10 @@ impl Host {
         let (device, answer) = match (from, message) {
             (NodeId::Device(device), Message::Answer(answer)) => (device, answer),
             (NodeId::LockServer(server), Message::LockAnswer(answer)) => {
-                return self.on_lock_answer(now, server, answer, out);
+                return self.coordinate(now, out, |coordinator, ctx| {
+                    ctx.with_locks(|locks, cx| locks.on_answer(cx, server, answer));
+                    coordinator.on_lock_events(ctx);
+                });
             }
             (NodeId::Monitor, Message::MonitorAnswer(answer)) => return self.on_monitor(now, answer, out),
             _ => return out.ignore(Ignored::NotForUs),
@@ -305,56 +266,29 @@ impl Host {
             }
             return out.ignore(Ignored::OtherEpoch);
         }
-        for sequence in confirmed {
-            self.on_confirmed(now, device, sequence, out);
-        }
+        self.coordinate(now, out, |coordinator, ctx| {
+            confirmed.into_iter().for_each(|sequence| coordinator.on_confirmed(ctx, device, sequence));
+        });
         match reply {
             Reply::Heartbeat { orphans, suspects, busy } => {
                 self.healing.on_busy(now.time, device, busy, self.config.settings.heartbeat);
                 if self.links.has_adopted(device) {
                     self.on_adoption(now, device);
                 }
-                self.on_orphans(now, orphans, out);
+                if !self.requests.is_disconnecting() {
+                    self.coordinate(now, out, |coordinator, ctx| coordinator.on_orphans(ctx, orphans));
+                }
                 self.on_suspects(now, device, suspects, out);
             }
-            Reply::Data { transaction, waited, pieces } => {
-                self.note_delay(transaction, waited);
-                self.on_data(now, device, transaction, pieces, out);
-            }
-            Reply::Accepted { transaction, waited } => {
-                self.note_delay(transaction, waited);
-                self.on_data(now, device, transaction, Vec::new(), out);
-            }
-            Reply::Written { transaction, waited } => {
-                self.note_delay(transaction, waited);
-                self.on_written(now, device, transaction, out);
-            }
-            Reply::Refused { transaction, step, refusal } => {
-                self.on_refused(now, device, transaction, step, refusal, out);
-            }
-            Reply::Failed { transaction, step, failure } => {
-                self.on_failed(now, device, transaction, step, failure, out);
-            }
-            Reply::Blocked { transaction } => self.on_blocked(now, device, transaction, out),
-            Reply::Decided { transaction, outcome } => self.on_decided(now, device, transaction, outcome, out),
-            Reply::Vote { transaction, vote } => self.on_vote(now, device, transaction, vote, out),
-            Reply::Forgotten { transaction } => self.on_forgotten(device, transaction),
-            Reply::Managed { .. } | Reply::Objects { .. } | Reply::Changed { .. } | Reply::Rejected { .. } => {
-                unreachable!("dealt with above")
+            reply => {
+                if let Reply::Forgotten { transaction } = reply
+                    && transaction.host == self.config.generation
+                {
+                    self.requests.on_forgotten(&mut self.links, device, transaction.sequence);
+                }
+                self.coordinate(now, out, |coordinator, ctx| coordinator.on_reply(ctx, device, reply));
             }
         }
-    }
-
-    /// Somebody was in the way of a transaction, or not.
-    fn note_delay(&mut self, id: TransactionId, waited: bool) {
-        if waited && let Some(op) = self.own(id).and_then(|transaction| transaction.op) {
-            self.delay(op);
-        }
-    }
-
-    /// Somebody is in the way of an operation.
-    pub(crate) fn delay(&mut self, op: OperationId) {
-        self.operations.get_mut(&op).expect("an attempt knows its operation").delayed = true;
     }
 
     /// A device does not serve us: for ever, since we are fenced; or in our epoch, which is over; or for want of room, for now.
@@ -363,7 +297,7 @@ impl Host {
             Rejection::Fenced => self.on_fenced(now, out),
             // A device that lives by an earlier epoch asks for news itself.
             Rejection::WrongEpoch { current } if current < self.monitor.epoch() => {
-                self.await_adoption(now, device, out)
+                self.await_adoption(now, device, out);
             }
             Rejection::WrongEpoch { current } if current > self.monitor.epoch() => self.ask_for_news(now, out),
             Rejection::WrongEpoch { .. } => {}
@@ -374,19 +308,23 @@ impl Host {
 
     /// The array serves us no more, and never will.
     pub(crate) fn on_fenced(&mut self, now: Now, out: &mut Effects) {
-        self.fenced = true;
         let (requests, links, mut ctx) = self.requests(now, out);
         requests.on_fenced(&mut ctx, links);
-        for op in self.operations.keys().copied().collect::<Vec<_>>() {
-            self.give_up(now, op, HostError::Fenced, out);
-        }
+        self.coordinate(now, out, Coordinator::on_fenced);
     }
 
     /// What is to be done next, and when: the least of the host's own deadlines and those of its parts.
     fn next_timer(&self) -> Option<(Time, Timer)> {
+        let of_coordinator = |timer| match timer {
+            TransactionTimer::Resolve(_) => Timer::Resolution(timer),
+            _ => Timer::Transactions(timer),
+        };
+        let transactions = self.coordinator.next_timer().map(|(time, timer)| (time, of_coordinator(timer)));
+        let link = self.links.next_timer().map(|(time, timer)| (time, Timer::Link(timer)));
+        let request = self.timers.next().map(|(time, timer)| (time, Timer::Request(timer)));
         let locks = self.locks.deadline().map(|time| (time, Timer::Locks));
         let monitor = self.monitor.deadline().map(|time| (time, Timer::Monitor));
-        self.timers.next().into_iter().chain(locks).chain(monitor).min()
+        transactions.into_iter().chain(link).chain(request).chain(locks).chain(monitor).min()
     }
 
     fn on_wake(&mut self, now: Now, out: &mut Effects) {
@@ -398,40 +336,60 @@ impl Host {
                 continue;
             }
             let Some((_, timer)) = own.filter(|(time, _)| *time <= now.time) else { break };
-            self.timers.cancel(timer);
             match timer {
-                Timer::Expire(op) => self.on_expired(now, op, out),
-                Timer::Retry(op) => self.attempt(now, op, out),
-                Timer::Resend(sequence) => self.resend(now, sequence, out),
-                Timer::Linger(device) => {
-                    let (links, mut ctx) = self.links(now, out);
-                    links.on_linger(&mut ctx, device);
+                Timer::Transactions(timer) | Timer::Resolution(timer) => {
+                    self.coordinate(now, out, |coordinator, ctx| coordinator.wake(ctx, timer));
                 }
-                Timer::Heartbeat(device) => self.send_heartbeat(now, device, out),
-                Timer::Resolve(transaction) => self.resend_resolution(now, transaction, out),
-                Timer::Task(ticket) => {
+                Timer::Link(timer) => {
+                    let (_, links, mut ctx) = self.requests(now, out);
+                    links.wake(&mut ctx.outbound(), timer);
+                }
+                Timer::Request(RequestTimer::Leave) => {
+                    self.timers.cancel(RequestTimer::Leave);
+                    self.tell_disconnect(now, out);
+                }
+                Timer::Request(timer) => {
                     let (requests, links, mut ctx) = self.requests(now, out);
-                    requests.resend_task(&mut ctx, links, ticket);
+                    requests.wake(&mut ctx, links, timer);
                 }
-                Timer::ObjectRequest(sequence) => {
-                    let (requests, links, mut ctx) = self.requests(now, out);
-                    requests.resend_objects(&mut ctx, links, sequence);
-                }
-                Timer::Leave => self.tell_disconnect(now, out),
-                Timer::Locks => self.on_lock_timer(now, out),
+                Timer::Locks => self.coordinate(now, out, |coordinator, ctx| {
+                    ctx.with_locks(LockClient::wake);
+                    coordinator.on_lock_events(ctx);
+                }),
                 Timer::Monitor => self.on_monitor_timer(now, out),
             }
         }
     }
 
-    /// The links, and what they need of the rest of the host.
-    pub(crate) fn links<'a>(&'a mut self, now: Now, out: &'a mut Effects) -> (&'a mut Links, Ctx<'a>) {
-        let (_, links, ctx) = self.requests(now, out);
-        (links, ctx)
+    /// Has the coordinator do something, and then does what follows for the rest of the host.
+    pub(crate) fn coordinate(
+        &mut self,
+        now: Now,
+        out: &mut Effects,
+        what: impl FnOnce(&mut Coordinator, &mut TransactionCtx),
+    ) {
+        let Host { config, monitor, coordinator, links, locks, rng, .. } = self;
+        let (host, settings, view) = (config.generation, &config.settings, monitor.view());
+        what(coordinator, &mut TransactionCtx { now, host, settings, view, links, locks, rng, out });
+        while let Some(event) = self.coordinator.pop_event() {
+            match event {
+                Event::Ended { op, outcome } => self.reply(op, outcome, out),
+                Event::Torn { transaction, volume, linkage } => {
+                    self.heal(now, out, |healing, ctx| healing.on_interrupted(ctx, transaction, volume, linkage));
+                }
+                Event::Damaged { volume, device, block } => {
+                    self.heal(now, out, |healing, ctx| healing.on_checksum_error(ctx, &volume, device, block));
+                }
+            }
+        }
     }
 
     /// Requests to devices, and what they need of the rest of the host.
-    fn requests<'a>(&'a mut self, now: Now, out: &'a mut Effects) -> (&'a mut DeviceRequests, &'a mut Links, Ctx<'a>) {
+    pub(crate) fn requests<'a>(
+        &'a mut self,
+        now: Now,
+        out: &'a mut Effects,
+    ) -> (&'a mut DeviceRequests, &'a mut Links, Ctx<'a>) {
         let Host { config, monitor, links, requests, timers, rng, counters, steps_done, .. } = self;
         let (host, epoch, settings) = (config.generation, monitor.epoch(), &config.settings);
         (requests, links, Ctx { now, host, epoch, settings, timers, rng, counters, steps_done, out })
@@ -446,7 +404,7 @@ impl Host {
         patience: Duration,
         out: &mut Effects,
     ) {
-        if self.fenced {
+        if self.is_fenced() {
             return out.reply(op, Err(HostError::Fenced));
         }
         let (requests, links, mut ctx) = self.requests(now, out);
@@ -459,15 +417,15 @@ impl Host {
             return;
         }
         let rest = Rest {
-            operations: !self.operations.is_empty(),
-            transactions: !self.transactions.is_empty(),
-            locks: self.claims() > 0,
-            fenced: self.fenced,
+            operations: self.coordinator.has_operations(),
+            transactions: self.coordinator.has_transactions(),
+            locks: !self.locks.is_empty(),
+            fenced: self.is_fenced(),
             devices_out: self.links.devices().filter(|device| self.view().is_out(*device)).collect(),
         };
         let (requests, links, mut ctx) = self.requests(now, out);
         if requests.go_on_disconnecting(&mut ctx, links, &rest) {
-            self.release_cached_locks(now, out);
+            self.coordinate(now, out, |_, ctx| ctx.with_locks(LockClient::release_cached));
             self.tell_disconnect(now, out);
         }
     }
@@ -480,36 +438,15 @@ impl Host {
     }
 
     pub(crate) fn send_heartbeat(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
-        let (links, mut ctx) = self.links(now, out);
-        links.send_heartbeat(&mut ctx, device);
-    }
-
-    /// Sends a command, and whatever is to ride on it.
-    pub(crate) fn send(&mut self, now: Now, device: DeviceId, command: Command, out: &mut Effects) {
-        let (links, mut ctx) = self.links(now, out);
-        links.send(&mut ctx, device, command);
-    }
-
-    /// Answers an operation. Its transaction, if one is under way, goes on without it.
-    pub(crate) fn finish(&mut self, op: OperationId, outcome: HostOutcome, out: &mut Effects) {
-        let operation = self.operations.remove(&op).expect("an operation is answered once");
-        if let Some(transaction) = operation.attempt.and_then(|sequence| self.transactions.get_mut(&sequence)) {
-            transaction.op = None;
-        }
-        self.counters.delayed += u64::from(operation.delayed);
-        self.timers.cancel(Timer::Expire(op));
-        if operation.attempt.is_none() {
-            self.timers.cancel(Timer::Retry(op));
-        }
-        self.end_abandoned(op);
-        self.reply(op, outcome, out);
+        let (_, links, mut ctx) = self.requests(now, out);
+        links.send_heartbeat(&mut ctx.outbound(), device);
     }
 
     /// Answers whoever asked: a front end, or a background job.
     pub(crate) fn reply(&mut self, op: OperationId, outcome: HostOutcome, out: &mut Effects) {
         match op {
             OperationId::User(op) => out.reply(op, outcome),
-            OperationId::Job(step) => self.steps_done.push((step, outcome)),
+            OperationId::Job(step) => self.steps_done.push((StepId(step), outcome)),
         }
     }
 }
@@ -536,7 +473,7 @@ impl Machine for Host {
                 break;
             }
         }
-        self.take_turns(now, out);
+        self.coordinate(now, out, Coordinator::take_turns);
         self.go_on_disconnecting(now, out);
     }
 
@@ -546,29 +483,8 @@ impl Machine for Host {
     }
 
     fn invariants(&self) {
-        for (op, operation) in &self.operations {
-            match operation.attempt {
-                Some(sequence) => {
-                    let transaction = self.transactions.get(&sequence).expect("an attempt is a transaction");
-                    assert_eq!(transaction.op, Some(*op), "an operation and its attempt know each other");
-                    assert!(
-                        self.timers.deadline_of(Timer::Retry(*op)).is_none(),
-                        "an operation tries again when its attempt is over"
-                    );
-                }
-                None => assert!(
-                    self.timers.deadline_of(Timer::Retry(*op)).is_some(),
-                    "an operation without an attempt is going to try again"
-                ),
-            }
-            assert!(self.timers.deadline_of(Timer::Expire(*op)).is_some(), "every wait has a deadline");
-        }
-        for (sequence, transaction) in &self.transactions {
-            transaction.invariants(*sequence);
-        }
-        self.links.invariants(&self.timers);
-        self.locking_invariants();
+        self.coordinator.invariants(&self.locks);
+        self.links.invariants();
         self.healing.invariants(self.requests.is_disconnecting());
-        self.abandoned_invariants();
     }
 }

@@ -1,21 +1,11 @@
-//! Who is in the array, as this host knows it, and what becomes of its transactions when that changes (`docs/membership.md`).
-//!
-//! | a transaction that | in a new epoch |
-//! | --- | --- |
-//! | has sent no write | is given up, and its operation tried again by a plan that fits |
-//! | has intents out, or is being aborted after that | is resolved: the devices that have been in since decide |
-//! | has writes out that take effect on arrival | goes on, without devices that are out |
-//! | is committed | waits no more for devices that are out |
+//! Who is in the array, as this host knows it, and what it does when that changes (`docs/membership.md`).
 
-use crate::ctx::Timer;
 use crate::host::Host;
-use crate::operation::{Work, devices_of};
-use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, Generation, Membership, Now, Standing};
-use braid_layout::{Absences, VolumeDescription};
-use braid_machine::{Effects, HostError, HostRequest, HostSuccess, OpId};
+use braid_machine::{Effects, HostError, HostSuccess, OpId};
 use braid_membership::client::{Ctx, Event, FenceRequest, MembershipView, Persistence, Report};
-use braid_wire::{Administration, MonitorAnswer, WriteMode};
+use braid_transactions::Coordinator;
+use braid_wire::{Administration, MonitorAnswer};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -35,72 +25,6 @@ impl Host {
         self.monitor.view()
     }
 
-    /// The plan for a request, as things stand.
-    pub(crate) fn plan(
-        &self,
-        volume: &VolumeDescription,
-        request: &HostRequest,
-        damaged: &BTreeSet<DeviceId>,
-    ) -> Result<Work, HostError> {
-        let plan = |mut absences: Absences| {
-            for ((_, devices), absence) in volume.placements().zip([&mut absences.own, &mut absences.target]) {
-                let position = |device: &DeviceId| devices.iter().position(|held| held == device);
-                damaged.iter().filter_map(position).for_each(|position| absence.stale(position));
-            }
-            Work::plan(volume, &absences, request).expect("it is a storage transaction")
-        };
-        let work = plan(self.view().absences(volume, false));
-        if self.view().unavailable().is_empty() {
-            return work;
-        }
-        let work = work?;
-        let touched = devices_of(volume, work.shares());
-        let devices: Vec<_> = touched.into_iter().filter(|device| self.view().unavailable().contains(device)).collect();
-        if devices.is_empty() {
-            Ok(work)
-        } else if work.writes() {
-            Err(HostError::Unavailable { devices })
-        } else {
-            plan(self.view().absences(volume, true))
-        }
-    }
-
-    /// Those of a transaction's participants whose word counts: they have been in since it wrote.
-    pub(crate) fn voters(&self, transaction: &Transaction) -> BTreeSet<DeviceId> {
-        let counts = |device: &_| self.counts(transaction, *device);
-        transaction.participants.iter().copied().filter(counts).collect()
-    }
-
-    /// True if a device has been in since a transaction began, or all wait for it whatever happens.
-    fn is_still_there(&self, transaction: &Transaction, device: DeviceId) -> bool {
-        transaction.volume.layout.redundancy_units() == 0
-            || self.membership().is_none_or(|membership| membership.has_been_in_since(device, transaction.epoch))
-    }
-
-    /// Gives up what only one device was to write, which has been out.
-    fn give_up_writing_for(&mut self, now: Now, sequence: u64, out: &mut Effects) {
-        let op = self.transactions.get_mut(&sequence).expect("just seen").op.take();
-        self.end_resolution(self.id(sequence));
-        self.end(now, sequence, out);
-        if let Some(op) = op {
-            let device = HostError::Unavailable { devices: Vec::new() };
-            self.finish(op, Err(device), out);
-        }
-    }
-
-    /// Whether anything is to be expected of a device about a transaction.
-    pub(crate) fn counts(&self, transaction: &Transaction, device: DeviceId) -> bool {
-        let alone = transaction.participants.len() == 1 && transaction.participants.contains(&device);
-        alone || self.is_still_there(transaction, device)
-    }
-
-    /// The devices of its volume that take part in writes, and were out at some time since the transaction was planned.
-    pub(crate) fn come_back_since(&self, transaction: &Transaction) -> BTreeSet<DeviceId> {
-        let takes_part = |device: &DeviceId| self.view().state(*device).is_some_and(|held| held != Standing::Out);
-        let devices = transaction.volume.holders().into_iter().filter(takes_part);
-        devices.filter(|device| !self.is_still_there(transaction, *device)).collect()
-    }
-
     /// Reports to the monitor that this host is there, and which devices are not.
     fn report(&mut self, now: Now, out: &mut Effects) {
         let settings = &self.config.settings;
@@ -110,7 +34,7 @@ impl Host {
         let silent = |device: &DeviceId| heard(device).is_some_and(|heard| now.time.since(heard) > patience);
         let report = Report {
             silent: self.links.devices().filter(silent).collect(),
-            stamps: self.stamps.highest_accepted(),
+            stamps: self.coordinator.highest_accepted(),
             healing: self.healing.progress().collect(),
             caught_up: self.healing.recovered().collect(),
             ..Report::default()
@@ -191,20 +115,14 @@ impl Host {
     pub(crate) fn await_adoption(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
         let is_new = now.time.since(self.view().since()) <= self.config.settings.resend_max;
         if is_new && self.view().state(device).is_some_and(|standing| standing != Standing::Out) {
-            let (links, mut ctx) = self.links(now, out);
-            links.await_adoption(&mut ctx, device, HASTE);
+            let (_, links, mut ctx) = self.requests(now, out);
+            links.await_adoption(&ctx.outbound(), device, HASTE);
         }
     }
 
     /// A device that was behind has taken over the epoch: now it takes what waits for it.
     pub(crate) fn on_adoption(&mut self, now: Now, device: DeviceId) {
-        let waiting = self.transactions.iter().filter(|(_, transaction)| transaction.awaits(device));
-        let resends = waiting.map(|(sequence, _)| Timer::Resend(*sequence));
-        let resends = resends.chain(self.resolutions.keys().map(|id| Timer::Resolve(*id)));
-        let resends: Vec<_> = resends.filter(|timer| self.timers.deadline_of(*timer).is_some()).collect();
-        for timer in resends {
-            self.timers.set(timer, now.time);
-        }
+        self.coordinator.on_adoption(now, device);
         self.requests.hurry(&mut self.timers, now, |asked| asked == device);
     }
 
@@ -216,22 +134,11 @@ impl Host {
             return self.on_fenced(now, out);
         }
         let same = before.is_some_and(|before| before.has_same_devices(membership));
-        let under_way: Vec<_> = self.transactions.keys().copied().collect();
-        for sequence in under_way {
-            if same {
-                self.send_phase(now, sequence, out);
-            } else {
-                self.on_epoch(now, sequence, out);
-            }
-        }
-        if !same {
-            // Devices name again, in the new epoch, what is left to resolve.
-            self.drop_resolutions_of_others();
-        }
+        self.coordinate(now, out, |coordinator, ctx| coordinator.on_epoch(ctx, same));
         self.follow_members();
         self.requests.hurry(&mut self.timers, now, |_| true);
         self.heal(now, out, |healing, ctx| healing.on_membership(ctx));
-        self.retry_all(now, out);
+        self.coordinate(now, out, Coordinator::retry_all);
         let is_member = |device: &DeviceId| self.view().member(*device).is_some();
         let members: Vec<_> = self.links.devices().filter(is_member).collect();
         members.into_iter().for_each(|device| self.send_heartbeat(now, device, out));
@@ -243,101 +150,16 @@ impl Host {
         let members: BTreeSet<_> =
             self.membership().expect("just taken over").members.iter().map(|member| member.device).collect();
         let mut needed = members.clone();
-        let volumes = self.volumes.values().chain(self.operations.values().map(|operation| &operation.volume));
-        needed.extend(volumes.flat_map(|volume| volume.holders()));
-        needed.extend(self.transactions.values().flat_map(|transaction| transaction.volume.holders()));
-        needed.extend(self.resolutions.values().flat_map(|resolution| resolution.participants()));
+        needed.extend(self.volumes.values().flat_map(|volume| volume.holders()));
+        needed.extend(self.coordinator.devices());
         needed.extend(self.requests.devices());
-        self.links.follow(&mut self.timers, &members, &needed);
-    }
-
-    /// Takes one transaction over into a new epoch.
-    fn on_epoch(&mut self, now: Now, sequence: u64, out: &mut Effects) {
-        // One that ended another has perhaps ended it, too.
-        let Some(transaction) = self.transactions.get(&sequence) else { return };
-        let gone: Vec<_> =
-            transaction.asked.iter().copied().filter(|device| !self.is_still_there(transaction, *device)).collect();
-        for device in &gone {
-            self.links.of(*device).forget(sequence);
-        }
-        let counting: BTreeSet<_> =
-            transaction.asked.iter().copied().filter(|device| self.counts(transaction, *device)).collect();
-        let in_intents = transaction.mode() == WriteMode::Intent;
-        let for_one = matches!(*transaction.work, Work::Restore(_) | Work::Recompute(_));
-        let transaction = self.transactions.get_mut(&sequence).expect("just seen");
-        match &mut transaction.phase {
-            Phase::Locking | Phase::Reading { .. } => self.begin_anew(now, sequence, out),
-            // What a device was being brought it may yet take; if it was out again, it is brought it once more, or named as suspect.
-            _ if for_one && !gone.is_empty() => self.give_up_writing_for(now, sequence, out),
-            // Without ordering, nobody keeps its blocks for it.
-            Phase::Writing { .. } if !in_intents && !transaction.volume.ordering.policy().isolates() => {
-                self.begin_anew(now, sequence, out);
-            }
-            Phase::Writing { silent, .. } if !in_intents => {
-                silent.retain(|device| counting.contains(device));
-                if silent.is_empty() {
-                    self.on_all_written(now, sequence, out);
-                } else {
-                    self.send_phase(now, sequence, out);
-                }
-            }
-            Phase::Writing { .. } | Phase::Resolving => self.resolve_own(now, sequence, out),
-            Phase::Aborting { .. } if transaction.wrote && in_intents => self.resolve_own(now, sequence, out),
-            Phase::Aborting { unconfirmed, .. } | Phase::Committed { unconfirmed } => {
-                unconfirmed.retain(|device| !gone.contains(device));
-                if unconfirmed.is_empty() && matches!(transaction.phase, Phase::Aborting { .. }) {
-                    self.end_aborted(now, sequence, out);
-                } else if matches!(&transaction.phase, Phase::Committed { unconfirmed } if unconfirmed.is_empty()) {
-                    self.end(now, sequence, out);
-                } else {
-                    self.send_phase(now, sequence, out);
-                }
-            }
-        }
-    }
-
-    /// Gives an attempt up that can't go on in this epoch; its operation tries again at once.
-    fn begin_anew(&mut self, now: Now, sequence: u64, out: &mut Effects) {
-        let op = self.transactions[&sequence].op;
-        self.abort(now, sequence, None, out);
-        if let Some(op) = op {
-            let operation = self.operations.get_mut(&op).expect("an attempt knows its operation");
-            operation.attempt = None;
-            operation.delayed = true;
-            self.timers.set(Timer::Retry(op), now.time);
-        }
+        self.links.follow(&members, &needed);
     }
 
     /// Other devices than before are unavailable. What waits for them is tried otherwise, or fails.
     fn on_unavailable(&mut self, now: Now, out: &mut Effects) {
-        let unavailable = self.view().unavailable().clone();
-        // One that has yet to get its locks goes to the devices later, by a plan that was made before.
-        let waits = |transaction: &Transaction| match &transaction.phase {
-            Phase::Locking => !transaction.asked.is_disjoint(&unavailable),
-            _ => transaction.silent().is_some_and(|silent| !silent.is_disjoint(&unavailable)),
-        };
-        let stuck: Vec<_> =
-            self.transactions.iter().filter(|(_, held)| waits(held)).map(|(sequence, _)| *sequence).collect();
-        for sequence in stuck {
-            let Some(transaction) = self.transactions.get(&sequence) else { continue };
-            let Some(op) = transaction.op else { continue };
-            if matches!(transaction.phase, Phase::Locking | Phase::Reading { .. }) {
-                self.begin_anew(now, sequence, out);
-            } else {
-                let devices = unavailable.iter().copied().filter(|device| transaction.awaits(*device)).collect();
-                self.give_up(now, op, HostError::Unavailable { devices }, out);
-            }
-        }
+        self.coordinate(now, out, Coordinator::on_unavailable);
         self.heal(now, out, |healing, ctx| healing.on_availability(ctx));
-        self.retry_all(now, out);
-    }
-
-    /// Whoever waits to try again does so now.
-    fn retry_all(&mut self, now: Now, out: &mut Effects) {
-        let waiting = self.operations.values().filter(|operation| operation.attempt.is_none());
-        for op in waiting.map(|operation| operation.op).collect::<Vec<_>>() {
-            self.timers.cancel(Timer::Retry(op));
-            self.attempt(now, op, out);
-        }
+        self.coordinate(now, out, Coordinator::retry_all);
     }
 }

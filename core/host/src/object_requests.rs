@@ -2,12 +2,12 @@
 //!
 //! A request has a sequence, as a transaction has, by which the device does it once however often it is sent. It is *over* when it is
 //! answered, or given up: then the mark that rides on later requests passes it, and the device need not keep the answer. What was given up
-//! is named by all that is begun later ([`request_window`](crate::request_window)), until something of that is answered: by then it has happened, or never will.
+//! is named by all that is begun later ([`request_window`](braid_transactions::RequestWindow)), until something of that is answered: by then it has happened, or never will.
 
-use crate::ctx::{Ctx, Timer};
-use crate::links::Links;
+use crate::ctx::{Ctx, RequestTimer};
 use braid_base::{DeviceId, Now, ObjectId, Time, Timers, limits};
 use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
+use braid_transactions::Links;
 use braid_wire::{AttributeName, Command, ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -118,7 +118,7 @@ impl ObjectRequests {
         if busy {
             let most = ctx.settings.backoff_max.as_nanos() as u64;
             let wait = Duration::from_nanos(ctx.rng.between(most / 2, most));
-            return ctx.timers.set(Timer::ObjectRequest(sequence), ctx.now.time.after(wait).min(pending.until));
+            return ctx.timers.set(RequestTimer::ObjectRequest(sequence), ctx.now.time.after(wait).min(pending.until));
         }
         self.end(ctx, links, sequence, answer.map(HostSuccess::Objects).map_err(HostError::Objects));
     }
@@ -172,9 +172,9 @@ impl ObjectRequests {
     }
 
     /// Has requests sent again at once that these devices have not answered.
-    pub fn hurry(&self, timers: &mut Timers<Timer>, now: Now, of: impl Fn(DeviceId) -> bool) {
+    pub fn hurry(&self, timers: &mut Timers<RequestTimer>, now: Now, of: impl Fn(DeviceId) -> bool) {
         for (sequence, _) in self.pending.iter().filter(|(_, pending)| of(pending.device)) {
-            timers.set(Timer::ObjectRequest(*sequence), now.time);
+            timers.set(RequestTimer::ObjectRequest(*sequence), now.time);
         }
     }
 
@@ -194,7 +194,7 @@ impl ObjectRequests {
 
     fn end(&mut self, ctx: &mut Ctx, links: &mut Links, sequence: u64, outcome: HostOutcome) {
         let pending = self.pending.remove(&sequence).expect("it is pending");
-        ctx.timers.cancel(Timer::ObjectRequest(sequence));
+        ctx.timers.cancel(RequestTimer::ObjectRequest(sequence));
         let next = links.next_sequence();
         if let Some(link) = links.get_mut(pending.device) {
             match &pending.asks {
@@ -231,7 +231,7 @@ impl ObjectRequests {
         };
         // It is answered only when something happens, but the device may have lost it: it is told again now and then.
         let most = if now < until { until } else { until.after(CHANGE_GRACE) };
-        ctx.timers.set(Timer::ObjectRequest(sequence), now.after(wait).min(most));
-        links.send(ctx, device, command);
+        ctx.timers.set(RequestTimer::ObjectRequest(sequence), now.after(wait).min(most));
+        links.send(&mut ctx.outbound(), device, command);
     }
 }

@@ -1,12 +1,12 @@
 //! Everything that goes to one device and is no storage transaction: tasks, requests for objects, and the graceful disconnect.
 
-use crate::ctx::{Ctx, OperationId, Timer};
+use crate::ctx::{Ctx, RequestTimer};
 use crate::disconnect::{Disconnect, Rest};
-use crate::links::Links;
 use crate::object_requests::{Asks, ObjectRequests};
 use crate::tasks::Tasks;
 use braid_base::{DeviceId, Now, Timers};
 use braid_machine::{HostError, HostSuccess, OpId};
+use braid_transactions::{Links, OperationId};
 use braid_wire::{Reply, Task};
 use std::time::Duration;
 
@@ -47,12 +47,14 @@ impl DeviceRequests {
         }
     }
 
-    pub fn resend_task(&mut self, ctx: &mut Ctx, links: &mut Links, ticket: u64) {
-        self.tasks.resend(ctx, links, ticket);
-    }
-
-    pub fn resend_objects(&mut self, ctx: &mut Ctx, links: &mut Links, sequence: u64) {
-        self.objects.resend(ctx, links, sequence);
+    /// Looks at what is due.
+    pub fn wake(&mut self, ctx: &mut Ctx, links: &mut Links, timer: RequestTimer) {
+        ctx.timers.cancel(timer);
+        match timer {
+            RequestTimer::Task(ticket) => self.tasks.resend(ctx, links, ticket),
+            RequestTimer::ObjectRequest(sequence) => self.objects.resend(ctx, links, sequence),
+            RequestTimer::Leave => unreachable!("a disconnect needs to know what else is under way"),
+        }
     }
 
     /// The array serves this host no more.
@@ -61,7 +63,7 @@ impl DeviceRequests {
     }
 
     /// Requests for objects that these devices have not taken in another epoch are sent again at once.
-    pub fn hurry(&self, timers: &mut Timers<Timer>, now: Now, of: impl Fn(DeviceId) -> bool) {
+    pub fn hurry(&self, timers: &mut Timers<RequestTimer>, now: Now, of: impl Fn(DeviceId) -> bool) {
         self.objects.hurry(timers, now, of);
     }
 

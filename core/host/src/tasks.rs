@@ -1,9 +1,9 @@
 //! Tasks for one device: objects, what others missed, counters. Each is sent until it is answered or its time is up.
 
-use crate::ctx::{Ctx, OperationId, Timer};
-use crate::links::Links;
+use crate::ctx::{Ctx, RequestTimer};
 use braid_base::{DeviceId, Time, limits};
 use braid_machine::{HostError, HostSuccess};
+use braid_transactions::{Links, OperationId};
 use braid_wire::{Command, Failure, Managed, Task};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Tasks {
             return;
         }
         let task = self.end(links, ticket);
-        ctx.timers.cancel(Timer::Task(ticket));
+        ctx.timers.cancel(RequestTimer::Task(ticket));
         let outcome = result.map(HostSuccess::Managed).map_err(|failure| HostError::Device { device, failure });
         ctx.reply(task.op, outcome);
     }
@@ -75,7 +75,7 @@ impl Tasks {
     /// The host is about to end: what its background jobs have asked is over, unanswered.
     pub fn drop_all(&mut self, ctx: &mut Ctx, links: &mut Links) {
         while let Some((ticket, task)) = self.pending.pop_first() {
-            ctx.timers.cancel(Timer::Task(ticket));
+            ctx.timers.cancel(RequestTimer::Task(ticket));
             links.of(task.device).settle_read(ticket);
         }
     }
@@ -95,7 +95,7 @@ impl Tasks {
         let task = self.pending.get_mut(&ticket).expect("it is pending");
         let wait = task.resend_after;
         task.resend_after = (wait * 2).min(ctx.settings.resend_max);
-        ctx.timers.set(Timer::Task(ticket), ctx.now.time.after(wait));
-        links.send(ctx, task.device, Command::Manage { ticket, task: task.task.clone() });
+        ctx.timers.set(RequestTimer::Task(ticket), ctx.now.time.after(wait));
+        links.send(&mut ctx.outbound(), task.device, Command::Manage { ticket, task: task.task.clone() });
     }
 }

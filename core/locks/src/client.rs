@@ -198,6 +198,11 @@ impl LockClient {
         }
     }
 
+    /// True if the array has lock servers.
+    pub fn has_servers(&self) -> bool {
+        !self.config.servers.is_empty()
+    }
+
     /// What it has done.
     pub fn counters(&self) -> &LockClientCounters {
         &self.counters

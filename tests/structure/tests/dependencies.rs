@@ -8,7 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 const PURE_LIBRARIES: [&str; 3] = ["bytes", "crc-fast", "thiserror"];
 
 /// Crates that must never use each other, directly or by way of others: they speak the messages of the wire.
-const APART: [(&str, &str); 2] = [("core/host", "core/device"), ("core/host", "core/store")];
+const APART: [(&str, &str); 4] = [
+    ("core/host", "core/device"),
+    ("core/host", "core/store"),
+    ("core/transactions", "core/device"),
+    ("core/transactions", "core/store"),
+];
 
 #[test]
 fn the_table_of_crates_is_true() {

@@ -3,24 +3,80 @@
 //! Transactions, requests for objects, tasks and lock requests share the counter: the mark below which everything of this host is over
 //! ([`Request::settled`](braid_wire::Request)) is one number for each device.
 
-use crate::ctx::{Ctx, Timer};
 use crate::link::Link;
-use braid_base::{DeviceId, NodeId, Now, Time, Timers};
+use braid_base::limits::Settings;
+use braid_base::{DeviceId, Epoch, Generation, NodeId, Now, Time, Timers};
+use braid_machine::Effects;
 use braid_wire::Command;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// See the module.
-#[derive(Debug)]
-pub(crate) struct Links {
+#[derive(Clone, Debug)]
+pub struct Links {
     by_device: BTreeMap<DeviceId, Link>,
     /// The next number that is free.
     next_sequence: u64,
+    timers: Timers<LinkTimer>,
+    counters: LinkCounters,
+}
+
+/// What the links borrow of their owner.
+pub struct Outbound<'a> {
+    /// The time.
+    pub now: Now,
+    /// The generation by which devices know the owner.
+    pub host: Generation,
+    /// The epoch that it lives by.
+    pub epoch: Epoch,
+    /// Waits and spans.
+    pub settings: &'a Settings,
+    /// Where messages go.
+    pub out: &'a mut Effects,
+}
+
+/// Why a link wakes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LinkTimer {
+    /// Commits have waited long enough for a request to ride on.
+    Linger(DeviceId),
+    /// It is time to be heard again.
+    Heartbeat(DeviceId),
+}
+
+braid_base::counters! {
+    /// What was sent to devices.
+    pub struct LinkCounters;
+    /// Requests, heartbeats included.
+    requests_sent,
+    /// Heartbeats sent only because commits had no request to ride on.
+    commit_carriers,
 }
 
 impl Links {
+    /// Links to these devices.
     pub fn new(devices: &[DeviceId]) -> Links {
-        Links { by_device: devices.iter().map(|device| (*device, Link::default())).collect(), next_sequence: 1 }
+        let by_device = devices.iter().map(|device| (*device, Link::default())).collect();
+        Links { by_device, next_sequence: 1, timers: Timers::default(), counters: LinkCounters::default() }
+    }
+
+    /// What was sent.
+    pub fn counters(&self) -> LinkCounters {
+        self.counters
+    }
+
+    /// What is to be done next, and when.
+    pub fn next_timer(&self) -> Option<(Time, LinkTimer)> {
+        self.timers.next()
+    }
+
+    /// Does what is due.
+    pub fn wake(&mut self, ctx: &mut Outbound, timer: LinkTimer) {
+        self.timers.cancel(timer);
+        match timer {
+            LinkTimer::Linger(device) => self.on_linger(ctx, device),
+            LinkTimer::Heartbeat(device) => self.send_heartbeat(ctx, device),
+        }
     }
 
     /// Takes the next number.
@@ -34,22 +90,27 @@ impl Links {
         self.next_sequence
     }
 
+    /// True if there is a link to this device.
     pub fn has(&self, device: DeviceId) -> bool {
         self.by_device.contains_key(&device)
     }
 
+    /// The devices.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.by_device.keys().copied()
     }
 
+    /// All links.
     pub fn iter(&self) -> impl Iterator<Item = (DeviceId, &Link)> + '_ {
         self.by_device.iter().map(|(device, link)| (*device, link))
     }
 
+    /// The link to a device, if there is one.
     pub fn get(&self, device: DeviceId) -> Option<&Link> {
         self.by_device.get(&device)
     }
 
+    /// The same, to change it.
     pub fn get_mut(&mut self, device: DeviceId) -> Option<&mut Link> {
         self.by_device.get_mut(&device)
     }
@@ -66,42 +127,43 @@ impl Links {
         true
     }
 
+    /// When a device was last heard.
     pub fn last_heard(&self, device: DeviceId) -> Option<Time> {
         self.by_device.get(&device).and_then(|link| link.last_heard)
     }
 
     /// Sends a command, and whatever is to ride on it.
-    pub fn send(&mut self, ctx: &mut Ctx, device: DeviceId, command: Command) {
+    pub fn send(&mut self, ctx: &mut Outbound, device: DeviceId, command: Command) {
         // What is left to say to a device that is gone from the array need not be said.
         let Some(link) = self.by_device.get_mut(&device) else { return };
         let message = link.request(ctx.now.time, ctx.host, ctx.epoch, self.next_sequence, command);
         if link.lingers && !link.has_any_queued() {
             link.lingers = false;
-            ctx.timers.cancel(Timer::Linger(device));
+            self.timers.cancel(LinkTimer::Linger(device));
         }
-        ctx.counters.requests_sent += 1;
+        self.counters.requests_sent += 1;
         ctx.out.send(NodeId::Device(device), message);
     }
 
     /// Sends a heartbeat, and the next one in its time whatever else is sent: heartbeats also bring news of what dead hosts left behind.
-    pub fn send_heartbeat(&mut self, ctx: &mut Ctx, device: DeviceId) {
+    pub fn send_heartbeat(&mut self, ctx: &mut Outbound, device: DeviceId) {
         let heartbeat = ctx.settings.heartbeat;
         self.of(device).requeue_unconfirmed(ctx.now.time, 2 * heartbeat);
         self.send(ctx, device, Command::Heartbeat);
-        ctx.timers.set(Timer::Heartbeat(device), ctx.now.time.after(heartbeat));
+        self.timers.set(LinkTimer::Heartbeat(device), ctx.now.time.after(heartbeat));
     }
 
     /// A device is to be told of a commit: by the next request, or when that has lingered.
-    pub fn queue_commit(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64) {
+    pub fn queue_commit(&mut self, ctx: &Outbound, device: DeviceId, sequence: u64) {
         let link = self.of(device);
         link.queue_commit(sequence);
         if !std::mem::replace(&mut link.lingers, true) {
-            ctx.timers.set(Timer::Linger(device), ctx.now.time.after(ctx.settings.commit_linger));
+            self.timers.set(LinkTimer::Linger(device), ctx.now.time.after(ctx.settings.commit_linger));
         }
     }
 
     /// Commits have waited long enough for a request to ride on.
-    pub fn on_linger(&mut self, ctx: &mut Ctx, device: DeviceId) {
+    fn on_linger(&mut self, ctx: &mut Outbound, device: DeviceId) {
         self.of(device).lingers = false;
         while self.of(device).has_any_queued() {
             self.send_carrier(ctx, device);
@@ -109,7 +171,7 @@ impl Links {
     }
 
     /// Tells devices of a commit at once, unless that is on its way.
-    pub fn hurry_commit(&mut self, ctx: &mut Ctx, devices: &BTreeSet<DeviceId>, sequence: u64) {
+    pub fn hurry_commit(&mut self, ctx: &mut Outbound, devices: &BTreeSet<DeviceId>, sequence: u64) {
         for device in devices {
             if self.of(*device).has_queued(sequence) {
                 self.send_carrier(ctx, *device);
@@ -118,15 +180,15 @@ impl Links {
     }
 
     /// Sends a heartbeat only because commits have no request to ride on.
-    fn send_carrier(&mut self, ctx: &mut Ctx, device: DeviceId) {
-        ctx.counters.commit_carriers += 1;
+    fn send_carrier(&mut self, ctx: &mut Outbound, device: DeviceId) {
+        self.counters.commit_carriers += 1;
         self.send(ctx, device, Command::Heartbeat);
     }
 
     /// A device lives by an earlier epoch, and so took nothing of what it was sent in this one: it is asked soon whether it has adopted this one.
-    pub fn await_adoption(&mut self, ctx: &mut Ctx, device: DeviceId, wait: Duration) {
+    pub fn await_adoption(&mut self, ctx: &Outbound, device: DeviceId, wait: Duration) {
         self.of(device).behind = true;
-        ctx.timers.set(Timer::Heartbeat(device), ctx.now.time.after(wait));
+        self.timers.set(LinkTimer::Heartbeat(device), ctx.now.time.after(wait));
     }
 
     /// True if a device that was behind has now answered in this epoch.
@@ -135,27 +197,28 @@ impl Links {
     }
 
     /// Makes links to the devices of a new membership, and drops those to others that nothing here needs any more.
-    pub fn follow(&mut self, timers: &mut Timers<Timer>, members: &BTreeSet<DeviceId>, needed: &BTreeSet<DeviceId>) {
+    pub fn follow(&mut self, members: &BTreeSet<DeviceId>, needed: &BTreeSet<DeviceId>) {
         for device in members {
             self.by_device.entry(*device).or_default();
         }
+        let timers = &mut self.timers;
         self.by_device.retain(|device, _| {
             if members.contains(device) {
                 return true;
             }
-            timers.cancel(Timer::Heartbeat(*device));
+            timers.cancel(LinkTimer::Heartbeat(*device));
             let stays = needed.contains(device);
             if !stays {
-                timers.cancel(Timer::Linger(*device));
+                timers.cancel(LinkTimer::Linger(*device));
             }
             stays
         });
     }
 
     /// Asserts that timers are set for what waits.
-    pub fn invariants(&self, timers: &Timers<Timer>) {
+    pub fn invariants(&self) {
         for (device, link) in &self.by_device {
-            let set = timers.deadline_of(Timer::Linger(*device)).is_some();
+            let set = self.timers.deadline_of(LinkTimer::Linger(*device)).is_some();
             assert_eq!(link.lingers, set, "a link knows whether its commits have a deadline: {device}");
         }
     }

@@ -1,52 +1,20 @@
-//! What a front end asked for: its plan, and how its attempts have gone so far.
+//! What is to be done for an operation, and by which plan; what follows from what was read.
 
-use crate::ctx::OperationId;
 use crate::mirror::MirrorWork;
 use braid_base::limits;
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Time, TransactionId};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, TransactionId};
 use braid_layout::{
     Absences, CheckPlan, CrossCheckPlan, Methods, MovePlan, New, Old, ReadPlan, RecomputePlan, ReconstructError,
     ReconstructPlan, RestorePlan, Share, StripeRows, Unavailable, VolumeDescription, WritePlan,
 };
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
+use braid_membership::client::MembershipView;
 use braid_wire::{Linkage, Piece, Want};
 use std::collections::BTreeSet;
-use std::rc::Rc;
-
-/// A request of a front end that is not yet answered.
-#[derive(Clone, Debug)]
-pub struct Operation {
-    /// Whom to answer.
-    pub op: OperationId,
-    /// On which volume.
-    pub volume: Rc<VolumeDescription>,
-    /// What it asks for.
-    pub request: HostRequest,
-    /// How to do it, with the devices that were there when that was planned.
-    pub work: Rc<Work>,
-    /// Of which view of the array the plan is (`Place::view`).
-    pub view: u64,
-    /// Devices that have lost blocks that it asked for: it does without them.
-    pub damaged: BTreeSet<DeviceId>,
-    /// When it was asked.
-    pub since: Time,
-    /// How often in a row it was refused.
-    pub refusals: u32,
-    /// When a device first refused it since its stamp was too far ahead, and when one did so last.
-    pub too_far_ahead: Option<(Time, Time)>,
-    /// Its transaction under way, by sequence; none while it backs off.
-    pub attempt: Option<u64>,
-    /// Its interrupted transaction whose parity resync it waits for.
-    pub awaits_resync: Option<TransactionId>,
-    /// Whether somebody was in the way of any of its attempts.
-    pub delayed: bool,
-    /// Why it fails, if its attempt turns out to have left nothing.
-    pub failure: Option<HostError>,
-}
 
 /// What is to be done, and by which plan.
 #[derive(Clone, Debug)]
-pub enum Work {
+pub(crate) enum Work {
     /// Bring bytes.
     Read(ReadPlan),
     /// Tell where there is data.
@@ -280,7 +248,32 @@ pub(crate) fn unavailable(volume: &VolumeDescription, positions: &[usize]) -> Ho
     HostError::Unavailable { devices: positions.iter().map(|position| volume.device_at(*position)).collect() }
 }
 
-/// A share with the device that stands at its position.
-pub fn devices_of(volume: &VolumeDescription, shares: &[Share]) -> Vec<DeviceId> {
-    shares.iter().map(|share| volume.device_at(share.position)).collect()
+/// The plan for a request, by the present membership, that does without what `damaged` devices have lost.
+pub(crate) fn plan(
+    view: &MembershipView,
+    volume: &VolumeDescription,
+    request: &HostRequest,
+    damaged: &BTreeSet<DeviceId>,
+) -> Result<Work, HostError> {
+    let plan = |mut absences: Absences| {
+        for ((_, devices), absence) in volume.placements().zip([&mut absences.own, &mut absences.target]) {
+            let position = |device: &DeviceId| devices.iter().position(|held| held == device);
+            damaged.iter().filter_map(position).for_each(|position| absence.stale(position));
+        }
+        Work::plan(volume, &absences, request).expect("it is a storage transaction")
+    };
+    let work = plan(view.absences(volume, false));
+    if view.unavailable().is_empty() {
+        return work;
+    }
+    let work = work?;
+    let touched = work.shares().iter().map(|share| volume.device_at(share.position));
+    let devices: Vec<_> = touched.filter(|device| view.unavailable().contains(device)).collect();
+    if devices.is_empty() {
+        Ok(work)
+    } else if work.writes() {
+        Err(HostError::Unavailable { devices })
+    } else {
+        plan(view.absences(volume, true))
+    }
 }

@@ -8,11 +8,10 @@
 //! What can only ask is read as any hostread is. All that may go wrong goes wrong as with hostwrites, and is tried again as they are: once what
 //! was tried before is known to have left nothing.
 
-use crate::host::Host;
-use crate::operation::{Conclusion, Work, unavailable};
+use crate::work::{Conclusion, Work, unavailable};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_layout::{Absences, Old, ReadPlan, Share, UpdatePlan, VolumeDescription};
-use braid_machine::{Effects, HostError, HostSuccess};
+use braid_machine::{HostError, HostSuccess};
 use braid_objects::BucketPlace;
 use braid_objects::bucket::{BUCKET_BLOCKS, Blocks};
 use braid_objects::mirror::{Effect, buckets, carry_out, place_of};
@@ -124,18 +123,6 @@ impl MirrorWork {
             start = range.end();
         }
         pieces
-    }
-}
-
-impl Host {
-    /// Nobody is left who could tell how a transaction of this host ended. Others may have found it committed, read it and written something
-    /// else since: so it is not done again, and its outcome stays unknown.
-    pub(crate) fn give_up_what_must_not_repeat(&mut self, sequence: u64, out: &mut Effects) {
-        let transaction = &self.transactions[&sequence];
-        if let Some(op) = transaction.op {
-            let devices = transaction.participants.iter().copied().collect();
-            self.finish(op, Err(HostError::Unavailable { devices }), out);
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The way to one device.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Link {
+pub struct Link {
     /// Commits that the device has not been told of.
     queued: BTreeSet<u64>,
     /// Commits that it was told of, and when; it has not confirmed them.

@@ -1,0 +1,244 @@
+//! How an attempt at an operation goes: locks, reads and pre-writes, writes. Each phase ends with its last answer.
+
+use crate::coordinator::Coordinator;
+use crate::ctx::{Ctx, OperationId};
+use crate::transaction::{Phase, Transaction, share_of};
+use crate::work::{Conclusion, plan};
+use braid_base::limits;
+use braid_base::{BlockRange, DeviceId, Stamp, TransactionId};
+use braid_layout::Old;
+use braid_machine::{HostError, HostRequest, HostSuccess, Ignored};
+use braid_wire::{Failure, Piece, Want, WriteMode};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+impl Coordinator {
+    /// Begins a new transaction for an operation.
+    pub(crate) fn attempt(&mut self, ctx: &mut Ctx, op: OperationId) {
+        if self.operations.is_abandoned(op) {
+            return self.finish(op, Err(HostError::Abandoned));
+        }
+        let Some(view) = ctx.view.version() else {
+            // Nobody has told yet who is in.
+            return self.operations.retry_at(op, ctx.now.time.after(ctx.settings.heartbeat));
+        };
+        if self.operations.of(op).awaits_resync.is_some() {
+            return self.operations.retry_at(op, ctx.now.time.after(ctx.settings.heartbeat));
+        }
+        let operation = self.operations.of(op);
+        if operation.view != view {
+            match plan(ctx.view, &operation.volume, &operation.request, &operation.damaged) {
+                Err(error) => return self.finish(op, Err(error)),
+                Ok(work) if work.shares().is_empty() => {
+                    return self.finish(op, Ok(work.result(&Old::new())));
+                }
+                Ok(work) => {
+                    let operation = self.operations.of_mut(op);
+                    (operation.work, operation.view) = (Rc::new(work), view);
+                }
+            }
+        }
+        if self.operations.awaits_abandoned(op, &self.transactions) {
+            return self.operations.retry_at(op, ctx.now.time.after(ctx.settings.heartbeat));
+        }
+        let sequence = ctx.links.take_sequence();
+        let patience = ctx.settings.reader_patience;
+        let operation = self.operations.of_mut(op);
+        operation.attempt = Some(sequence);
+        let (volume, work) = (operation.volume.clone(), operation.work.clone());
+        // A reader that lost again and again reads with pre-writes, which hold off the writers above it.
+        let insists = volume.ordering.policy().reads_insist
+            && work.want() == Want::Data
+            && !work.writes()
+            && operation.refusals >= patience;
+        let (mut asked, mut participants) = (BTreeSet::new(), BTreeSet::new());
+        for share in work.shares() {
+            let device = volume.device_at(share.position);
+            asked.insert(device);
+            if insists || !share.prewrites.is_empty() {
+                participants.insert(device);
+            }
+            ctx.links.of(device).begin(sequence);
+        }
+        // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
+        let locks = volume.ordering.needs_lock_server() && work.want() != Want::Allocation;
+        let transaction = Transaction {
+            op: Some(op),
+            stamp: Stamp::ZERO,
+            epoch: ctx.view.epoch(),
+            volume,
+            work,
+            asked,
+            participants,
+            wanted: false,
+            wrote: false,
+            success: HostSuccess::Done,
+            lost_locks: false,
+            resend_after: ctx.settings.resend_min,
+            phase: Phase::Locking,
+        };
+        self.transactions.insert(sequence, Box::new(transaction));
+        if locks { self.acquire(ctx, sequence) } else { self.begin(ctx, sequence) }
+    }
+
+    /// Goes to the devices, with all locks of lock servers that it needs.
+    pub(crate) fn begin(&mut self, ctx: &mut Ctx, sequence: u64) {
+        let stamp = self.stamps.next(ctx.now.clock);
+        let transaction = self.transactions.get_mut(&sequence).expect("it is being begun");
+        transaction.stamp = stamp;
+        let silent = if transaction.announces() { transaction.asked.clone() } else { transaction.readers() };
+        let reads = !silent.is_empty();
+        transaction.resend_after = ctx.settings.resend_min;
+        transaction.phase = Phase::Reading { silent, old: Old::new() };
+        if reads {
+            self.send_phase(ctx, sequence);
+            self.arm_resend(ctx, sequence);
+        } else {
+            self.on_all_read(ctx, sequence);
+        }
+    }
+
+    /// Sends, to every device that has not answered, what this phase asks of it.
+    pub(crate) fn send_phase(&self, ctx: &mut Ctx, sequence: u64) {
+        let transaction = &self.transactions[&sequence];
+        let missing = match &transaction.phase {
+            Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => silent,
+            Phase::Aborting { unconfirmed, .. } => unconfirmed,
+            // Commits ride on other requests, and are told again by the link. Lock requests are sent again one by one, and so are
+            // votes.
+            Phase::Committed { .. } | Phase::Locking | Phase::Resolving => return,
+        };
+        let id = ctx.id(sequence);
+        for device in missing {
+            ctx.send(*device, transaction.command(id, *device));
+        }
+    }
+
+    /// A device answered a read, a pre-write or both.
+    pub(crate) fn on_data(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, pieces: Vec<Piece>) {
+        let Some(transaction) = self.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
+        let stamp = transaction.stamp;
+        let Phase::Reading { silent, old } = &mut transaction.phase else { return ctx.out.ignore(Ignored::NotAwaited) };
+        if !silent.remove(&device) {
+            return ctx.out.ignore(Ignored::NotAwaited);
+        }
+        let all_here = silent.is_empty();
+        let share = share_of(&transaction.work, &transaction.volume, device);
+        old.insert(share.position, pieces);
+        let covered = old.covers(share.position, &share.reads, transaction.work.want());
+        self.stamps.accepted(stamp);
+        if !covered {
+            return self.on_short_answer(ctx, device, id.sequence);
+        }
+        if all_here {
+            self.on_all_read(ctx, id.sequence);
+        }
+    }
+
+    /// A device left out blocks that it was asked for: in answer to where it has data, because its list grew too long for a
+    /// frame; otherwise it is broken.
+    fn on_short_answer(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64) {
+        let op = self.transactions[&sequence].op;
+        if let Some(operation) = op.map(|op| self.operations.of_mut(op))
+            && let HostRequest::Allocation { range, .. } = &mut operation.request
+            && range.count > limits::EXTENTS_MAX as u64
+        {
+            *range = BlockRange::new(range.start, limits::EXTENTS_MAX as u64);
+            // To be planned anew.
+            operation.view = 0;
+            return self.lose(ctx, sequence, None);
+        }
+        self.abort(ctx, sequence, None);
+        if let Some(op) = op {
+            self.finish(op, Err(HostError::Device { device, failure: Failure::Malformed }));
+        }
+    }
+
+    /// Everything that had to be read is here: a read is over, a write goes out if there is anything to write.
+    fn on_all_read(&mut self, ctx: &mut Ctx, sequence: u64) {
+        let transaction = self.transactions.get_mut(&sequence).expect("it was just answered");
+        let Phase::Reading { old, .. } = &transaction.phase else { unreachable!("only reading ends so") };
+        match transaction.work.conclude(old) {
+            Conclusion::Write(pieces, success) => {
+                let methods = transaction.work.methods();
+                self.counters.full_bands += methods.full;
+                self.counters.large_bands += methods.large;
+                self.counters.small_bands += methods.small;
+                let volume = &transaction.volume;
+                let pieces =
+                    pieces.into_iter().map(|(position, pieces)| (volume.device_at(position), pieces)).collect();
+                let silent = transaction.participants.clone();
+                transaction.phase = Phase::Writing { silent, pieces };
+                transaction.wrote = true;
+                transaction.success = success;
+                transaction.resend_after = ctx.settings.resend_min;
+                self.send_phase(ctx, sequence);
+                self.arm_resend(ctx, sequence);
+            }
+            Conclusion::Answer(outcome) => {
+                let op = transaction.op;
+                self.end_reading(ctx, sequence);
+                if let Some(op) = op {
+                    self.finish(op, outcome);
+                }
+            }
+        }
+    }
+
+    /// A device has its intent (or, without ordering, its write).
+    pub(crate) fn on_written(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId) {
+        let Some(transaction) = self.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
+        let Phase::Writing { silent, .. } = &mut transaction.phase else { return ctx.out.ignore(Ignored::NotAwaited) };
+        if !silent.remove(&device) {
+            return ctx.out.ignore(Ignored::NotAwaited);
+        }
+        if silent.is_empty() {
+            self.on_all_written(ctx, id.sequence);
+        }
+    }
+
+    /// All prepared, or written where that takes effect on arrival: it is committed, whatever happens now.
+    pub(crate) fn on_all_written(&mut self, ctx: &mut Ctx, sequence: u64) {
+        if self.transactions[&sequence].may_be_torn() {
+            self.write_again_if_missed(ctx, sequence);
+        }
+        let transaction = self.transactions.get_mut(&sequence).expect("it was writing");
+        let op = transaction.op.take();
+        let success = transaction.take_success();
+        let told = match transaction.mode() {
+            WriteMode::Intent if transaction.locks_what_it_reads() => transaction.asked.clone(),
+            WriteMode::Intent => transaction.participants.clone(),
+            WriteMode::Immediate => {
+                let transaction = &self.transactions[&sequence];
+                transaction.lock_only().into_iter().filter(|device| transaction.counts(ctx.view, *device)).collect()
+            }
+        };
+        self.counters.committed += 1;
+        self.tell_end(ctx, sequence, told);
+        if let Some(op) = op {
+            self.finish(op, Ok(success));
+        }
+    }
+
+    /// Asks those again who have not answered.
+    pub(crate) fn resend(&mut self, ctx: &mut Ctx, sequence: u64) {
+        let transaction = &self.transactions[&sequence];
+        if let Phase::Aborting { since, .. } = transaction.phase
+            && !transaction.wrote
+            && ctx.now.time.since(since) > ctx.settings.host_lease
+        {
+            // A mere pre-write: a device that has not heard us for so long has dropped it, and one that has, drops it by the
+            // settled mark.
+            return self.end(ctx, sequence);
+        }
+        self.counters.resent += 1;
+        self.send_phase(ctx, sequence);
+        self.arm_resend(ctx, sequence);
+    }
+
+    pub(crate) fn arm_resend(&mut self, ctx: &mut Ctx, sequence: u64) {
+        let transaction = self.transactions.get_mut(&sequence).expect("it waits for answers");
+        self.resends.set(sequence, ctx.now.time.after(transaction.resend_after));
+        transaction.resend_after = (transaction.resend_after * 2).min(ctx.settings.resend_max);
+    }
+}

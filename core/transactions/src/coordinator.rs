@@ -1,0 +1,256 @@
+//! The coordinator: operations in, outcomes out; the answers of devices and its timers between them.
+
+use crate::counters::TransactionCounters;
+use crate::ctx::{Ctx, Event, OperationId};
+use crate::operations::{Operation, OperationTimer, Operations};
+use crate::resolutions::Resolutions;
+use crate::transaction::Transaction;
+use crate::work::plan;
+use braid_base::{Clock, DeviceId, Generation, Now, StampSource, Time, Timers, TransactionId, VolumeId, limits};
+use braid_layout::{Old, VolumeDescription};
+use braid_locks::client::LockClient;
+use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
+use braid_wire::Reply;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+/// See the crate.
+#[derive(Clone, Debug)]
+pub struct Coordinator {
+    pub(crate) stamps: StampSource,
+    pub(crate) operations: Operations,
+    /// Large as they are, they are kept in boxes, so that their neighbours in the table need not be moved.
+    pub(crate) transactions: BTreeMap<u64, Box<Transaction>>,
+    /// When devices are asked again that have not answered a transaction.
+    pub(crate) resends: Timers<u64>,
+    pub(crate) resolutions: Resolutions,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) counters: TransactionCounters,
+    /// The array serves this host no more.
+    fenced: bool,
+}
+
+/// Why it wakes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Timer {
+    /// An operation's time is up, or it tries again.
+    Operation(OperationTimer),
+    /// Devices have not answered a transaction.
+    Resend(u64),
+    /// Devices have not answered a resolution.
+    Resolve(TransactionId),
+}
+
+impl Coordinator {
+    /// One that has nothing to do.
+    pub fn new(host: Generation) -> Coordinator {
+        Coordinator {
+            stamps: StampSource::new(host),
+            operations: Operations::default(),
+            transactions: BTreeMap::new(),
+            resends: Timers::default(),
+            resolutions: Resolutions::default(),
+            events: VecDeque::new(),
+            counters: TransactionCounters::default(),
+            fenced: false,
+        }
+    }
+
+    /// Takes out what the owner has not been told yet.
+    pub fn pop_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Takes up an operation: [`Event::Ended`] tells how it ends.
+    pub fn start(&mut self, ctx: &mut Ctx, op: OperationId, volume: Rc<VolumeDescription>, request: HostRequest) {
+        let full =
+            self.operations.len() >= limits::OPERATIONS_MAX || self.transactions.len() >= limits::HOST_TRANSACTIONS_MAX;
+        let planned = if self.fenced {
+            Err(HostError::Fenced)
+        } else if volume.ordering.needs_lock_server() && !ctx.locks.has_servers() {
+            Err(HostError::NoLockServer)
+        } else if full {
+            Err(HostError::Busy)
+        } else {
+            plan(ctx.view, &volume, &request, &BTreeSet::new())
+        };
+        let work = match planned {
+            Ok(work) if work.shares().is_empty() => return self.tell(op, Ok(work.result(&Old::new()))),
+            Ok(work) => Rc::new(work),
+            Err(error) => return self.tell(op, Err(error)),
+        };
+        let patience = match &request {
+            HostRequest::Mirror { patience, .. } => ctx.settings.request_timeout.min(*patience),
+            _ => ctx.settings.request_timeout,
+        };
+        let view = ctx.view.version().unwrap_or(0);
+        self.counters.operations += 1;
+        self.operations.open(ctx.now.time, Operation::new(ctx.now, op, volume, request, (work, view)), patience);
+        self.attempt(ctx, op);
+    }
+
+    /// The user of these operations is gone. What is answered already, or is no storage transaction, goes on as it is.
+    pub fn abandon(&mut self, ctx: &mut Ctx, ops: &[OpId]) {
+        for op in ops.iter().map(|op| OperationId::User(*op)) {
+            let Some(operation) = self.operations.get(op) else { continue };
+            if operation.attempt.is_some_and(|sequence| self.transactions[&sequence].wrote) {
+                self.operations.abandon(op);
+            } else {
+                self.give_up(ctx, op, HostError::Abandoned);
+            }
+        }
+    }
+
+    /// The array serves this host no more, and never will: all operations fail.
+    pub fn on_fenced(&mut self, ctx: &mut Ctx) {
+        self.fenced = true;
+        for op in self.operations.all() {
+            self.give_up(ctx, op, HostError::Fenced);
+        }
+    }
+
+    /// A device answers something about a transaction.
+    pub fn on_reply(&mut self, ctx: &mut Ctx, device: DeviceId, reply: Reply) {
+        if let Reply::Data { transaction, waited: true, .. }
+        | Reply::Accepted { transaction, waited: true }
+        | Reply::Written { transaction, waited: true } = &reply
+            && let Some(op) = self.own(ctx, *transaction).and_then(|transaction| transaction.op)
+        {
+            self.operations.of_mut(op).delayed = true;
+        }
+        match reply {
+            Reply::Data { transaction, pieces, .. } => self.on_data(ctx, device, transaction, pieces),
+            Reply::Accepted { transaction, .. } => self.on_data(ctx, device, transaction, Vec::new()),
+            Reply::Written { transaction, .. } => self.on_written(ctx, device, transaction),
+            Reply::Refused { transaction, step, refusal } => self.on_refused(ctx, device, transaction, step, refusal),
+            Reply::Failed { transaction, step, failure } => self.on_failed(ctx, device, transaction, step, failure),
+            Reply::Blocked { transaction } => self.on_blocked(ctx, device, transaction),
+            Reply::Decided { transaction, outcome } => self.on_decided(ctx, device, transaction, outcome),
+            Reply::Vote { transaction, vote } => self.resolutions.on_vote(ctx, device, transaction, vote),
+            Reply::Forgotten { transaction } => {
+                self.counters.resolved += u64::from(self.resolutions.on_forgotten(device, transaction));
+            }
+            _ => unreachable!("the others are of no transaction"),
+        }
+    }
+
+    /// A parity resync is over: what has waited for it tries again.
+    pub fn on_resynced(&mut self, now: Now, transaction: TransactionId) {
+        self.operations.on_resynced(now, transaction);
+    }
+
+    /// What is to be done next, and when.
+    pub fn next_timer(&self) -> Option<(Time, Timer)> {
+        let operation = self.operations.next_timer().map(|(time, timer)| (time, Timer::Operation(timer)));
+        let resend = self.resends.next().map(|(time, sequence)| (time, Timer::Resend(sequence)));
+        let resolve = self.resolutions.next_timer().map(|(time, id)| (time, Timer::Resolve(id)));
+        operation.into_iter().chain(resend).chain(resolve).min()
+    }
+
+    /// Does what is due.
+    pub fn wake(&mut self, ctx: &mut Ctx, timer: Timer) {
+        match timer {
+            Timer::Operation(timer) => {
+                self.operations.take_timer(timer);
+                match timer {
+                    OperationTimer::Expire(op) => self.on_expired(ctx, op),
+                    OperationTimer::Retry(op) => self.attempt(ctx, op),
+                }
+            }
+            Timer::Resend(sequence) => {
+                self.resends.cancel(sequence);
+                self.resend(ctx, sequence);
+            }
+            Timer::Resolve(id) => {
+                self.counters.resent += 1;
+                self.resolutions.ask_silent(ctx, id);
+            }
+        }
+    }
+
+    /// Answers an operation. Its transaction, if one is under way, goes on without it.
+    pub(crate) fn finish(&mut self, op: OperationId, outcome: HostOutcome) {
+        let operation = self.operations.close(op);
+        if let Some(transaction) = operation.attempt.and_then(|sequence| self.transactions.get_mut(&sequence)) {
+            transaction.op = None;
+        }
+        self.counters.delayed += u64::from(operation.delayed);
+        self.tell(op, outcome);
+    }
+
+    fn tell(&mut self, op: OperationId, outcome: HostOutcome) {
+        self.events.push_back(Event::Ended { op, outcome });
+    }
+
+    /// A transaction of this host that is not over.
+    pub(crate) fn own(&mut self, ctx: &Ctx, id: TransactionId) -> Option<&mut Transaction> {
+        let own = if id.host == ctx.host { self.transactions.get_mut(&id.sequence) } else { None };
+        own.map(|transaction| &mut **transaction)
+    }
+}
+
+/// What there is.
+impl Coordinator {
+    /// What it has done.
+    pub fn counters(&self) -> &TransactionCounters {
+        &self.counters
+    }
+
+    /// True if the array serves this host no more.
+    pub fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
+    /// True if an operation of a user is under way.
+    pub fn has_users(&self) -> bool {
+        self.operations.has_users()
+    }
+
+    /// True if any operation is under way.
+    pub fn has_operations(&self) -> bool {
+        self.operations.len() > 0
+    }
+
+    /// True if any transaction is not over.
+    pub fn has_transactions(&self) -> bool {
+        !self.transactions.is_empty()
+    }
+
+    /// True if a transaction of this host, by its sequence, is not over.
+    pub fn has(&self, sequence: u64) -> bool {
+        self.transactions.contains_key(&sequence)
+    }
+
+    /// True if nothing is under way: no operation, no transaction that is not over, no resolution.
+    pub fn is_idle(&self) -> bool {
+        !self.has_operations() && !self.has_transactions() && self.resolutions.is_empty()
+    }
+
+    /// True if neither an operation nor a transaction of a volume is under way.
+    pub fn is_idle_for(&self, volume: VolumeId) -> bool {
+        self.operations.iter().all(|operation| operation.volume.id != volume)
+            && self.transactions.values().all(|transaction| transaction.volume.id != volume)
+    }
+
+    /// The highest stamp clock that a device has accepted.
+    pub fn highest_accepted(&self) -> Clock {
+        self.stamps.highest_accepted()
+    }
+
+    /// The devices that anything here has to do with.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        let volumes = self.operations.iter().map(|operation| &operation.volume);
+        let volumes = volumes.chain(self.transactions.values().map(|transaction| &transaction.volume));
+        volumes.flat_map(|volume| volume.holders()).chain(self.resolutions.devices())
+    }
+
+    /// Asserts that operations, transactions and holders of locks know each other, and that every wait has a deadline.
+    pub fn invariants(&self, locks: &LockClient) {
+        assert!(self.events.is_empty(), "an owner is told at once");
+        self.operations.invariants(&self.transactions);
+        for (sequence, transaction) in &self.transactions {
+            transaction.invariants(*sequence);
+        }
+        self.locking_invariants(locks);
+    }
+}

@@ -1,0 +1,265 @@
+//! How an attempt ends: committed, aborted, out of time; and how devices and lock servers hear of it.
+
+use crate::coordinator::Coordinator;
+use crate::ctx::{Ctx, Event, OperationId};
+use crate::transaction::Phase;
+use braid_base::{DeviceId, TransactionId};
+use braid_machine::{HostError, HostRequest, Ignored};
+use braid_ordering::AbortNotice;
+use braid_wire::{Outcome, Rejection, WriteMode};
+use std::collections::BTreeSet;
+
+impl Coordinator {
+    /// A transaction is decided, and its user can be answered. It is over when `told` have confirmed that they know.
+    pub(crate) fn tell_end(&mut self, ctx: &mut Ctx, sequence: u64, told: BTreeSet<DeviceId>) {
+        if told.is_empty() {
+            return self.end(ctx, sequence);
+        }
+        self.resends.cancel(sequence);
+        ctx.release_locks(sequence);
+        let transaction = self.transactions.get_mut(&sequence).expect("it is being decided");
+        let wanted = transaction.wanted;
+        if told.len() < transaction.asked.len() {
+            transaction.settle(sequence, transaction.asked.difference(&told), ctx.links);
+        }
+        let (links, mut outbound) = ctx.outbound();
+        told.iter().for_each(|device| links.queue_commit(&outbound, *device, sequence));
+        if wanted {
+            links.hurry_commit(&mut outbound, &told, sequence);
+        }
+        let transaction = self.transactions.get_mut(&sequence).expect("it is being decided");
+        transaction.phase = Phase::Committed { unconfirmed: told };
+    }
+
+    /// A transaction has read all it wanted, and writes nothing.
+    pub(crate) fn end_reading(&mut self, ctx: &mut Ctx, sequence: u64) {
+        let transaction = self.transactions.get_mut(&sequence).expect("it has read");
+        transaction.op = None;
+        if !transaction.participants.is_empty() {
+            // A reader that insisted has pre-writes to give back.
+            return self.abort(ctx, sequence, None);
+        }
+        let told = transaction.lock_only();
+        self.tell_end(ctx, sequence, told);
+    }
+
+    /// Somebody waits for this decision: it is told at once, not when a request happens to go that way.
+    pub(crate) fn on_blocked(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId) {
+        let Some(transaction) = self.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
+        transaction.wanted = true;
+        if let Phase::Committed { unconfirmed } = &transaction.phase {
+            let unconfirmed = unconfirmed.clone();
+            if unconfirmed.contains(&device) {
+                // It may have been told before, and have lost that in a restart.
+                ctx.links.of(device).queue_commit(id.sequence);
+            }
+            let (links, mut outbound) = ctx.outbound();
+            links.hurry_commit(&mut outbound, &unconfirmed, id.sequence);
+        }
+    }
+
+    /// A commit of ours is durable on this device.
+    pub fn on_confirmed(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64) {
+        ctx.links.of(device).confirmed(sequence);
+        let Some(transaction) = self.transactions.get_mut(&sequence) else { return };
+        if let Phase::Committed { unconfirmed } = &mut transaction.phase {
+            unconfirmed.remove(&device);
+            if unconfirmed.is_empty() {
+                self.end(ctx, sequence);
+            }
+        }
+    }
+
+    /// A device answers an abort of ours: it is durable, or somebody has found a commit before.
+    pub(crate) fn on_abort_answered(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, outcome: Outcome) {
+        let Some(transaction) = self.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
+        let Phase::Aborting { unconfirmed, .. } = &mut transaction.phase else {
+            return ctx.out.ignore(Ignored::NotAwaited);
+        };
+        if !unconfirmed.contains(&device) {
+            return ctx.out.ignore(Ignored::NotAwaited);
+        }
+        if outcome == Outcome::Commit {
+            return self.resolve_own(ctx, id.sequence);
+        }
+        unconfirmed.remove(&device);
+        let all_know = unconfirmed.is_empty();
+        // Of an abort each device can forget by itself; of a commit only when all have it.
+        ctx.links.of(device).settle(id.sequence);
+        if all_know {
+            self.end_aborted(ctx, id.sequence);
+        }
+    }
+
+    /// Nobody has anything of a transaction, or ever will; if its operation waits for that, it tries again, or fails.
+    pub(crate) fn end_aborted(&mut self, ctx: &mut Ctx, sequence: u64) {
+        let op = self.transactions.get_mut(&sequence).expect("it is being aborted").op.take();
+        let is_torn = self.leave_torn(ctx.id(sequence));
+        self.end(ctx, sequence);
+        let Some(op) = op else { return };
+        match self.operations.of_mut(op).failure.take() {
+            Some(error) => self.finish(op, Err(error)),
+            None => {
+                self.try_again(ctx, op);
+                self.operations.of_mut(op).awaits_resync = is_torn.then_some(ctx.id(sequence));
+            }
+        }
+    }
+
+    /// If something of a transaction was written, that stays, and parity may not match it: true if so.
+    fn leave_torn(&mut self, id: TransactionId) -> bool {
+        let transaction = &self.transactions[&id.sequence];
+        let is_torn = transaction.may_be_torn() && transaction.volume.layout.redundancy_units() > 0;
+        if is_torn {
+            let (volume, linkage) = (transaction.volume.clone(), transaction.work.linkage());
+            self.events.push_back(Event::Torn { transaction: id, volume, linkage });
+        }
+        is_torn
+    }
+
+    /// A transaction that wrote on arrival is whole, but for devices that are back since it was planned: what others have for them may
+    /// have been listed before it came. So its operation writes again, reading nothing of theirs, before it is answered.
+    pub(crate) fn write_again_if_missed(&mut self, ctx: &mut Ctx, sequence: u64) {
+        let transaction = &self.transactions[&sequence];
+        let back = transaction.come_back_since(ctx.view);
+        if back.is_empty() {
+            return;
+        }
+        // One that is abandoned does not write again.
+        let op = transaction.op.filter(|op| !self.operations.is_abandoned(*op));
+        match op.map(|op| self.operations.of_mut(op)) {
+            Some(operation) if matches!(operation.request, HostRequest::Write { .. } | HostRequest::Zero { .. }) => {
+                // To be planned anew.
+                operation.damaged.extend(back);
+                operation.view = 0;
+                let op = operation.op;
+                self.transactions.get_mut(&sequence).expect("just seen").op = None;
+                self.try_again(ctx, op);
+            }
+            Some(_) => {}
+            // Nobody waits for it any more: it may as well be seen in part.
+            None => {
+                self.leave_torn(ctx.id(sequence));
+            }
+        }
+    }
+
+    /// Locks could not be had in time, perhaps since two wait for each other: who tries again at once would meet the same one.
+    pub(crate) fn count_restart(&mut self, sequence: u64) {
+        self.counters.restarts += 1;
+        if let Some(op) = self.transactions[&sequence].op {
+            self.operations.of_mut(op).refusals += 1;
+        }
+    }
+
+    /// This attempt is lost; the operation tries again as a new transaction.
+    pub(crate) fn lose(&mut self, ctx: &mut Ctx, sequence: u64, refused_by: Option<DeviceId>) {
+        let transaction = self.transactions.get_mut(&sequence).expect("only what is under way is lost");
+        // Not before all know that this one is over (see `Phase::Aborting`).
+        let waits = transaction.wrote && transaction.policy().isolates();
+        let op = if waits { None } else { transaction.op.take() };
+        self.wind_up(ctx, sequence, refused_by);
+        if let Some(op) = op {
+            self.try_again(ctx, op);
+        }
+    }
+
+    /// This attempt has failed for good, and so has its operation. A write may be said to have failed and be found done, and is simply written
+    /// again; of a request to a mirror that is not said before it is known.
+    pub(crate) fn fail(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>, error: HostError) {
+        let transaction = &self.transactions[&sequence];
+        let Some(op) = transaction.op else { return self.abort(ctx, sequence, knows) };
+        if transaction.may_have_happened() {
+            self.operations.of_mut(op).failure = Some(error);
+            return self.wind_up(ctx, sequence, knows);
+        }
+        self.abort(ctx, sequence, knows);
+        self.finish(op, Err(error));
+    }
+
+    /// Has an operation tried again, in its time.
+    pub(crate) fn try_again(&mut self, ctx: &mut Ctx, op: OperationId) {
+        self.counters.retries += 1;
+        self.operations.try_again(ctx.now, ctx.settings, ctx.rng, op);
+    }
+
+    /// Ends an attempt that will not commit: nobody has all intents, and whoever refused its write for good has promised never to
+    /// have one. Participants are told until all know; the one that refused knows. If writes are out and nobody has promised, a late
+    /// copy may yet be taken, and somebody else find the transaction committed: so that is asked first.
+    pub(crate) fn abort(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>) {
+        self.transactions.get_mut(&sequence).expect("only what is under way is aborted").op = None;
+        self.wind_up(ctx, sequence, knows);
+    }
+
+    /// The same, if its operation waits for what comes of that.
+    fn wind_up(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>) {
+        let transaction = &self.transactions[&sequence];
+        if transaction.wrote && knows.is_none() && transaction.mode() == WriteMode::Intent {
+            self.counters.aborted += 1;
+            return self.resolve_own(ctx, sequence);
+        }
+        let told = match transaction.policy().abort_notice {
+            AbortNotice::Never => BTreeSet::new(),
+            AbortNotice::IfWritten if !transaction.wrote => BTreeSet::new(),
+            AbortNotice::IfWritten | AbortNotice::Always => &transaction.participants | &transaction.lock_only(),
+        };
+        // Of a device that was out since, nothing is left to be undone.
+        let counts = |device: &DeviceId| Some(*device) != knows && transaction.counts(ctx.view, *device);
+        let unconfirmed: BTreeSet<_> = told.into_iter().filter(counts).collect();
+        let transaction = self.transactions.get_mut(&sequence).expect("just seen");
+        if unconfirmed.is_empty() {
+            return self.end_aborted(ctx, sequence);
+        }
+        for device in transaction.asked.difference(&unconfirmed) {
+            ctx.links.of(*device).settle(sequence);
+        }
+        self.counters.aborted += 1;
+        transaction.phase = Phase::Aborting { unconfirmed, since: ctx.now.time };
+        transaction.resend_after = ctx.settings.resend_min;
+        // Writes may still be on their way, to be taken if no device has promised otherwise: then locks stay until all know better.
+        if !transaction.wrote {
+            ctx.release_locks(sequence);
+        }
+        self.send_phase(ctx, sequence);
+        self.arm_resend(ctx, sequence);
+    }
+
+    /// The transaction is over, everywhere.
+    pub(crate) fn end(&mut self, ctx: &mut Ctx, sequence: u64) {
+        ctx.release_locks(sequence);
+        let transaction = self.transactions.remove(&sequence).expect("a transaction ends once");
+        self.resends.cancel(sequence);
+        transaction.settle(sequence, transaction.asked.iter(), ctx.links);
+    }
+
+    /// An operation's time is up. What it began is undone if it can be; a write that was sent may or may not take effect.
+    pub(crate) fn on_expired(&mut self, ctx: &mut Ctx, op: OperationId) {
+        let operation = self.operations.of(op);
+        let waited = ctx.now.time.since(operation.since);
+        let Some(sequence) = operation.attempt else {
+            return self.finish(op, Err(HostError::Contended { waited }));
+        };
+        let error = match (&self.transactions[&sequence].phase, self.transactions[&sequence].silent()) {
+            (_, Some(silent)) => {
+                let crowded = silent.iter().find(|device| ctx.links.get(**device).is_some_and(|link| link.crowded));
+                let devices = silent.iter().copied().collect();
+                let rejected = |device: &_| HostError::Rejected { device: *device, rejection: Rejection::TooManyHosts };
+                crowded.map_or(HostError::TimedOut { devices, waited }, rejected)
+            }
+            (Phase::Locking, None) => Self::why_no_locks(ctx, sequence, waited),
+            _ => HostError::TimedOut { devices: self.undecided_by(ctx.id(sequence)), waited },
+        };
+        self.give_up(ctx, op, error);
+    }
+
+    /// Answers an operation with an error, and undoes what it began unless its writes are out.
+    pub(crate) fn give_up(&mut self, ctx: &mut Ctx, op: OperationId, error: HostError) {
+        let attempt = self.operations.of(op).attempt;
+        self.finish(op, Err(error));
+        if let Some(sequence) = attempt
+            && matches!(self.transactions[&sequence].phase, Phase::Locking | Phase::Reading { .. })
+        {
+            self.abort(ctx, sequence, None);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Storage transactions: how hostreads and hostwrites become requests to devices, and how they end (shared array, sections 2 and 4).
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `coordinator` | [`Coordinator`]: operations in, outcomes out |
+//! | `operations` | what was asked for and is not answered, over all attempts |
+//! | `work` | what is to be done for an operation, and by which plan |
+//! | `mirror` | requests to replicated attribute volumes |
+//! | `transaction` | one attempt: what it knows, and its phase |
+//! | `attempt` | how an attempt goes: locks, reads and pre-writes, writes |
+//! | `locking` | locks of lock servers, which some orderings need first |
+//! | `refusal` | what devices refuse, or fail to do |
+//! | `ending` | how an attempt ends, and who hears of it |
+//! | `epoch` | what becomes of transactions when the membership changes |
+//! | `resolve`, `resolutions` | finding out how a dead host's transaction ended, or an own one of an earlier epoch, and making it known |
+//! | `links`, `link` | what is sent to each device: what is to ride on the next request, and what the device may forget |
+//! | `request_window` | requests for objects that a device has not answered, and those that were abandoned |
+//! | `ctx` | what the coordinator borrows of its owner, and what it tells: [`Ctx`], [`Event`] |
+//! | `counters` | what a coordinator has done |
+//!
+//! The coordinator knows no host: whoever owns one lends it links, a client of the lock servers and a view of the membership, and passes on what
+//! devices answer.
+//!
+//! ```text
+//!                    all accepted        all written                    all confirmed
+//!   ─► Reading ───────────────► Writing ────────────► Committed (answered) ─────────► gone
+//!        │ refused                 │ refused
+//!        ▼                         ▼                       all know
+//!      Aborting ◄──────────────────┘    ─────────────────────────────► gone
+//!        and the operation tries again, as a new transaction above the stamp it lost to
+//!
+//!   Writing, Aborting ──► Resolving      when another epoch begins: those decide who have been in since
+//! ```
+
+mod attempt;
+mod coordinator;
+mod counters;
+mod ctx;
+mod ending;
+mod epoch;
+mod link;
+mod links;
+mod locking;
+mod mirror;
+mod operations;
+mod refusal;
+mod request_window;
+mod resolutions;
+mod resolve;
+mod transaction;
+mod work;
+
+pub use coordinator::{Coordinator, Timer};
+pub use counters::TransactionCounters;
+pub use ctx::{Ctx, Event, OperationId};
+pub use link::Link;
+pub use links::{LinkCounters, LinkTimer, Links, Outbound};
+pub use operations::OperationTimer;
+pub use request_window::RequestWindow;

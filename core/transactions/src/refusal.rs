@@ -1,0 +1,108 @@
+//! What devices refuse, or fail to do, and what follows for the attempt.
+
+use crate::coordinator::Coordinator;
+use crate::ctx::{Ctx, Event};
+use crate::transaction::Transaction;
+use braid_base::{DeviceId, TransactionId};
+use braid_machine::{HostError, Ignored};
+use braid_ordering::RefusedWrite;
+use braid_wire::{Command, Failure, Refusal, Step};
+
+impl Coordinator {
+    /// A device was visited by another transaction first, or can't take this one now.
+    pub(crate) fn on_refused(
+        &mut self,
+        ctx: &mut Ctx,
+        device: DeviceId,
+        id: TransactionId,
+        step: Step,
+        refusal: Refusal,
+    ) {
+        if !self.own(ctx, id).is_some_and(|transaction| transaction.awaits_answer(device, step)) {
+            return ctx.out.ignore(Ignored::NotAwaited);
+        }
+        if let Refusal::TooLate { seen } = refusal {
+            self.stamps.learn(ctx.now.clock, seen);
+        }
+        let resends = |transaction: &mut Transaction| transaction.policy().refused_write == RefusedWrite::Resend;
+        if self.own(ctx, id).is_some_and(resends) && step == Step::Write {
+            // Others may have written already, and nothing undoes that: the same write is sent again, in its time. To begin anew
+            // would take the new data for the old.
+            return ctx.out.ignore(Ignored::InProgress);
+        }
+        if step == Step::Write && self.own(ctx, id).is_some_and(|transaction| transaction.holds_on()) {
+            return self.hold_on(ctx, id.sequence, refusal);
+        }
+        if refusal == Refusal::Suspect {
+            // What of it is suspect, the device says in answer to a heartbeat.
+            ctx.send(device, Command::Heartbeat);
+        }
+        if refusal == Refusal::LockTimeout {
+            self.count_restart(id.sequence);
+        }
+        // A device that refuses a write for want of room, or for its clock, has promised nothing: it may take a copy of it later,
+        // and must be told that this is over.
+        let promised = step != Step::Write || !matches!(refusal, Refusal::Busy | Refusal::TooFarAhead { .. });
+        let knows = promised.then_some(device);
+        if let Refusal::TooFarAhead { clock } = refusal {
+            // This host's clock may have jumped ahead and back: stamps need not stay ahead with what was never accepted.
+            self.stamps.retreat(ctx.now.clock);
+            let transaction = &self.transactions[&id.sequence];
+            let operation = transaction.op.map(|op| self.operations.of_mut(op));
+            let fails = operation.and_then(|operation| {
+                operation.on_too_far_ahead(ctx.now, ctx.settings, transaction.stamp, step, (device, clock))
+            });
+            if let Some(error) = fails {
+                return self.fail(ctx, id.sequence, knows, error);
+            }
+        }
+        self.lose(ctx, id.sequence, knows);
+    }
+
+    /// A write that was not announced is refused while its siblings may have taken effect. Its locks keep everybody away, so that it
+    /// is sent again, above the stamp that it lost to; to those that have not answered.
+    fn hold_on(&mut self, ctx: &mut Ctx, sequence: u64, refusal: Refusal) {
+        match refusal {
+            Refusal::TooLate { .. } => {}
+            Refusal::TooFarAhead { .. } if self.stamps.retreat(ctx.now.clock) => {}
+            // In its time.
+            _ => return ctx.out.ignore(Ignored::InProgress),
+        }
+        let stamp = self.stamps.next(ctx.now.clock);
+        self.transactions.get_mut(&sequence).expect("it is writing").stamp = stamp;
+        self.counters.resent += 1;
+        self.send_phase(ctx, sequence);
+    }
+
+    /// A device can't do what was asked.
+    pub(crate) fn on_failed(
+        &mut self,
+        ctx: &mut Ctx,
+        device: DeviceId,
+        id: TransactionId,
+        step: Step,
+        failure: Failure,
+    ) {
+        if !self.own(ctx, id).is_some_and(|transaction| transaction.awaits_answer(device, step)) {
+            return ctx.out.ignore(Ignored::NotAwaited);
+        }
+        let op = self.transactions[&id.sequence].op;
+        let returning = !ctx.view.is_in(device);
+        if returning || failure == Failure::Absent {
+            // It is just coming back, and lacks something yet.
+            return self.lose(ctx, id.sequence, None);
+        }
+        if let Some(op) = op
+            && matches!(failure, Failure::Lost { .. })
+            && self.operations.can_do_without(ctx.view, op, device)
+        {
+            self.counters.damaged += 1;
+            if let Failure::Lost { block } = failure {
+                let volume = self.transactions[&id.sequence].volume.clone();
+                self.events.push_back(Event::Damaged { volume, device, block });
+            }
+            return self.lose(ctx, id.sequence, None);
+        }
+        self.fail(ctx, id.sequence, None, HostError::Device { device, failure });
+    }
+}

@@ -1,0 +1,84 @@
+//! Transactions whose outcome is asked of their participants: those that nobody looks after, and own ones of an earlier epoch.
+
+use crate::coordinator::Coordinator;
+use crate::ctx::Ctx;
+use crate::resolutions::Resolved;
+use crate::transaction::Phase;
+use braid_base::{DeviceId, TransactionId};
+use braid_machine::HostError;
+use braid_wire::{Orphan, Outcome};
+
+impl Coordinator {
+    /// A device names transactions that nobody looks after.
+    pub fn on_orphans(&mut self, ctx: &mut Ctx, orphans: Vec<Orphan>) {
+        for Orphan { transaction, stamp, participants } in orphans {
+            let known = participants.iter().all(|device| ctx.links.has(*device));
+            let taken = self.resolutions.has(transaction) || !self.resolutions.has_room(ctx);
+            if self.own(ctx, transaction).is_some() || taken || !known || participants.is_empty() {
+                continue;
+            }
+            self.resolutions.start(ctx, transaction, stamp, participants.into_iter().collect());
+        }
+    }
+
+    /// Finds out how a transaction of this host ended, of those participants whose word counts in this epoch.
+    pub(crate) fn resolve_own(&mut self, ctx: &mut Ctx, sequence: u64) {
+        self.resends.cancel(sequence);
+        let transaction = self.transactions.get_mut(&sequence).expect("it is known here");
+        transaction.phase = Phase::Resolving;
+        let (voters, stamp) = (transaction.voters(ctx.view), transaction.stamp);
+        if !voters.is_empty() {
+            return self.resolutions.start(ctx, ctx.id(sequence), stamp, voters);
+        }
+        // All have been out since, one after the other, and nobody holds anything of it. Perhaps others have found it committed before, and
+        // have read it and written something else since: so it is not done again, and its outcome stays unknown.
+        if let Some(op) = transaction.op {
+            let devices = transaction.participants.iter().copied().collect();
+            self.finish(op, Err(HostError::Unavailable { devices }));
+        }
+        self.end_aborted(ctx, sequence);
+    }
+
+    /// A device has an outcome durably: of a transaction that is being resolved, or of an abort.
+    pub(crate) fn on_decided(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, decided: Outcome) {
+        if !self.resolutions.has(id) {
+            return self.on_abort_answered(ctx, device, id, decided);
+        }
+        let own = self.own(ctx, id).is_some();
+        match self.resolutions.on_decided(ctx, device, id, decided) {
+            Resolved::Otherwise if own => self.resolve_own(ctx, id.sequence),
+            Resolved::NotYet | Resolved::Otherwise => {}
+            Resolved::Known(outcome) if own => {
+                self.resolutions.end(id);
+                self.on_own_resolved(ctx, id.sequence, outcome);
+            }
+            Resolved::Known(_) => self.resolutions.forget(ctx, id),
+        }
+    }
+
+    /// How a transaction of this host ended is known, and durable wherever it counts.
+    fn on_own_resolved(&mut self, ctx: &mut Ctx, sequence: u64, outcome: Outcome) {
+        self.counters.resolved += 1;
+        match outcome {
+            Outcome::Abort | Outcome::Torn => self.end_aborted(ctx, sequence),
+            Outcome::Commit => {
+                self.counters.committed += 1;
+                let transaction = self.transactions.get_mut(&sequence).expect("it was resolved");
+                let (op, success) = (transaction.op.take(), transaction.take_success());
+                self.end(ctx, sequence);
+                if let Some(op) = op {
+                    self.finish(op, Ok(success));
+                }
+            }
+        }
+    }
+
+    /// The devices that have not said what they know of an own transaction, or have not taken note of its end.
+    pub(crate) fn undecided_by(&self, id: TransactionId) -> Vec<DeviceId> {
+        let silent = match &self.transactions[&id.sequence].phase {
+            Phase::Aborting { unconfirmed, .. } => Some(unconfirmed),
+            _ => self.resolutions.silent(id),
+        };
+        silent.into_iter().flatten().copied().collect()
+    }
+}

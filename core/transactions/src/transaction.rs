@@ -1,0 +1,231 @@
+//! One attempt at an operation: a storage transaction, as an explicit phase machine.
+//!
+//! A transaction outlives its operation: the user is answered as soon as every participant has its intent, and what
+//! remains (commits to confirm, aborts to make known) is finished in the background.
+
+use crate::ctx::OperationId;
+use crate::links::Links;
+use crate::work::Work;
+use braid_base::{DeviceId, Epoch, Stamp, Standing, Time, TransactionId};
+use braid_layout::{Old, Share, VolumeDescription};
+use braid_machine::HostSuccess;
+use braid_membership::client::MembershipView;
+use braid_ordering::{Policy, RefusedWrite};
+use braid_wire::{Command, Outcome, Piece, Step, Want, WriteMode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A storage transaction of this host that is not over.
+#[derive(Clone, Debug)]
+pub(crate) struct Transaction {
+    /// Whose attempt it is; none once that was answered.
+    pub op: Option<OperationId>,
+    /// Where it stands in the order.
+    pub stamp: Stamp,
+    /// The epoch in which it began. It may see others, as long as the same devices are in.
+    pub(crate) epoch: Epoch,
+    pub(crate) volume: Rc<VolumeDescription>,
+    pub(crate) work: Rc<Work>,
+    /// The devices that were asked anything.
+    pub(crate) asked: BTreeSet<DeviceId>,
+    /// The devices that hold a pre-write or an intent of it: those that take part in its decision.
+    pub(crate) participants: BTreeSet<DeviceId>,
+    /// Somebody waits for its decision.
+    pub(crate) wanted: bool,
+    /// Some device may have a write of it.
+    pub(crate) wrote: bool,
+    /// What its operation is answered once it is committed.
+    pub(crate) success: HostSuccess,
+    /// A restarted lock server did not grant one of them again: others may be there.
+    pub(crate) lost_locks: bool,
+    pub(crate) resend_after: Duration,
+    pub(crate) phase: Phase,
+}
+
+/// How far a transaction is. Each phase holds only what is still missing.
+#[derive(Clone, Debug)]
+pub(crate) enum Phase {
+    /// Locks of lock servers are awaited.
+    Locking,
+    /// Reads, pre-writes and read-and-pre-writes are out.
+    Reading { silent: BTreeSet<DeviceId>, old: Old },
+    /// Writes are out.
+    Writing { silent: BTreeSet<DeviceId>, pieces: BTreeMap<DeviceId, Vec<Piece>> },
+    /// Decided, answered; some devices have not confirmed.
+    Committed { unconfirmed: BTreeSet<DeviceId> },
+    /// Decided; some devices have not confirmed. If writes of it may have been taken, its operation tries again only when all have:
+    /// as long as one may have an intent, others could find it committed.
+    Aborting { unconfirmed: BTreeSet<DeviceId>, since: Time },
+    /// Another epoch has begun since its writes went out: whether it is committed is being found out.
+    Resolving,
+}
+
+impl Transaction {
+    /// True if it can't go on without this device.
+    pub fn awaits(&self, device: DeviceId) -> bool {
+        self.silent().is_some_and(|silent| silent.contains(&device))
+    }
+
+    /// What its ordering decides.
+    pub(crate) fn policy(&self) -> &'static Policy {
+        self.volume.ordering.policy()
+    }
+
+    /// True if devices hear of its writes before they come, and of its reads what they are for.
+    pub(crate) fn announces(&self) -> bool {
+        self.policy().announces
+    }
+
+    /// Whether its writes wait for a decision.
+    pub(crate) fn mode(&self) -> WriteMode {
+        self.volume.mode()
+    }
+
+    /// True if some of its writes may have taken effect, and nothing undoes them: given up, it leaves its stripes suspect.
+    pub(crate) fn may_be_torn(&self) -> bool {
+        self.wrote && self.mode() == WriteMode::Immediate && self.policy().isolates()
+    }
+
+    /// True if it may have done something that must not be done twice.
+    pub(crate) fn may_have_happened(&self) -> bool {
+        self.wrote && matches!(*self.work, Work::Mirror(_))
+    }
+
+    /// True if its writes are sent until they are taken, though a device refuses one: locks of a lock server keep everybody else
+    /// away, and some may have taken effect.
+    pub(crate) fn holds_on(&self) -> bool {
+        self.may_be_torn() && self.policy().refused_write == RefusedWrite::HoldOn && !self.lost_locks
+    }
+
+    /// The devices that keep something of it until they hear that it is over, though they wrote nothing.
+    pub(crate) fn lock_only(&self) -> BTreeSet<DeviceId> {
+        if self.locks_what_it_reads() { &self.asked - &self.participants } else { BTreeSet::new() }
+    }
+
+    /// True if devices lock for it what they are only asked to read.
+    pub(crate) fn locks_what_it_reads(&self) -> bool {
+        self.policy().locks_what_it_reads() && self.work.want() != Want::Allocation
+    }
+
+    /// What its operation is answered, now that it is committed.
+    pub(crate) fn take_success(&mut self) -> HostSuccess {
+        std::mem::replace(&mut self.success, HostSuccess::Done)
+    }
+
+    /// The devices that it reads from.
+    pub(crate) fn readers(&self) -> BTreeSet<DeviceId> {
+        let reads = |share: &&Share| !share.reads.is_empty();
+        self.work.shares().iter().filter(reads).map(|share| self.volume.device_at(share.position)).collect()
+    }
+
+    /// The devices that have not answered.
+    pub(crate) fn silent(&self) -> Option<&BTreeSet<DeviceId>> {
+        match &self.phase {
+            Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => Some(silent),
+            Phase::Locking | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => None,
+        }
+    }
+
+    /// What its phase asks of one device.
+    pub(crate) fn command(&self, id: TransactionId, device: DeviceId) -> Command {
+        let (volume, stamp) = (&self.volume, self.stamp);
+        let (object, ordering) = (volume.id.object(), volume.ordering);
+        match &self.phase {
+            Phase::Reading { .. } if self.participants.contains(&device) && self.announces() => {
+                let share = share_of(&self.work, volume, device);
+                let insists = !self.work.writes();
+                let prewrites = if insists { share.reads.clone() } else { share.prewrites.clone() };
+                Command::Prewrite { transaction: id, stamp, object, ordering, prewrites, reads: share.reads.clone() }
+            }
+            Phase::Reading { .. } => {
+                let (extents, want) = (share_of(&self.work, volume, device).reads.clone(), self.work.want());
+                Command::Read { transaction: id, stamp, object, ordering, extents, want }
+            }
+            Phase::Writing { pieces, .. } => Command::Write {
+                transaction: id,
+                stamp,
+                object,
+                ordering,
+                participants: self.participants.iter().copied().collect(),
+                linkage: self.work.linkage(),
+                mode: self.mode(),
+                pieces: pieces[&device].clone(),
+            },
+            Phase::Aborting { .. } => {
+                let outcome = if self.may_be_torn() { Outcome::Torn } else { Outcome::Abort };
+                Command::Decide { transaction: id, stamp, outcome }
+            }
+            Phase::Committed { .. } | Phase::Locking | Phase::Resolving => {
+                unreachable!("commits ride, devices know of no lock server, and a resolution asks by itself")
+            }
+        }
+    }
+
+    /// True if this answer is one that its phase waits for.
+    pub(crate) fn awaits_answer(&self, device: DeviceId, step: Step) -> bool {
+        match &self.phase {
+            Phase::Reading { silent, .. } => step != Step::Write && silent.contains(&device),
+            Phase::Writing { silent, .. } => step == Step::Write && silent.contains(&device),
+            Phase::Locking | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => false,
+        }
+    }
+
+    /// Those of its participants whose word counts: they have been in since it wrote.
+    pub(crate) fn voters(&self, view: &MembershipView) -> BTreeSet<DeviceId> {
+        self.participants.iter().copied().filter(|device| self.counts(view, *device)).collect()
+    }
+
+    /// True if a device has been in since it began, or all wait for the device whatever happens.
+    pub(crate) fn is_still_there(&self, view: &MembershipView, device: DeviceId) -> bool {
+        self.volume.layout.redundancy_units() == 0
+            || view.membership().is_none_or(|membership| membership.has_been_in_since(device, self.epoch))
+    }
+
+    /// Whether anything is to be expected of a device about it.
+    pub(crate) fn counts(&self, view: &MembershipView, device: DeviceId) -> bool {
+        let alone = self.participants.len() == 1 && self.participants.contains(&device);
+        alone || self.is_still_there(view, device)
+    }
+
+    /// The devices of its volume that take part in writes, and were out at some time since it was planned.
+    pub(crate) fn come_back_since(&self, view: &MembershipView) -> BTreeSet<DeviceId> {
+        let takes_part = |device: &DeviceId| view.state(*device).is_some_and(|held| held != Standing::Out);
+        let devices = self.volume.holders().into_iter().filter(takes_part);
+        devices.filter(|device| !self.is_still_there(view, *device)).collect()
+    }
+
+    /// It is over at these of its devices. Those that were only read from, without a lock, hold nothing of it.
+    pub(crate) fn settle<'a>(&self, sequence: u64, devices: impl Iterator<Item = &'a DeviceId>, links: &mut Links) {
+        let locks = self.locks_what_it_reads();
+        for device in devices {
+            let link = links.of(*device);
+            if locks || self.participants.contains(device) {
+                link.settle(sequence);
+            } else {
+                link.settle_read(sequence);
+            }
+        }
+    }
+
+    /// Asserts that no phase has outlived what it waits for.
+    pub fn invariants(&self, sequence: u64) {
+        let missing = match &self.phase {
+            Phase::Locking | Phase::Resolving => return,
+            Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => silent,
+            Phase::Committed { unconfirmed } | Phase::Aborting { unconfirmed, .. } => unconfirmed,
+        };
+        assert!(!missing.is_empty(), "the last answer ends a phase: {sequence} in {:?}", self.phase);
+        assert!(missing.is_subset(&self.asked), "only those who were asked are waited for: {sequence}");
+        if self.op.is_some() {
+            let undecided = self.silent().is_some() || (self.wrote && matches!(self.phase, Phase::Aborting { .. }));
+            assert!(undecided, "an operation is answered when its transaction is decided: {sequence}");
+        }
+    }
+}
+
+/// What a device has to do.
+pub(crate) fn share_of<'a>(work: &'a Work, volume: &VolumeDescription, device: DeviceId) -> &'a Share {
+    let own = |share: &&Share| volume.device_at(share.position) == device;
+    work.shares().iter().find(own).expect("only devices with a share are asked")
+}
