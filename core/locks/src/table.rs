@@ -176,12 +176,6 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         in_order(earlier.filter(|extent| extent.state == LockState::Held).map(|extent| extent.owner).collect())
     }
 
-    /// Who holds, or has asked for before, what `owner` waits for.
-    pub fn awaited(&self, owner: Owner) -> impl Iterator<Item = Owner> + '_ {
-        let claim = self.claims.get(&owner).filter(|claim| claim.state == LockState::Waiting);
-        claim.into_iter().flat_map(|claim| self.earlier(claim)).map(|extent| extent.owner)
-    }
-
     /// True if one of these extents conflicts with what somebody else than `except` holds.
     pub fn conflicts(&self, object: ObjectId, extents: &[LockExtent], except: Option<Owner>) -> bool {
         extents.iter().any(|extent| {

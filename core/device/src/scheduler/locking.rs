@@ -9,12 +9,8 @@
 //!
 //! A read is a lock request (shared), and so is a pre-write (exclusive, its reads shared). A transaction holds its locks from
 //! the grant to its end here: the commit or abort of what it wrote; for one that only read, the word that it is over, which
-//! rides on a later request like a commit.
-//!
-//! A request waits only for transactions with lower stamps (wait-die). So there is no deadlock, within a device or over several: no
-//! cycle of transactions has each stamp above the next. A request below one that it would have to wait for is refused at once, and told
-//! the highest stamp of those: it would most often be too late anyway once it was granted its locks. Its host gives up all its locks and
-//! begins again above that stamp. Locks that can't be had within a time-out are refused, too: their holder may be dead, or slow.
+//! rides on a later request like a commit. Locks that can't be had within a time-out are refused: there may be a deadlock over
+//! several devices, and the host gives up all its locks and begins again.
 //!
 //! Locks live in memory. What a restart, or the end of a silent host's lease, would let through is caught by stamps: a
 //! request below the stamp of the last write of its blocks, or below the floor, is refused. So a transaction that read here,
@@ -70,11 +66,6 @@ impl Scheduler {
         match asked {
             Asked::Granted => self.on_locked(cx, id, step, reads),
             Asked::Waits { blockers } => {
-                if let Some(seen) = self.highest_awaited(id).filter(|seen| stamp < *seen) {
-                    // Those may yet abort. So it is remembered, lest a late copy be granted what its host has given up.
-                    self.refuse_for_ever(cx, id);
-                    return cx.refuse(id, step, Refusal::TooLate { seen });
-                }
                 self.counters.waits += 1;
                 self.ledger.get_mut(id).expect("just taken in").waited = true;
                 let reads = ReadRequest { waited: true, ..reads };
@@ -82,11 +73,6 @@ impl Scheduler {
                 self.ledger.want(cx, &blockers);
             }
         }
-    }
-
-    /// The highest stamp among those that a transaction would have to wait for.
-    fn highest_awaited(&self, id: TransactionId) -> Option<Stamp> {
-        self.locks.awaited(id).filter_map(|other| self.ledger.get(other)).map(|other| other.stamp).max()
     }
 
     /// The locks are held: reads, or says so.

@@ -91,11 +91,6 @@ impl Locks {
         self.highest.remove(&host)
     }
 
-    /// Who holds, or has asked for before, what a transaction waits for.
-    pub fn awaited(&self, id: TransactionId) -> impl Iterator<Item = TransactionId> + '_ {
-        self.table.awaited(id)
-    }
-
     /// How many transactions hold locks, or wait for them.
     pub fn len(&self) -> usize {
         self.table.len()

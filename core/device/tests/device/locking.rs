@@ -60,34 +60,6 @@ fn nobody_overtakes_one_who_waits_for_the_same_blocks() {
 }
 
 #[test]
-fn a_request_waits_only_for_lower_stamps_so_that_there_are_no_deadlocks() {
-    let mut bench = Bench::new();
-    let (older, younger, oldest) = (locker(&bench, A, 1, 1), locker(&bench, B, 1, 2), locker(&bench, C, 1, 0));
-    let too_late = |transaction, seen| {
-        Some(Reply::Refused { transaction, step: Step::Prewrite, refusal: Refusal::TooLate { seen } })
-    };
-    bench.say(A, older.prewrite(BLOCK));
-    bench.hear(A);
-    bench.say(B, younger.prewrite(BLOCK));
-    assert_eq!(bench.hear(B), None, "it waits for a lower stamp");
-    bench.say(C, oldest.prewrite(BLOCK));
-    assert_eq!(bench.hear(C), too_late(oldest.id, younger.stamp), "above whom it can wait");
-    let other = locker(&bench, C, 2, 3);
-    bench.say(C, other.prewrite(BLOCK));
-    assert_eq!(bench.hear(C), None, "behind both");
-    // What was refused is over: no late copy of it is granted what its host has given up.
-    bench.say(A, older.decide(Outcome::Abort));
-    bench.say(B, younger.decide(Outcome::Abort));
-    assert_eq!(bench.hear(C), Some(Reply::Accepted { transaction: other.id, waited: true }));
-    bench.say(C, other.decide(Outcome::Abort));
-    while bench.hear(C).is_some() {}
-    bench.say(C, oldest.prewrite(BLOCK));
-    let refusal = Refusal::NoPrewrite;
-    assert_eq!(bench.hear(C), Some(Reply::Refused { transaction: oldest.id, step: Step::Prewrite, refusal }));
-    assert_eq!(bench.device.locks(), 0);
-}
-
-#[test]
 fn a_lock_that_can_not_be_had_in_time_is_refused_and_leaves_no_place_in_the_queue() {
     let mut bench = Bench::new();
     let (holder, waiter, third) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1), locker(&bench, C, 1, 2));
