@@ -9,21 +9,20 @@
 //! could go out: then those that are left decide without it, and the write of a host that was kept out takes effect
 //! (`docs/reliability.md`).
 
-use crate::monitor::Monitor;
+use crate::leases::Device;
 use crate::record::fits;
-use braid_base::{Epoch, FenceTable, Membership, NodeId, Now, Standing};
-use braid_machine::{Effects, Ignored};
-use braid_wire::MonitorReply;
+use braid_base::{Epoch, FenceTable, Membership, NodeId};
+use std::collections::BTreeMap;
 
 /// The most requests that wait at a time. Others are dropped, and asked again.
-pub(crate) const WAITING_MAX: usize = 64;
+const WAITING_MAX: usize = 64;
 
 /// Names a request: who has asked, and the ticket.
 pub(crate) type FenceName = (NodeId, u64);
 
 /// A request that has not been answered.
 #[derive(Debug)]
-pub(crate) struct FenceRequest {
+struct FenceRequest {
     /// The epoch by which the asker lives.
     asker: Epoch,
     wanted: FenceTable,
@@ -31,26 +30,51 @@ pub(crate) struct FenceRequest {
     epoch: Option<Epoch>,
 }
 
-impl Monitor {
-    pub(crate) fn on_fence(&mut self, name: FenceName, asker: Epoch, wanted: FenceTable, out: &mut Effects) {
-        if let Some(known) = self.fences.get_mut(&name) {
+/// What has become of a request that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It waits from now on.
+    New,
+    /// It has come before.
+    Again,
+    /// There is no room.
+    Dropped,
+}
+
+/// Requests to keep hosts out.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    /// Those that have not been answered.
+    waiting: BTreeMap<FenceName, FenceRequest>,
+    /// The first epoch, as far as is known, with the present fence.
+    since: Epoch,
+}
+
+impl Fences {
+    /// An epoch has another fence than the one before it; or it is the first that is known.
+    pub fn change(&mut self, epoch: Epoch) {
+        self.since = epoch;
+    }
+
+    /// Takes in a request.
+    pub fn take(&mut self, name: FenceName, asker: Epoch, wanted: FenceTable) -> Taken {
+        if let Some(known) = self.waiting.get_mut(&name) {
             known.asker = asker;
-            return self.ignore(Ignored::InProgress, out);
+            return Taken::Again;
         }
-        if self.fences.len() >= WAITING_MAX {
-            self.counters.fences_refused += 1;
-            return;
+        if self.waiting.len() >= WAITING_MAX {
+            return Taken::Dropped;
         }
-        self.fences.insert(name, FenceRequest { asker, wanted, epoch: None });
-        self.decide_now = true;
+        self.waiting.insert(name, FenceRequest { asker, wanted, epoch: None });
+        Taken::New
     }
 
     /// Adds what was asked for to `next`. One for which there is no room is dropped: there is again when somebody who knows all hosts
-    /// that live has everyone else kept out, by one number.
-    pub(crate) fn decide_fences(&mut self, durable: &Membership, next: &mut Membership) {
+    /// that live has everyone else kept out, by one number. Tells how many are dropped.
+    pub fn decide(&mut self, durable: &Membership, next: &mut Membership) -> u64 {
         let epoch = durable.epoch.next();
         let mut full = Vec::new();
-        for (name, request) in self.fences.iter_mut().filter(|(_, request)| request.epoch.is_none()) {
+        for (name, request) in self.waiting.iter_mut().filter(|(_, request)| request.epoch.is_none()) {
             let mut fence = next.fence.clone();
             fence.add(request.wanted.below, &request.wanted.except, &request.wanted.also);
             if !fits(&fence) {
@@ -59,36 +83,36 @@ impl Monitor {
             }
             let had = fence == durable.fence;
             next.fence = fence;
-            request.epoch = Some(if had { self.fenced_since } else { epoch });
+            request.epoch = Some(if had { self.since } else { epoch });
         }
-        for name in full {
-            self.fences.remove(&name);
-            self.counters.fences_refused += 1;
+        for name in &full {
+            self.waiting.remove(name);
         }
+        full.len() as u64
     }
 
-    /// Answers what is done.
-    pub(crate) fn answer_fences(&mut self, now: Now, out: &mut Effects) {
-        if self.fences.is_empty() {
-            return;
-        }
-        let (durable, away) = (self.membership(), self.away());
-        let counting = durable.devices(|standing| standing != Standing::Out).filter(|device| !away.contains(device));
-        let counting: Vec<_> = counting.map(|device| &self.devices[&device]).collect();
-        if counting.iter().any(|device| !device.may_serve(now.time)) {
-            // It is about to be taken out; until that is durable, it could come back with all that it holds.
-            return;
-        }
+    /// True if none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Takes out those that are done, if these are the devices that may be serving: their names, and the epochs by which their askers live.
+    pub fn take_done(&mut self, durable: Epoch, serving: &[&Device]) -> Vec<(FenceName, Epoch)> {
         let is_done = |request: &FenceRequest| {
-            let epoch = request.epoch.filter(|epoch| *epoch <= durable.epoch);
-            epoch.is_some_and(|epoch| counting.iter().all(|device| device.has_done_with(epoch, &request.wanted)))
+            let epoch = request.epoch.filter(|epoch| *epoch <= durable);
+            epoch.is_some_and(|epoch| serving.iter().all(|device| device.has_done_with(epoch, &request.wanted)))
         };
-        let names: Vec<_> = self.fences.iter().filter(|(_, request)| is_done(request)).map(|(name, _)| *name).collect();
-        for (asker, ticket) in names {
-            let request = self.fences.remove(&(asker, ticket)).expect("just seen");
-            self.counters.fences += 1;
-            self.answer(now, asker, request.asker, MonitorReply::Fenced { ticket }, out);
+        let done = self.waiting.iter().filter(|(_, request)| is_done(request));
+        let done: Vec<_> = done.map(|(name, request)| (*name, request.asker)).collect();
+        for (name, _) in &done {
+            self.waiting.remove(name);
         }
+        done
+    }
+
+    /// Asserts that the table has its bound.
+    pub fn invariants(&self) {
+        assert!(self.waiting.len() <= WAITING_MAX);
     }
 }
 

@@ -1,12 +1,20 @@
-//! Which hosts are there, and which devices they can't reach. In memory only: a host says it again twice a second.
+//! Which hosts and lock servers are there, and which devices the hosts can't reach. In memory only: they say it again twice a second.
 
 use braid_base::limits::{self, Settings};
-use braid_base::{DeviceId, FenceTable, Generation, Time};
+use braid_base::{DeviceId, FenceTable, Generation, LockServerId, NodeId, Time};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-/// The hosts that have renewed within their lease.
+/// Lock servers that have not been heard for so long are not told of changes.
+const LOCK_SERVER_SILENT_MAX: Duration = Duration::from_secs(10);
+
+/// The hosts that have renewed within their lease, and the lock servers.
 #[derive(Debug, Default)]
-pub(crate) struct Hosts(BTreeMap<Generation, Host>);
+pub(crate) struct Hosts {
+    known: BTreeMap<Generation, Host>,
+    /// When each was last heard.
+    lock_servers: BTreeMap<LockServerId, Time>,
+}
 
 #[derive(Debug)]
 struct Host {
@@ -26,19 +34,31 @@ impl Hosts {
     /// One has renewed. One too many is answered like all others, but not remembered: it is not told of changes unasked, is nobody's
     /// helper, and can accuse nobody.
     pub fn hear(&mut self, now: Time, host: Generation, silent: BTreeSet<DeviceId>) {
-        if self.0.len() < limits::HOSTS_MAX || self.0.contains_key(&host) {
-            self.0.insert(host, Host { heard: now, silent });
+        if self.known.len() < limits::HOSTS_MAX || self.known.contains_key(&host) {
+            self.known.insert(host, Host { heard: now, silent });
         }
     }
 
     /// Forgets those that have not renewed for a lease.
     pub fn forget_silent(&mut self, now: Time, settings: &Settings) {
-        self.0.retain(|_, host| now.since(host.heard) <= settings.host_lease);
+        self.known.retain(|_, host| now.since(host.heard) <= settings.host_lease);
     }
 
-    /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = Generation> + '_ {
-        self.0.keys().copied()
+    /// A lock server has renewed. False if there can be none of that number.
+    pub fn hear_lock_server(&mut self, now: Time, server: LockServerId) -> bool {
+        let is_possible = usize::from(server.0) < limits::LOCK_SERVERS_MAX;
+        if is_possible {
+            self.lock_servers.insert(server, now);
+        }
+        is_possible
+    }
+
+    /// All that are to hear of changes.
+    pub fn all(&self, now: Time) -> impl Iterator<Item = NodeId> + '_ {
+        let lately = move |heard: Time| now.since(heard) <= LOCK_SERVER_SILENT_MAX;
+        let servers = self.lock_servers.iter().filter(move |(_, heard)| lately(**heard));
+        let servers = servers.map(|(server, _)| NodeId::LockServer(*server));
+        self.known.keys().map(|host| NodeId::Host(*host)).chain(servers)
     }
 
     /// Who is to help a returning device: the `present` helper while it is there and reaches all devices that are; or the oldest host
@@ -52,14 +72,15 @@ impl Hosts {
         settings: &Settings,
     ) -> Option<Generation> {
         let there = |(host, known): &(&Generation, &Host)| known.is_there(now, settings) && !fence.refuses(**host);
-        let hosts = || present.and_then(|host| self.0.get_key_value(&host)).into_iter().chain(&self.0).filter(there);
+        let hosts =
+            || present.and_then(|host| self.known.get_key_value(&host)).into_iter().chain(&self.known).filter(there);
         let unhindered = hosts().find(|(_, known)| known.silent.is_disjoint(devices));
         unhindered.or_else(|| hosts().next()).map(|(host, _)| *host)
     }
 
     /// The devices that at least half of the hosts can't reach. Hosts that are kept out, or have said nothing lately, have no say.
     pub fn suspects(&self, now: Time, fence: &FenceTable, settings: &Settings) -> BTreeSet<DeviceId> {
-        let live = || self.0.iter().filter(|(host, known)| known.is_there(now, settings) && !fence.refuses(**host));
+        let live = || self.known.iter().filter(|(host, known)| known.is_there(now, settings) && !fence.refuses(**host));
         let live = || live().map(|(_, host)| host);
         let mut accusers: BTreeMap<DeviceId, usize> = BTreeMap::new();
         live().flat_map(|host| &host.silent).for_each(|device| *accusers.entry(*device).or_default() += 1);
@@ -69,7 +90,7 @@ impl Hosts {
 
     /// How many.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.known.len()
     }
 }
 
@@ -139,6 +160,6 @@ mod tests {
         hosts.hear(Time(5), Generation(0), BTreeSet::new());
         assert_eq!(hosts.len(), limits::HOSTS_MAX);
         hosts.forget_silent(Time(5).after(Settings::default().host_lease), &Settings::default());
-        assert_eq!(hosts.all().collect::<Vec<_>>(), [Generation(0)]);
+        assert_eq!(hosts.all(Time(5)).collect::<Vec<_>>(), [NodeId::Host(Generation(0))]);
     }
 }

@@ -36,36 +36,48 @@ pub struct DeviceLease {
 /// A device, as the monitor sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
-    /// When it last renewed.
-    pub heard: Option<Time>,
-    /// The highest epoch that it said it lives by: durable there, so it never goes back.
-    pub epoch: Epoch,
-    /// Hosts kept out of that epoch of which it holds something undecided, as it last said.
-    undecided: Vec<Generation>,
-    /// It lately said an earlier one than is on record: its disk is older, or empty. It lacks what nobody would bring it.
-    pub outdated: Option<Epoch>,
-    /// When it had sent what was last heard, by its own clock.
-    sent: Time,
+    pub said: Said,
     lease: Option<Lease>,
-    /// It says that it is of no use: it hears nothing of what it is answered, or it fails.
-    pub unable: bool,
-    /// How many slots of its disk can't be written; and whether it says that the disk is about to fail. It serves on until the others can
-    /// do without it.
-    pub bad_slots: u32,
-    pub failing: bool,
     /// Many hosts say that it does not answer them.
     pub suspected: bool,
     /// Its lease is not renewed: it is to be taken out, since hosts can't reach it.
     pub refused: bool,
+    absence: Absence,
+    /// Why what was last heard in its place may not serve.
+    pub unwelcome: Option<Unwelcome>,
+    /// How far it is, as its helper last said.
+    pub progress: Option<HealingProgress>,
+}
+
+/// What a device has said of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said {
+    /// When it last renewed.
+    pub heard: Option<Time>,
+    /// When it had sent that, by its own clock.
+    sent: Time,
+    /// The highest epoch that it said it lives by: durable there, so it never goes back.
+    pub epoch: Epoch,
+    /// Hosts kept out of that epoch of which it holds something undecided.
+    undecided: Vec<Generation>,
+    /// It lately said an earlier epoch than is on record: its disk is older, or empty. It lacks what nobody would bring it.
+    pub outdated: Option<Epoch>,
+    /// It is of no use: it hears nothing of what it is answered, or it fails.
+    pub unable: bool,
+    /// How many slots of its disk can't be written; and whether it says that the disk is about to fail. It serves on until the others can
+    /// do without it.
+    bad_slots: u32,
+    pub failing: bool,
+}
+
+/// How long a device has to stay out.
+#[derive(Clone, Copy, Debug)]
+struct Absence {
     /// When it was taken out, and how long it has to stay out then.
     taken_out: Time,
     wait: Duration,
     /// When it last came back.
     came_back: Option<Time>,
-    /// Why what was last heard in its place may not serve.
-    pub unwelcome: Option<Unwelcome>,
-    /// How far it is, as its helper last said.
-    pub progress: Option<HealingProgress>,
 }
 
 /// What a device says of itself.
@@ -91,20 +103,11 @@ impl Device {
     /// One of which nothing is known.
     pub fn new(started: Time, settings: &Settings) -> Device {
         Device {
-            heard: None,
-            epoch: Epoch(0),
-            undecided: Vec::new(),
-            outdated: None,
-            sent: Time(0),
+            said: Said::default(),
             lease: None,
-            unable: false,
-            bad_slots: 0,
-            failing: false,
             suspected: false,
             refused: false,
-            taken_out: started,
-            wait: settings.readmission_min,
-            came_back: None,
+            absence: Absence { taken_out: started, wait: settings.readmission_min, came_back: None },
             unwelcome: None,
             progress: None,
         }
@@ -113,24 +116,25 @@ impl Device {
     /// True if this was sent before a renewal that has just been heard: the messages have overtaken each other. (After a machine's restart
     /// its clock begins anew, but a restart takes longer.)
     pub fn is_late(&self, now: Time, renewal: &Renewal, settings: &Settings) -> bool {
-        renewal.sent < self.sent && self.was_heard_within(settings.heartbeat * 2, now)
+        renewal.sent < self.said.sent && self.was_heard_within(settings.heartbeat * 2, now)
     }
 
     /// It renews, by an epoch that may be earlier than it should be.
     pub fn hear(&mut self, now: Time, renewal: &Renewal, is_outdated: bool) {
-        (self.sent, self.heard) = (renewal.sent, Some(now));
-        (self.bad_slots, self.failing) = (renewal.bad_slots, renewal.failing);
-        if renewal.epoch >= self.epoch {
+        let said = &mut self.said;
+        (said.sent, said.heard) = (renewal.sent, Some(now));
+        (said.bad_slots, said.failing) = (renewal.bad_slots, renewal.failing);
+        if renewal.epoch >= said.epoch {
             let most = renewal.undecided.len().min(limits::UNDECIDED_HOSTS_MAX);
-            (self.epoch, self.undecided) = (renewal.epoch, renewal.undecided[..most].to_vec());
+            (said.epoch, said.undecided) = (renewal.epoch, renewal.undecided[..most].to_vec());
         }
-        self.outdated = is_outdated.then_some(renewal.epoch);
+        said.outdated = is_outdated.then_some(renewal.epoch);
     }
 
     /// True if it lives by `epoch` or a later one, and holds nothing undecided of those that are kept out by `fence`.
     pub fn has_done_with(&self, epoch: Epoch, fence: &FenceTable) -> bool {
-        let all_are_named = self.undecided.len() < limits::UNDECIDED_HOSTS_MAX;
-        self.epoch >= epoch && all_are_named && !self.undecided.iter().any(|host| fence.refuses(*host))
+        let all_are_named = self.said.undecided.len() < limits::UNDECIDED_HOSTS_MAX;
+        self.said.epoch >= epoch && all_are_named && !self.said.undecided.iter().any(|host| fence.refuses(*host))
     }
 
     /// It may serve from now on for a lease's length, as far as it knows; counted longer here.
@@ -155,12 +159,12 @@ impl Device {
 
     /// True if it can be let in, by what it has last said.
     fn is_able(&self) -> bool {
-        self.outdated.is_none() && !self.unable
+        self.said.outdated.is_none() && !self.said.unable
     }
 
     /// True if it renewed no longer ago.
     pub fn was_heard_within(&self, span: Duration, now: Time) -> bool {
-        self.heard.is_some_and(|heard| now.since(heard) <= span)
+        self.said.heard.is_some_and(|heard| now.since(heard) <= span)
     }
 
     /// When its lease runs out.
@@ -170,37 +174,38 @@ impl Device {
 
     /// It has no lease (any longer), and gets none.
     pub fn take_out(&mut self, now: Time, settings: &Settings) {
-        let soon = self.came_back.is_some_and(|back| now.since(back) < STEADY);
-        self.wait = if soon { (self.wait * 2).min(settings.readmission_max) } else { settings.readmission_min };
-        self.taken_out = now;
+        let absence = &mut self.absence;
+        let soon = absence.came_back.is_some_and(|back| now.since(back) < STEADY);
+        absence.wait = if soon { (absence.wait * 2).min(settings.readmission_max) } else { settings.readmission_min };
+        absence.taken_out = now;
         self.lease = None;
         self.refused = false;
     }
 
     /// Another disk fills its slot from now on.
     pub fn forget_disk(&mut self) {
-        (self.heard, self.epoch, self.unwelcome, self.outdated) = (None, Epoch(0), None, None);
-        self.sent = Time(0);
-        (self.bad_slots, self.failing) = (0, false);
-        self.undecided = Vec::new();
+        self.said = Said { unable: self.said.unable, ..Said::default() };
+        self.unwelcome = None;
     }
 
     /// True if it has been out for so long, without a word or with a disk that fails, that a spare may take its slot.
     pub fn stays_out(&self, now: Time, settings: &Settings) -> bool {
-        let is_gone = self.failing || !self.was_heard_within(settings.heartbeat * 4, now);
-        now.since(self.taken_out) >= settings.spare_after && is_gone
+        let is_gone = self.said.failing || !self.was_heard_within(settings.heartbeat * 4, now);
+        now.since(self.absence.taken_out) >= settings.spare_after && is_gone
     }
 
     /// True if it may come back: that hosts reach it counts as much as that it is heard.
     pub fn may_return(&self, now: Time, settings: &Settings) -> bool {
-        let heard =
-            self.is_able() && !self.suspected && !self.failing && self.was_heard_within(settings.heartbeat * 2, now);
-        heard && now >= self.taken_out.after(self.wait)
+        let heard = self.is_able()
+            && !self.suspected
+            && !self.said.failing
+            && self.was_heard_within(settings.heartbeat * 2, now);
+        heard && now >= self.absence.taken_out.after(self.absence.wait)
     }
 
     /// It is back. It has no lease yet, but the time to ask for one.
     pub fn come_back(&mut self, now: Time, settings: &Settings) {
-        (self.came_back, self.progress) = (Some(now), None);
+        (self.absence.came_back, self.progress) = (Some(now), None);
         self.grant(now, settings);
     }
 
@@ -214,12 +219,12 @@ impl Device {
 pub(crate) fn shown(devices: &BTreeMap<DeviceId, Device>, now: Time) -> impl Iterator<Item = DeviceLease> + '_ {
     devices.iter().map(move |(device, known)| DeviceLease {
         device: *device,
-        heard: known.heard,
-        epoch: known.epoch,
+        heard: known.said.heard,
+        epoch: known.said.epoch,
         runs_until: known.lease.map(|lease| lease.until).filter(|until| now < *until),
-        outdated: known.outdated,
-        bad_slots: known.bad_slots,
-        failing: known.failing,
+        outdated: known.said.outdated,
+        bad_slots: known.said.bad_slots,
+        failing: known.said.failing,
     })
 }
 
@@ -245,10 +250,10 @@ mod tests {
         let mut device = Device::new(at(0), &settings);
         device.grant(at(0), &settings);
         assert!(!device.is_steady(at(1_000), &settings), "it was never heard");
-        device.heard = Some(at(900));
+        device.said.heard = Some(at(900));
         assert!(device.is_steady(at(1_000), &settings) && !device.is_steady(at(999), &settings));
         assert!(device.is_steady(at(2_900), &settings) && !device.is_steady(at(2_901), &settings));
-        device.heard = Some(at(4_500));
+        device.said.heard = Some(at(4_500));
         device.grant(at(4_500), &settings);
         assert!(!device.is_steady(at(4_600), &settings), "its lease had run out");
     }
@@ -264,7 +269,7 @@ mod tests {
             let taken_out = now;
             while !device.may_return(now, &settings) {
                 now = now.after(Duration::from_millis(500));
-                device.heard = Some(now);
+                device.said.heard = Some(now);
             }
             waits.push(now.since(taken_out).as_secs());
             device.come_back(now, &settings);
@@ -273,7 +278,7 @@ mod tests {
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
         now = now.after(Duration::from_secs(1));
         device.take_out(now, &settings);
-        device.heard = Some(now.after(Duration::from_secs(1)));
+        device.said.heard = Some(now.after(Duration::from_secs(1)));
         assert!(device.may_return(now.after(Duration::from_secs(1)), &settings), "it had stayed");
     }
 }

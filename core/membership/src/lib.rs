@@ -12,10 +12,17 @@
 //! | --- | --- |
 //! | [`monitor`] | the machine: who may speak, and where each message goes |
 //! | [`leases`] | what is known of each device, and until when it may serve |
-//! | `hosts` | which hosts are there, and what devices they can't reach |
+//! | `hosts` | which hosts and lock servers are there, and what devices the hosts can't reach |
+//! | `watch` | what may not have been heard yet, and when leases are looked at again |
 //! | `stripes` | which devices depend on each other |
+//! | `dependence` | which devices the others can do without, as things stand |
+//! | `findings` | what is new since something was last decided |
 //! | `deciding` | what the next epoch is to be |
-//! | [`slots`](SlotShown) | which disk fills each slot, and what operators ask for |
+//! | `draft` | the next record, as it is being made |
+//! | `changes` | what operators ask for, made part of the next record |
+//! | [`slot`](SlotShown) | what is on record of the disk in a slot |
+//! | `slots` | which disks fill the slots, as devices and operators hear of it |
+//! | `administrations` | what operators have asked for, and is not answered |
 //! | `fencing` | who has asked for hosts to be kept out, and when that is done |
 //! | `record` | the membership, on disk |
 //! | [`recovery`] | the record made anew from what devices know, when it is lost |
@@ -27,20 +34,27 @@
 //!   decision on it gets none, until an epoch in which it is back is durable.
 //! * Memory is lost in a restart, and with it who has which lease: so the monitor takes everybody to have one then.
 
+mod administrations;
+mod changes;
 pub mod client;
 mod counters;
 mod deciding;
+mod dependence;
+mod draft;
 mod fencing;
+mod findings;
 mod hosts;
 pub mod leases;
 pub mod monitor;
 mod record;
 pub mod recovery;
+mod slot;
 mod slots;
 mod stripes;
+mod watch;
 
 pub use counters::MonitorCounters;
 pub use leases::{DeviceLease, LEASE_MARGIN};
 pub use monitor::{Monitor, MonitorConfig, MonitorService};
 pub use record::{DISK_BYTES, MonitorError};
-pub use slots::SlotShown;
+pub use slot::SlotShown;

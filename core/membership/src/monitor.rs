@@ -1,22 +1,21 @@
 //! The monitor's machine: who may speak, and where each message goes.
 
 use crate::MonitorCounters;
-use crate::fencing::{FenceName, FenceRequest, WAITING_MAX, never_shrinks};
+use crate::administrations::Administrations;
+use crate::fencing::{Fences, Taken, never_shrinks};
+use crate::findings::Findings;
 use crate::hosts::Hosts;
 use crate::leases::{Device, DeviceLease, Renewal, shown};
 use crate::record::{MonitorError, Recorded};
-use crate::slots::{REQUESTS_MAX, Request};
 use crate::stripes::Stripes;
+use crate::watch::Watch;
 use braid_base::limits::{self, Settings};
-use braid_base::{
-    ArrayId, Clock, DeviceId, DiskId, Epoch, FenceTable, LockServerId, Membership, NodeId, Now, Standing, Time,
-};
+use braid_base::{ArrayId, Clock, DeviceId, Epoch, FenceTable, Membership, NodeId, Now, Standing, Time};
 use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
 use braid_record::{Kept, Progress};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 /// How a monitor is to run.
 #[derive(Clone, Debug)]
@@ -38,32 +37,13 @@ pub struct Monitor {
     pub(crate) stripes: Stripes,
     pub(crate) devices: BTreeMap<DeviceId, Device>,
     pub(crate) hosts: Hosts,
-    /// When each was last heard.
-    lock_servers: BTreeMap<LockServerId, Time>,
-    /// Requests to keep hosts out that have not been answered.
-    pub(crate) fences: BTreeMap<FenceName, FenceRequest>,
-    /// The first epoch, as far as is known, with the present fence.
-    pub(crate) fenced_since: Epoch,
-    /// Returning devices of which it was said, since something was last decided, that they have what they missed.
-    pub(crate) caught_up: BTreeSet<DeviceId>,
-    /// What operators have asked for, by asker and ticket.
-    pub(crate) requests: BTreeMap<(NodeId, u64), Request>,
-    /// The last of each asker's tickets that was refused.
-    pub(crate) answered: BTreeMap<NodeId, u64>,
-    /// Disks heard of in slots of which nothing is on record.
-    pub(crate) learned: BTreeMap<DeviceId, DiskId>,
-    /// There may be something to decide.
-    pub(crate) decide_now: bool,
-    /// What devices and hosts have said may not have been heard yet: nobody is taken for gone until then.
-    pub(crate) unsure_until: Time,
-    next_patrol: Option<Time>,
-    started: Time,
-    /// Since its start it has not heard all devices yet, nor waited long enough for them: it gives no lease.
-    is_new: bool,
-    /// The last renewals that wait for that.
-    deferred: BTreeMap<DeviceId, Renewal>,
-    /// The time of the last step.
-    last_step: Time,
+    /// Requests to keep hosts out.
+    pub(crate) fences: Fences,
+    /// What operators have asked for.
+    pub(crate) administrations: Administrations,
+    /// What is new since something was last decided.
+    pub(crate) findings: Findings,
+    pub(crate) watch: Watch,
     /// The highest stamp clock that a device or host has named. Not durable: devices keep their own, and name it again.
     stamps: Clock,
     pub(crate) counters: MonitorCounters,
@@ -82,11 +62,6 @@ pub enum MonitorService {
     Unusable(MonitorError),
 }
 
-/// How often leases are looked at.
-const PATROLS_PER_HEARTBEAT: u32 = 4;
-/// Lock servers that have not been heard for so long are not told of changes.
-const LOCK_SERVER_SILENT_MAX: Duration = Duration::from_secs(10);
-
 impl Monitor {
     /// A monitor that is off.
     pub fn new(config: MonitorConfig) -> Monitor {
@@ -98,20 +73,10 @@ impl Monitor {
             stripes: Stripes::default(),
             devices: BTreeMap::new(),
             hosts: Hosts::default(),
-            lock_servers: BTreeMap::new(),
-            fences: BTreeMap::new(),
-            fenced_since: Epoch(0),
-            caught_up: BTreeSet::new(),
-            requests: BTreeMap::new(),
-            answered: BTreeMap::new(),
-            learned: BTreeMap::new(),
-            decide_now: false,
-            unsure_until: Time(0),
-            next_patrol: None,
-            started: Time(0),
-            is_new: true,
-            deferred: BTreeMap::new(),
-            last_step: Time(0),
+            fences: Fences::default(),
+            administrations: Administrations::default(),
+            findings: Findings::default(),
+            watch: Watch::new(),
             stamps: Clock(0),
             counters: MonitorCounters::default(),
         }
@@ -135,21 +100,21 @@ impl Monitor {
     /// Devices that are in and whose leases have run out, but that can't be taken out. As of the last step. One that is just going to be
     /// taken out is not named: whoever waits for it need wait no longer than that takes.
     pub fn away(&self) -> Vec<DeviceId> {
-        let (now, membership) = (self.last_step, self.membership());
+        let (now, membership) = (self.watch.last_step(), self.membership());
         // Devices are known from when it serves on.
-        if now < self.unsure_until || self.service != MonitorService::Serving {
+        if !self.watch.has_heard_all(now) || self.service != MonitorService::Serving {
             return Vec::new();
         }
         let gone = |device: &DeviceId| {
             let has_left = self.is_in_for_good(*device) && !self.devices[device].may_serve(now);
-            has_left && !self.can_do_without(now, *device, membership)
+            has_left && !self.dependence(now).can_do_without(*device, membership)
         };
         membership.devices(|standing| standing == Standing::In).filter(gone).collect()
     }
 
     /// What it knows of each device of the array, ascending. As of the last step.
     pub fn leases(&self) -> impl Iterator<Item = DeviceLease> + '_ {
-        shown(&self.devices, self.last_step)
+        shown(&self.devices, self.watch.last_step())
     }
 
     /// What it has done.
@@ -166,8 +131,8 @@ impl Monitor {
 
     fn start(&mut self, now: Now, out: &mut Effects) {
         assert_eq!(self.service, MonitorService::Off, "a monitor is started once");
-        (self.service, self.started) = (MonitorService::Reading, now.time);
-        self.unsure_until = now.time.after(self.settling());
+        self.service = MonitorService::Reading;
+        self.watch.start(now.time, &self.config.settings);
         self.record.start(out);
     }
 
@@ -191,7 +156,7 @@ impl Monitor {
                     self.greet_learned(now, &before, out);
                 }
                 self.on_administered(now, out);
-                self.decide_now = true;
+                self.findings.demand();
             }
         }
         Ok(())
@@ -222,22 +187,18 @@ impl Monitor {
 
     fn serve(&mut self, now: Now) {
         self.service = MonitorService::Serving;
-        self.fenced_since = self.membership().epoch;
-        let settings = &self.config.settings;
+        self.fences.change(self.record.durable().membership.epoch);
+        let (settings, started) = (&self.config.settings, self.watch.started());
         for member in &self.record.durable().membership.members {
-            let mut known = Device::new(self.started, settings);
+            let mut known = Device::new(started, settings);
             match member.standing {
                 Standing::Out => known.take_out(now.time, settings),
                 // What an earlier start of the monitor granted may run for so long.
-                Standing::In | Standing::Returning { .. } => known.grant(self.started, settings),
+                Standing::In | Standing::Returning { .. } => known.grant(started, settings),
             }
             self.devices.insert(member.device, known);
         }
-        self.next_patrol = Some(now.time.after(self.patrol_interval()));
-    }
-
-    fn patrol_interval(&self) -> Duration {
-        self.config.settings.heartbeat / PATROLS_PER_HEARTBEAT
+        self.watch.plan_first_patrol(now.time, settings);
     }
 
     fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
@@ -262,9 +223,7 @@ impl Monitor {
                 self.stamps = self.stamps.max(stamps);
                 match from {
                     NodeId::Host(host) => self.hosts.hear(now.time, host, silent.into_iter().collect()),
-                    NodeId::LockServer(server) if usize::from(server.0) < limits::LOCK_SERVERS_MAX => {
-                        self.lock_servers.insert(server, now.time);
-                    }
+                    NodeId::LockServer(server) if self.hosts.hear_lock_server(now.time, server) => {}
                     _ => return self.ignore(Ignored::NotForUs, out),
                 }
                 self.answer(now, from, epoch, self.lease(sent), out);
@@ -315,7 +274,7 @@ impl Monitor {
             return self.ignore(Ignored::Settled, out);
         }
         if !is_late {
-            known.unable = unable;
+            known.said.unable = unable;
         }
         // Another disk may have lived by any epoch.
         let is_another = self.slot(device).disk.is_some_and(|expected| expected != disk);
@@ -336,9 +295,9 @@ impl Monitor {
             self.counters.outdated += 1;
             MonitorReply::Changed
         } else if waits {
-            self.deferred.insert(device, renewal);
+            self.watch.defer(device, renewal);
             MonitorReply::Changed
-        } else if may_have_lease && !known.refused && !known.unable {
+        } else if may_have_lease && !known.refused && !known.said.unable {
             known.grant(now.time, &self.config.settings);
             self.counters.leases += 1;
             self.lease(sent)
@@ -348,35 +307,53 @@ impl Monitor {
         self.answer(now, NodeId::Device(device), epoch, reply, out);
     }
 
-    /// Just started, it may have an older record than it should: then any device that was there since knows of a later epoch. It gives
-    /// no lease before it has heard all, or waited for as long as they may take.
+    /// True if it gives no lease before it has heard others.
     fn awaits_others(&self) -> bool {
-        self.is_new
-            && self.last_step < self.started.after(self.settling())
-            && self.devices.values().any(|known| known.heard.is_none())
-    }
-
-    /// As long as those who are there may take to be heard.
-    fn settling(&self) -> Duration {
-        self.config.settings.heartbeat * 4
+        let heard = self.devices.values().map(|known| known.said.heard.is_some());
+        self.watch.awaits_others(&self.config.settings, heard)
     }
 
     /// All have been heard, or have had the time: what they have asked for meanwhile they get.
     fn grant_deferred(&mut self, now: Now, out: &mut Effects) {
-        if !self.is_new || self.awaits_others() {
+        if !self.watch.is_new() || self.awaits_others() {
             return;
         }
-        self.is_new = false;
-        for (device, renewal) in std::mem::take(&mut self.deferred) {
+        for (device, renewal) in self.watch.settle() {
             if matches!(self.service, MonitorService::Serving) {
                 self.on_device(now, device, renewal, out);
             }
         }
     }
 
+    fn on_fence(&mut self, name: (NodeId, u64), asker: Epoch, wanted: FenceTable, out: &mut Effects) {
+        match self.fences.take(name, asker, wanted) {
+            Taken::New => self.findings.demand(),
+            Taken::Again => self.ignore(Ignored::InProgress, out),
+            Taken::Dropped => self.counters.fences_refused += 1,
+        }
+    }
+
+    /// Answers the fences that are done.
+    fn answer_fences(&mut self, now: Now, out: &mut Effects) {
+        if self.fences.is_empty() {
+            return;
+        }
+        let (durable, away) = (&self.record.durable().membership, self.away());
+        let counting = durable.devices(|standing| standing != Standing::Out).filter(|device| !away.contains(device));
+        let counting: Vec<_> = counting.map(|device| &self.devices[&device]).collect();
+        if counting.iter().any(|device| !device.may_serve(now.time)) {
+            // It is about to be taken out; until that is durable, it could come back with all that it holds.
+            return;
+        }
+        for ((asker, ticket), epoch) in self.fences.take_done(durable.epoch, &counting) {
+            self.counters.fences += 1;
+            self.answer(now, asker, epoch, MonitorReply::Fenced { ticket }, out);
+        }
+    }
+
     /// Answers somebody who lives by `epoch`.
     pub(crate) fn answer(&mut self, now: Now, to: NodeId, epoch: Epoch, reply: MonitorReply, out: &mut Effects) {
-        self.last_step = now.time;
+        self.watch.step(now.time);
         let durable = self.membership();
         let membership = (durable.epoch != epoch).then(|| durable.clone());
         let answer = MonitorAnswer { membership, away: self.away(), reply };
@@ -388,10 +365,7 @@ impl Monitor {
     pub(crate) fn tell_all(&mut self, now: Now, out: &mut Effects) {
         let devices = self.devices.keys().filter(|device| self.is_to_hear(**device));
         let devices = devices.map(|device| NodeId::Device(*device));
-        let hosts = self.hosts.all().map(NodeId::Host);
-        let lately = |heard: Time| now.time.since(heard) <= LOCK_SERVER_SILENT_MAX;
-        let servers = self.lock_servers.iter().filter(|(_, heard)| lately(**heard));
-        let all: Vec<_> = devices.chain(hosts).chain(servers.map(|(server, _)| NodeId::LockServer(*server))).collect();
+        let all: Vec<_> = devices.chain(self.hosts.all(now.time)).collect();
         for node in all {
             self.answer(now, node, Epoch(0), MonitorReply::Changed, out);
         }
@@ -420,25 +394,19 @@ impl Monitor {
 
     /// Looks for leases that have run out, and what else time has brought.
     fn patrol(&mut self, now: Now) {
-        let Some(planned) = self.next_patrol.filter(|planned| *planned <= now.time) else { return };
-        let settings = &self.config.settings;
-        if now.time.since(planned) > settings.heartbeat {
-            // This monitor stood still, and what was said meanwhile has yet to be read.
-            self.unsure_until = now.time.after(settings.heartbeat * 2);
+        if !self.watch.is_patrol_due(now.time, &self.config.settings) {
+            return;
         }
-        self.hosts.forget_silent(now.time, settings);
+        self.hosts.forget_silent(now.time, &self.config.settings);
         self.suspect(now);
-        self.decide_now = true;
-        // A lease that runs out before the next one is looked at in time: users wait for that.
-        let next = now.time.after(self.patrol_interval());
-        let ends = self.devices.values().filter_map(Device::lease_ends).filter(|end| *end > now.time);
-        let ends = ends.chain(self.is_new.then(|| self.started.after(self.settling())));
-        self.next_patrol = Some(ends.fold(next, Time::min));
+        self.findings.demand();
+        let ends = self.devices.values().filter_map(Device::lease_ends);
+        self.watch.plan_patrol(now.time, &self.config.settings, ends);
     }
 
     fn give_up(&mut self, error: MonitorError) {
         self.service = MonitorService::Unusable(error);
-        self.next_patrol = None;
+        self.watch.end();
     }
 
     pub(crate) fn ignore(&mut self, why: Ignored, out: &mut Effects) {
@@ -449,7 +417,7 @@ impl Monitor {
 
 impl Machine for Monitor {
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
-        self.last_step = now.time;
+        self.watch.step(now.time);
         match input {
             Input::Request { op, request } => out.reply(op, self.on_request(request)),
             _ if matches!(self.service, MonitorService::Unusable(_)) => {
@@ -470,7 +438,7 @@ impl Machine for Monitor {
         if self.service == MonitorService::Serving {
             self.patrol(now);
             self.grant_deferred(now, out);
-            if self.decide_now {
+            if self.findings.is_due() {
                 self.decide(now, out);
             }
             self.answer_fences(now, out);
@@ -478,12 +446,14 @@ impl Machine for Monitor {
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.next_patrol
+        self.watch.next_patrol()
     }
 
     fn invariants(&self) {
-        assert!(self.fences.len() <= WAITING_MAX && self.hosts.len() <= limits::HOSTS_MAX);
-        assert!(self.requests.len() <= REQUESTS_MAX && self.learned.len() <= self.devices.len());
+        assert!(self.hosts.len() <= limits::HOSTS_MAX);
+        self.fences.invariants();
+        self.administrations.invariants();
+        self.findings.invariants(self.devices.len());
         if !matches!(self.service, MonitorService::Serving) {
             return;
         }

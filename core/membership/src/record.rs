@@ -1,6 +1,6 @@
 //! The membership on disk: all that a monitor keeps there.
 
-use crate::slots::{CHANGES_MAX, Change, Slot};
+use crate::slot::{CHANGES_MAX, Change, Slot};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, Membership, Standing, limits};
 use braid_machine::DiskError;
 use braid_record::{Record, RecordError};

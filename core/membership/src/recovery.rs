@@ -5,7 +5,7 @@
 //! decided afterwards, and that no device adopted, were never served in: leaving them out loses nothing.
 
 use crate::record::Recorded;
-use crate::slots::{Change, Slot};
+use crate::slot::{Change, Slot};
 use crate::{MonitorError, record};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, Membership, Standing};
 use std::collections::{BTreeMap, BTreeSet};

@@ -20,19 +20,14 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/transactions", "Transaction", 13, "what one attempt knows; its phase holds what is still missing"),
     ("core/catalogue", "Run", 18, "a test's bench: a catalogue with its disk, its journal and its model"),
     ("core/transactions", "Operation", 13, "what was asked for, and how its attempts have gone so far"),
-    ("core/membership", "Device", 16, "to be cut: what it reports, and what was decided of it"),
-    ("core/membership", "Monitor", 22, "to be cut: members, leases, fences, record"),
 ];
 
 /// Types with more methods.
-const MANY_METHODS: &[(&str, &str, usize, &str)] = &[
-    ("core/transactions", "Coordinator", 72, "to be cut: the phases of one attempt"),
-    ("core/membership", "Monitor", 64, "to be cut: members, leases, fences, record"),
-];
+const MANY_METHODS: &[(&str, &str, usize, &str)] =
+    &[("core/transactions", "Coordinator", 72, "to be cut: the phases of one attempt")];
 
 /// Larger circles: of so many modules, the named one among them.
-const LARGE_CIRCLES: &[(&str, &str, usize, &str)] =
-    &[("core/membership", "monitor", 4, "to be cut: members, leases, fences, record")];
+const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[];
 
 #[test]
 fn structs_have_few_fields() {

@@ -1,0 +1,277 @@
+//! The next record, as it is being made: who goes out, who comes back, which disks fill the slots. It knows neither messages nor the disk.
+
+use crate::MonitorCounters;
+use crate::dependence::Dependence;
+use crate::findings::Findings;
+use crate::hosts::Hosts;
+use crate::leases::Device;
+use crate::record::Recorded;
+use crate::slot::{CHANGES_MAX, Change, Slot};
+use crate::stripes::Stripes;
+use braid_base::limits::Settings;
+use braid_base::{DeviceId, DiskId, Membership, Standing, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The next record, and what it is made by.
+pub(crate) struct Draft<'a> {
+    pub now: Time,
+    pub settings: &'a Settings,
+    pub durable: &'a Recorded,
+    pub next: &'a mut Recorded,
+    pub devices: &'a mut BTreeMap<DeviceId, Device>,
+    pub stripes: &'a Stripes,
+    pub hosts: &'a Hosts,
+    pub counters: &'a mut MonitorCounters,
+}
+
+impl Draft<'_> {
+    /// Which devices the others can do without.
+    pub fn dependence(&self) -> Dependence<'_> {
+        Dependence { now: self.now, settings: self.settings, devices: self.devices, stripes: self.stripes }
+    }
+
+    /// Disks that were heard of in slots of which nothing was on record.
+    pub fn learn(&mut self, findings: &Findings) {
+        for (device, disk) in findings.learned() {
+            let slot = self.next.slot_mut(device);
+            slot.disk = slot.disk.or(Some(disk));
+        }
+    }
+
+    /// Devices that were on their way back, and are gone again: nobody needed them.
+    pub fn give_up_returning(&mut self) {
+        for device in self.members(|standing| matches!(standing, Standing::Returning { .. })) {
+            if !self.devices[&device].may_serve(self.now) {
+                self.take_out(device);
+            }
+        }
+    }
+
+    /// Devices that have what they missed.
+    pub fn decide_caught_up(&mut self, findings: &Findings) {
+        for device in findings.caught_up() {
+            // It may just be going to be removed.
+            let Some(member) = self.next.membership.member_mut(device) else { continue };
+            if matches!(member.standing, Standing::Returning { .. }) {
+                member.standing = Standing::In;
+                self.counters.caught_up += 1;
+            }
+        }
+    }
+
+    /// Devices whose leases have run out, and that all others can do without; where another disk is to come, it is enough that nobody
+    /// is harmed.
+    pub fn take_out_absent(&mut self) {
+        for device in self.members(|standing| standing == Standing::In) {
+            let leaves = matches!(self.durable.slot(device).change, Change::Leaving { .. });
+            let (dependence, next) = (self.dependence(), &self.next.membership);
+            let goes = dependence.can_do_without(device, next) || (leaves && dependence.harms_nobody(device, next));
+            if !self.devices[&device].may_serve(self.now) && goes {
+                self.take_out(device);
+            }
+        }
+    }
+
+    pub fn take_out(&mut self, device: DeviceId) {
+        let since = self.next.membership.epoch;
+        let member = self.next.membership.member_mut(device).expect("it is one of its devices");
+        (member.standing, member.since) = (Standing::Out, since);
+        self.devices.get_mut(&device).expect("it is known").take_out(self.now, self.settings);
+        self.counters.taken_out += 1;
+    }
+
+    /// Slots that were to get another disk, and are out.
+    pub fn hand_over_left(&mut self) {
+        for device in self.members(|standing| standing == Standing::Out) {
+            if let Change::Leaving { to } = self.next.slot(device).change {
+                self.hand_over(device, to);
+            }
+        }
+    }
+
+    pub fn hand_over(&mut self, device: DeviceId, to: DiskId) {
+        self.next.slot_mut(device).hand_over(to);
+        self.counters.handed_over += 1;
+    }
+
+    /// Devices that are out, and have been heard of: for long enough, if they come and go.
+    pub fn let_return(&mut self) {
+        let out = self.durable.membership.devices(|standing| standing == Standing::Out);
+        for device in out.filter(|device| self.next.membership.member(*device).is_some()).collect::<Vec<_>>() {
+            let slot = self.next.slot(device);
+            // Whose disk is being changed has not been heard of.
+            let may_return = !slot.held && slot.disk == self.durable.slot(device).disk;
+            if may_return && self.devices[&device].may_return(self.now, self.settings) {
+                if let Change::Awaited { .. } = slot.change {
+                    *self.next.slot_mut(device) = Slot { disk: slot.disk, ..Slot::default() };
+                }
+                let next = &mut self.next.membership;
+                let since = next.epoch;
+                let member = next.member_mut(device).expect("it is one of its devices");
+                (member.standing, member.since) = (Standing::Returning { helper: None }, since);
+                self.counters.readmitted += 1;
+            }
+        }
+    }
+
+    /// Spares take the slots of devices that stay out.
+    pub fn use_spares(&mut self) {
+        if self.next.spares.is_empty() {
+            return;
+        }
+        for device in self.members(|standing| standing == Standing::Out) {
+            let slot = self.next.slot(device);
+            let waits = slot.change == Change::Settled && !slot.held && self.stripes.unprotected_on(device).is_none();
+            if !waits || !self.devices[&device].stays_out(self.now, self.settings) {
+                continue;
+            }
+            let needed = self.stripes.blocks_on(device);
+            let fits = self.next.spares.iter().filter(|(_, blocks)| **blocks >= needed);
+            let Some(disk) = fits.min_by_key(|(_, blocks)| **blocks).map(|(disk, _)| *disk) else { continue };
+            if self.next.changes() < CHANGES_MAX {
+                self.next.spares.remove(&disk);
+                self.hand_over(device, disk);
+            }
+        }
+    }
+
+    /// Sees to it that each returning device has a helper that is there, and that reaches the devices that it has to do with.
+    pub fn appoint_helpers(&mut self) {
+        let there: BTreeSet<_> = self.members(|standing| standing != Standing::Out).into_iter().collect();
+        let Membership { members, fence, .. } = &mut self.next.membership;
+        for member in members {
+            if let Standing::Returning { helper } = &mut member.standing {
+                *helper = self.hosts.helper(self.now, *helper, &there, fence, self.settings);
+            }
+        }
+    }
+
+    /// Notes of each device the latest epoch that it was heard to live by.
+    pub fn note_epochs(&mut self) {
+        for device in self.members(|_| true) {
+            // One that is just being added has said nothing.
+            let Some(known) = self.devices.get(&device) else { continue };
+            let slot = self.next.slot_mut(device);
+            slot.lived_by = slot.lived_by.max(known.said.epoch);
+        }
+    }
+
+    fn members(&self, which: impl Fn(Standing) -> bool) -> Vec<DeviceId> {
+        self.next.membership.devices(which).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leases::Renewal;
+    use braid_base::{ArrayId, Epoch, VolumeId};
+    use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
+    use braid_wire::{Administration, Objection, Ordering};
+    use std::time::Duration;
+
+    const FIRST: DeviceId = DeviceId(0);
+    const SECOND: DeviceId = DeviceId(1);
+
+    /// Two devices with two copies of a volume.
+    struct Bench {
+        settings: Settings,
+        durable: Recorded,
+        devices: BTreeMap<DeviceId, Device>,
+        stripes: Stripes,
+        now: Time,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let settings = Settings::default();
+            let mut stripes = Stripes::default();
+            stripes.adopt(VolumeDescription {
+                id: VolumeId(1),
+                bytes: 1 << 20,
+                layout: Layout::new(Scheme::Raid1 { copies: 2 }, 2, 16).expect("it can be laid so"),
+                devices: vec![FIRST, SECOND],
+                ordering: Ordering::Timestamp,
+                atomicity: Atomicity::Implied,
+                moving: None,
+            });
+            let devices = [FIRST, SECOND].map(|device| (device, Device::new(Time(0), &settings)));
+            let durable = Recorded::of(ArrayId([7; 16]), Membership::first([FIRST, SECOND]));
+            let mut bench = Bench { settings, durable, devices: devices.into(), stripes, now: Time(0) };
+            bench.pass(Duration::from_secs(2), &[FIRST, SECOND]);
+            bench
+        }
+
+        /// Lets time pass in which these renew.
+        fn pass(&mut self, span: Duration, renewing: &[DeviceId]) {
+            let end = self.now.after(span);
+            while self.now < end {
+                self.now = self.now.after(Duration::from_millis(500));
+                for device in renewing {
+                    let (sent, disk) = (self.now, DiskId(1));
+                    let (epoch, undecided) = (Epoch(1), Vec::new());
+                    let renewal = Renewal { epoch, sent, disk, unable: false, bad_slots: 0, failing: false, undecided };
+                    let known = self.devices.get_mut(device).expect("there are two");
+                    known.hear(self.now, &renewal, false);
+                    known.grant(self.now, &self.settings);
+                }
+            }
+        }
+
+        /// What the next record is by these decisions.
+        fn decide<T>(&mut self, decide: impl FnOnce(&mut Draft) -> T) -> (Recorded, T) {
+            let mut next = self.durable.clone();
+            next.membership.epoch = next.membership.epoch.next();
+            let decided = decide(&mut Draft {
+                now: self.now,
+                settings: &self.settings,
+                durable: &self.durable,
+                next: &mut next,
+                devices: &mut self.devices,
+                stripes: &self.stripes,
+                hosts: &Hosts::default(),
+                counters: &mut MonitorCounters::default(),
+            });
+            (next, decided)
+        }
+
+        /// The devices that are out once those that are absent are taken out.
+        fn taken_out(&mut self) -> Vec<DeviceId> {
+            let (next, ()) = self.decide(|draft| draft.take_out_absent());
+            next.membership.devices(|standing| standing == Standing::Out).collect()
+        }
+    }
+
+    #[test]
+    fn a_device_goes_out_when_its_lease_has_run_out_and_the_other_copy_is_there() {
+        let mut bench = Bench::new();
+        bench.pass(bench.settings.device_lease, &[SECOND]);
+        assert_eq!(bench.taken_out(), [], "at the monitor a lease runs longer");
+        bench.pass(bench.settings.device_lease / 2, &[SECOND]);
+        assert_eq!(bench.taken_out(), [FIRST]);
+        assert!(!bench.devices[&FIRST].has_lease());
+    }
+
+    #[test]
+    fn of_two_copies_none_goes_out_when_both_are_silent() {
+        let mut bench = Bench::new();
+        bench.pass(bench.settings.device_lease * 2, &[]);
+        assert_eq!(bench.taken_out(), []);
+    }
+
+    #[test]
+    fn a_disk_is_replaced_while_the_other_copy_is_there_or_its_operator_accepts_the_loss_of_a_dead_one() {
+        let mut bench = Bench::new();
+        let replace = |lose| Administration::Replace { device: FIRST, disk: DiskId(9), blocks: 1 << 20, lose };
+        let (next, result) = bench.decide(|draft| draft.change(replace(false)));
+        assert_eq!(result, Ok(()));
+        assert_eq!(next.slot(FIRST).change, Change::Leaving { to: DiskId(9) }, "it goes out first");
+        bench.pass(bench.settings.device_lease * 2, &[]);
+        let others = vec![SECOND];
+        assert_eq!(bench.decide(|draft| draft.change(replace(false))).1, Err(Objection::NeedsOthers { others }));
+        let (next, result) = bench.decide(|draft| draft.change(replace(true)));
+        assert_eq!(result, Ok(()));
+        assert_eq!((next.slot(FIRST).disk, next.slot(SECOND).held), (Some(DiskId(9)), false));
+        assert_eq!(next.membership.devices(|standing| standing == Standing::Out).collect::<Vec<_>>(), [FIRST]);
+    }
+}
