@@ -77,46 +77,30 @@ impl Coordinator {
             resend_after: ctx.settings.resend_min,
             phase: Phase::Locking,
         };
-        self.transactions.insert(sequence, Box::new(transaction));
+        self.transactions.open(sequence, transaction);
         if locks { self.acquire(ctx, sequence) } else { self.begin(ctx, sequence) }
     }
 
     /// Goes to the devices, with all locks of lock servers that it needs.
     pub(crate) fn begin(&mut self, ctx: &mut Ctx, sequence: u64) {
         let stamp = self.stamps.next(ctx.now.clock);
-        let transaction = self.transactions.get_mut(&sequence).expect("it is being begun");
+        let transaction = self.transactions.of_mut(sequence);
         transaction.stamp = stamp;
         let silent = if transaction.announces() { transaction.asked.clone() } else { transaction.readers() };
         let reads = !silent.is_empty();
         transaction.resend_after = ctx.settings.resend_min;
         transaction.phase = Phase::Reading { silent, old: Old::new() };
         if reads {
-            self.send_phase(ctx, sequence);
-            self.arm_resend(ctx, sequence);
+            self.transactions.send_phase(ctx, sequence);
+            self.transactions.arm_resend(ctx, sequence);
         } else {
             self.on_all_read(ctx, sequence);
         }
     }
 
-    /// Sends, to every device that has not answered, what this phase asks of it.
-    pub(crate) fn send_phase(&self, ctx: &mut Ctx, sequence: u64) {
-        let transaction = &self.transactions[&sequence];
-        let missing = match &transaction.phase {
-            Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => silent,
-            Phase::Aborting { unconfirmed, .. } => unconfirmed,
-            // Commits ride on other requests, and are told again by the link. Lock requests are sent again one by one, and so are
-            // votes.
-            Phase::Committed { .. } | Phase::Locking | Phase::Resolving => return,
-        };
-        let id = ctx.id(sequence);
-        for device in missing {
-            ctx.send(*device, transaction.command(id, *device));
-        }
-    }
-
     /// A device answered a read, a pre-write or both.
     pub(crate) fn on_data(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, pieces: Vec<Piece>) {
-        let Some(transaction) = self.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
+        let Some(transaction) = self.transactions.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
         let stamp = transaction.stamp;
         let Phase::Reading { silent, old } = &mut transaction.phase else { return ctx.out.ignore(Ignored::NotAwaited) };
         if !silent.remove(&device) {
@@ -138,7 +122,7 @@ impl Coordinator {
     /// A device left out blocks that it was asked for: in answer to where it has data, because its list grew too long for a
     /// frame; otherwise it is broken.
     fn on_short_answer(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64) {
-        let op = self.transactions[&sequence].op;
+        let op = self.transactions.of(sequence).op;
         if let Some(operation) = op.map(|op| self.operations.of_mut(op))
             && let HostRequest::Allocation { range, .. } = &mut operation.request
             && range.count > limits::EXTENTS_MAX as u64
@@ -156,7 +140,7 @@ impl Coordinator {
 
     /// Everything that had to be read is here: a read is over, a write goes out if there is anything to write.
     fn on_all_read(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let transaction = self.transactions.get_mut(&sequence).expect("it was just answered");
+        let transaction = self.transactions.of_mut(sequence);
         let Phase::Reading { old, .. } = &transaction.phase else { unreachable!("only reading ends so") };
         match transaction.work.conclude(old) {
             Conclusion::Write(pieces, success) => {
@@ -172,12 +156,18 @@ impl Coordinator {
                 transaction.wrote = true;
                 transaction.success = success;
                 transaction.resend_after = ctx.settings.resend_min;
-                self.send_phase(ctx, sequence);
-                self.arm_resend(ctx, sequence);
+                self.transactions.send_phase(ctx, sequence);
+                self.transactions.arm_resend(ctx, sequence);
             }
             Conclusion::Answer(outcome) => {
-                let op = transaction.op;
-                self.end_reading(ctx, sequence);
+                let op = transaction.op.take();
+                if transaction.participants.is_empty() {
+                    let told = transaction.lock_only();
+                    self.transactions.tell_end(ctx, sequence, told);
+                } else {
+                    // A reader that insisted has pre-writes to give back.
+                    self.abort(ctx, sequence, None);
+                }
                 if let Some(op) = op {
                     self.finish(op, outcome);
                 }
@@ -187,7 +177,7 @@ impl Coordinator {
 
     /// A device has its intent (or, without ordering, its write).
     pub(crate) fn on_written(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId) {
-        let Some(transaction) = self.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
+        let Some(transaction) = self.transactions.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
         let Phase::Writing { silent, .. } = &mut transaction.phase else { return ctx.out.ignore(Ignored::NotAwaited) };
         if !silent.remove(&device) {
             return ctx.out.ignore(Ignored::NotAwaited);
@@ -199,46 +189,24 @@ impl Coordinator {
 
     /// All prepared, or written where that takes effect on arrival: it is committed, whatever happens now.
     pub(crate) fn on_all_written(&mut self, ctx: &mut Ctx, sequence: u64) {
-        if self.transactions[&sequence].may_be_torn() {
+        if self.transactions.of(sequence).may_be_torn() {
             self.write_again_if_missed(ctx, sequence);
         }
-        let transaction = self.transactions.get_mut(&sequence).expect("it was writing");
+        let transaction = self.transactions.of_mut(sequence);
         let op = transaction.op.take();
         let success = transaction.take_success();
         let told = match transaction.mode() {
             WriteMode::Intent if transaction.locks_what_it_reads() => transaction.asked.clone(),
             WriteMode::Intent => transaction.participants.clone(),
             WriteMode::Immediate => {
-                let transaction = &self.transactions[&sequence];
+                let transaction = self.transactions.of(sequence);
                 transaction.lock_only().into_iter().filter(|device| transaction.counts(ctx.view, *device)).collect()
             }
         };
         self.counters.committed += 1;
-        self.tell_end(ctx, sequence, told);
+        self.transactions.tell_end(ctx, sequence, told);
         if let Some(op) = op {
             self.finish(op, Ok(success));
         }
-    }
-
-    /// Asks those again who have not answered.
-    pub(crate) fn resend(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let transaction = &self.transactions[&sequence];
-        if let Phase::Aborting { since, .. } = transaction.phase
-            && !transaction.wrote
-            && ctx.now.time.since(since) > ctx.settings.host_lease
-        {
-            // A mere pre-write: a device that has not heard us for so long has dropped it, and one that has, drops it by the
-            // settled mark.
-            return self.end(ctx, sequence);
-        }
-        self.counters.resent += 1;
-        self.send_phase(ctx, sequence);
-        self.arm_resend(ctx, sequence);
-    }
-
-    pub(crate) fn arm_resend(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let transaction = self.transactions.get_mut(&sequence).expect("it waits for answers");
-        self.resends.set(sequence, ctx.now.time.after(transaction.resend_after));
-        transaction.resend_after = (transaction.resend_after * 2).min(ctx.settings.resend_max);
     }
 }

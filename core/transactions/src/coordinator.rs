@@ -4,14 +4,14 @@ use crate::counters::TransactionCounters;
 use crate::ctx::{Ctx, Event, OperationId};
 use crate::operations::{Operation, OperationTimer, Operations};
 use crate::resolutions::Resolutions;
-use crate::transaction::Transaction;
+use crate::transactions::Transactions;
 use crate::work::plan;
-use braid_base::{Clock, DeviceId, Generation, Now, StampSource, Time, Timers, TransactionId, VolumeId, limits};
+use braid_base::{Clock, DeviceId, Generation, Now, StampSource, Time, TransactionId, VolumeId, limits};
 use braid_layout::{Old, VolumeDescription};
 use braid_locks::client::LockClient;
 use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
 use braid_wire::Reply;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// See the crate.
@@ -19,10 +19,7 @@ use std::rc::Rc;
 pub struct Coordinator {
     pub(crate) stamps: StampSource,
     pub(crate) operations: Operations,
-    /// Large as they are, they are kept in boxes, so that their neighbours in the table need not be moved.
-    pub(crate) transactions: BTreeMap<u64, Box<Transaction>>,
-    /// When devices are asked again that have not answered a transaction.
-    pub(crate) resends: Timers<u64>,
+    pub(crate) transactions: Transactions,
     pub(crate) resolutions: Resolutions,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: TransactionCounters,
@@ -47,8 +44,7 @@ impl Coordinator {
         Coordinator {
             stamps: StampSource::new(host),
             operations: Operations::default(),
-            transactions: BTreeMap::new(),
-            resends: Timers::default(),
+            transactions: Transactions::default(),
             resolutions: Resolutions::default(),
             events: VecDeque::new(),
             counters: TransactionCounters::default(),
@@ -75,9 +71,11 @@ impl Coordinator {
             plan(ctx.view, &volume, &request, &BTreeSet::new())
         };
         let work = match planned {
-            Ok(work) if work.shares().is_empty() => return self.tell(op, Ok(work.result(&Old::new()))),
-            Ok(work) => Rc::new(work),
-            Err(error) => return self.tell(op, Err(error)),
+            Ok(work) if !work.shares().is_empty() => Rc::new(work),
+            at_once => {
+                let outcome = at_once.map(|work| work.result(&Old::new()));
+                return self.events.push_back(Event::Ended { op, outcome });
+            }
         };
         let patience = match &request {
             HostRequest::Mirror { patience, .. } => ctx.settings.request_timeout.min(*patience),
@@ -93,7 +91,7 @@ impl Coordinator {
     pub fn abandon(&mut self, ctx: &mut Ctx, ops: &[OpId]) {
         for op in ops.iter().map(|op| OperationId::User(*op)) {
             let Some(operation) = self.operations.get(op) else { continue };
-            if operation.attempt.is_some_and(|sequence| self.transactions[&sequence].wrote) {
+            if operation.attempt.is_some_and(|sequence| self.transactions.of(sequence).wrote) {
                 self.operations.abandon(op);
             } else {
                 self.give_up(ctx, op, HostError::Abandoned);
@@ -114,7 +112,7 @@ impl Coordinator {
         if let Reply::Data { transaction, waited: true, .. }
         | Reply::Accepted { transaction, waited: true }
         | Reply::Written { transaction, waited: true } = &reply
-            && let Some(op) = self.own(ctx, *transaction).and_then(|transaction| transaction.op)
+            && let Some(op) = self.transactions.own(ctx, *transaction).and_then(|transaction| transaction.op)
         {
             self.operations.of_mut(op).delayed = true;
         }
@@ -124,7 +122,7 @@ impl Coordinator {
             Reply::Written { transaction, .. } => self.on_written(ctx, device, transaction),
             Reply::Refused { transaction, step, refusal } => self.on_refused(ctx, device, transaction, step, refusal),
             Reply::Failed { transaction, step, failure } => self.on_failed(ctx, device, transaction, step, failure),
-            Reply::Blocked { transaction } => self.on_blocked(ctx, device, transaction),
+            Reply::Blocked { transaction } => self.transactions.on_blocked(ctx, device, transaction),
             Reply::Decided { transaction, outcome } => self.on_decided(ctx, device, transaction, outcome),
             Reply::Vote { transaction, vote } => self.resolutions.on_vote(ctx, device, transaction, vote),
             Reply::Forgotten { transaction } => {
@@ -132,6 +130,11 @@ impl Coordinator {
             }
             _ => unreachable!("the others are of no transaction"),
         }
+    }
+
+    /// A commit is durable on this device.
+    pub fn on_confirmed(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64) {
+        self.transactions.on_confirmed(ctx, device, sequence);
     }
 
     /// A parity resync is over: what has waited for it tries again.
@@ -142,7 +145,7 @@ impl Coordinator {
     /// What is to be done next, and when.
     pub fn next_timer(&self) -> Option<(Time, Timer)> {
         let operation = self.operations.next_timer().map(|(time, timer)| (time, Timer::Operation(timer)));
-        let resend = self.resends.next().map(|(time, sequence)| (time, Timer::Resend(sequence)));
+        let resend = self.transactions.next_timer().map(|(time, sequence)| (time, Timer::Resend(sequence)));
         let resolve = self.resolutions.next_timer().map(|(time, id)| (time, Timer::Resolve(id)));
         operation.into_iter().chain(resend).chain(resolve).min()
     }
@@ -157,10 +160,7 @@ impl Coordinator {
                     OperationTimer::Retry(op) => self.attempt(ctx, op),
                 }
             }
-            Timer::Resend(sequence) => {
-                self.resends.cancel(sequence);
-                self.resend(ctx, sequence);
-            }
+            Timer::Resend(sequence) => self.counters.resent += u64::from(self.transactions.resend(ctx, sequence)),
             Timer::Resolve(id) => {
                 self.counters.resent += 1;
                 self.resolutions.ask_silent(ctx, id);
@@ -171,21 +171,11 @@ impl Coordinator {
     /// Answers an operation. Its transaction, if one is under way, goes on without it.
     pub(crate) fn finish(&mut self, op: OperationId, outcome: HostOutcome) {
         let operation = self.operations.close(op);
-        if let Some(transaction) = operation.attempt.and_then(|sequence| self.transactions.get_mut(&sequence)) {
+        if let Some(transaction) = operation.attempt.and_then(|sequence| self.transactions.get_mut(sequence)) {
             transaction.op = None;
         }
         self.counters.delayed += u64::from(operation.delayed);
-        self.tell(op, outcome);
-    }
-
-    fn tell(&mut self, op: OperationId, outcome: HostOutcome) {
         self.events.push_back(Event::Ended { op, outcome });
-    }
-
-    /// A transaction of this host that is not over.
-    pub(crate) fn own(&mut self, ctx: &Ctx, id: TransactionId) -> Option<&mut Transaction> {
-        let own = if id.host == ctx.host { self.transactions.get_mut(&id.sequence) } else { None };
-        own.map(|transaction| &mut **transaction)
     }
 }
 
@@ -218,7 +208,7 @@ impl Coordinator {
 
     /// True if a transaction of this host, by its sequence, is not over.
     pub fn has(&self, sequence: u64) -> bool {
-        self.transactions.contains_key(&sequence)
+        self.transactions.has(sequence)
     }
 
     /// True if nothing is under way: no operation, no transaction that is not over, no resolution.
@@ -229,7 +219,7 @@ impl Coordinator {
     /// True if neither an operation nor a transaction of a volume is under way.
     pub fn is_idle_for(&self, volume: VolumeId) -> bool {
         self.operations.iter().all(|operation| operation.volume.id != volume)
-            && self.transactions.values().all(|transaction| transaction.volume.id != volume)
+            && self.transactions.iter().all(|(_, transaction)| transaction.volume.id != volume)
     }
 
     /// The highest stamp clock that a device has accepted.
@@ -240,7 +230,7 @@ impl Coordinator {
     /// The devices that anything here has to do with.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         let volumes = self.operations.iter().map(|operation| &operation.volume);
-        let volumes = volumes.chain(self.transactions.values().map(|transaction| &transaction.volume));
+        let volumes = volumes.chain(self.transactions.iter().map(|(_, transaction)| &transaction.volume));
         volumes.flat_map(|volume| volume.holders()).chain(self.resolutions.devices())
     }
 
@@ -248,9 +238,6 @@ impl Coordinator {
     pub fn invariants(&self, locks: &LockClient) {
         assert!(self.events.is_empty(), "an owner is told at once");
         self.operations.invariants(&self.transactions);
-        for (sequence, transaction) in &self.transactions {
-            transaction.invariants(*sequence);
-        }
-        self.locking_invariants(locks);
+        self.transactions.invariants(locks);
     }
 }

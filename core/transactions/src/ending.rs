@@ -2,6 +2,7 @@
 
 use crate::coordinator::Coordinator;
 use crate::ctx::{Ctx, Event, OperationId};
+use crate::locking::why_no_locks;
 use crate::transaction::Phase;
 use braid_base::{DeviceId, TransactionId};
 use braid_machine::{HostError, HostRequest, Ignored};
@@ -10,69 +11,9 @@ use braid_wire::{Outcome, Rejection, WriteMode};
 use std::collections::BTreeSet;
 
 impl Coordinator {
-    /// A transaction is decided, and its user can be answered. It is over when `told` have confirmed that they know.
-    pub(crate) fn tell_end(&mut self, ctx: &mut Ctx, sequence: u64, told: BTreeSet<DeviceId>) {
-        if told.is_empty() {
-            return self.end(ctx, sequence);
-        }
-        self.resends.cancel(sequence);
-        ctx.release_locks(sequence);
-        let transaction = self.transactions.get_mut(&sequence).expect("it is being decided");
-        let wanted = transaction.wanted;
-        if told.len() < transaction.asked.len() {
-            transaction.settle(sequence, transaction.asked.difference(&told), ctx.links);
-        }
-        let (links, mut outbound) = ctx.outbound();
-        told.iter().for_each(|device| links.queue_commit(&outbound, *device, sequence));
-        if wanted {
-            links.hurry_commit(&mut outbound, &told, sequence);
-        }
-        let transaction = self.transactions.get_mut(&sequence).expect("it is being decided");
-        transaction.phase = Phase::Committed { unconfirmed: told };
-    }
-
-    /// A transaction has read all it wanted, and writes nothing.
-    pub(crate) fn end_reading(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let transaction = self.transactions.get_mut(&sequence).expect("it has read");
-        transaction.op = None;
-        if !transaction.participants.is_empty() {
-            // A reader that insisted has pre-writes to give back.
-            return self.abort(ctx, sequence, None);
-        }
-        let told = transaction.lock_only();
-        self.tell_end(ctx, sequence, told);
-    }
-
-    /// Somebody waits for this decision: it is told at once, not when a request happens to go that way.
-    pub(crate) fn on_blocked(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId) {
-        let Some(transaction) = self.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
-        transaction.wanted = true;
-        if let Phase::Committed { unconfirmed } = &transaction.phase {
-            let unconfirmed = unconfirmed.clone();
-            if unconfirmed.contains(&device) {
-                // It may have been told before, and have lost that in a restart.
-                ctx.links.of(device).queue_commit(id.sequence);
-            }
-            let (links, mut outbound) = ctx.outbound();
-            links.hurry_commit(&mut outbound, &unconfirmed, id.sequence);
-        }
-    }
-
-    /// A commit of ours is durable on this device.
-    pub fn on_confirmed(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64) {
-        ctx.links.of(device).confirmed(sequence);
-        let Some(transaction) = self.transactions.get_mut(&sequence) else { return };
-        if let Phase::Committed { unconfirmed } = &mut transaction.phase {
-            unconfirmed.remove(&device);
-            if unconfirmed.is_empty() {
-                self.end(ctx, sequence);
-            }
-        }
-    }
-
     /// A device answers an abort of ours: it is durable, or somebody has found a commit before.
     pub(crate) fn on_abort_answered(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, outcome: Outcome) {
-        let Some(transaction) = self.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
+        let Some(transaction) = self.transactions.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
         let Phase::Aborting { unconfirmed, .. } = &mut transaction.phase else {
             return ctx.out.ignore(Ignored::NotAwaited);
         };
@@ -93,9 +34,9 @@ impl Coordinator {
 
     /// Nobody has anything of a transaction, or ever will; if its operation waits for that, it tries again, or fails.
     pub(crate) fn end_aborted(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let op = self.transactions.get_mut(&sequence).expect("it is being aborted").op.take();
+        let op = self.transactions.of_mut(sequence).op.take();
         let is_torn = self.leave_torn(ctx.id(sequence));
-        self.end(ctx, sequence);
+        self.transactions.end(ctx, sequence);
         let Some(op) = op else { return };
         match self.operations.of_mut(op).failure.take() {
             Some(error) => self.finish(op, Err(error)),
@@ -108,7 +49,7 @@ impl Coordinator {
 
     /// If something of a transaction was written, that stays, and parity may not match it: true if so.
     fn leave_torn(&mut self, id: TransactionId) -> bool {
-        let transaction = &self.transactions[&id.sequence];
+        let transaction = self.transactions.of(id.sequence);
         let is_torn = transaction.may_be_torn() && transaction.volume.layout.redundancy_units() > 0;
         if is_torn {
             let (volume, linkage) = (transaction.volume.clone(), transaction.work.linkage());
@@ -120,7 +61,7 @@ impl Coordinator {
     /// A transaction that wrote on arrival is whole, but for devices that are back since it was planned: what others have for them may
     /// have been listed before it came. So its operation writes again, reading nothing of theirs, before it is answered.
     pub(crate) fn write_again_if_missed(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let transaction = &self.transactions[&sequence];
+        let transaction = self.transactions.of(sequence);
         let back = transaction.come_back_since(ctx.view);
         if back.is_empty() {
             return;
@@ -133,7 +74,7 @@ impl Coordinator {
                 operation.damaged.extend(back);
                 operation.view = 0;
                 let op = operation.op;
-                self.transactions.get_mut(&sequence).expect("just seen").op = None;
+                self.transactions.of_mut(sequence).op = None;
                 self.try_again(ctx, op);
             }
             Some(_) => {}
@@ -147,14 +88,14 @@ impl Coordinator {
     /// Locks could not be had in time, perhaps since two wait for each other: who tries again at once would meet the same one.
     pub(crate) fn count_restart(&mut self, sequence: u64) {
         self.counters.restarts += 1;
-        if let Some(op) = self.transactions[&sequence].op {
+        if let Some(op) = self.transactions.of(sequence).op {
             self.operations.of_mut(op).refusals += 1;
         }
     }
 
     /// This attempt is lost; the operation tries again as a new transaction.
     pub(crate) fn lose(&mut self, ctx: &mut Ctx, sequence: u64, refused_by: Option<DeviceId>) {
-        let transaction = self.transactions.get_mut(&sequence).expect("only what is under way is lost");
+        let transaction = self.transactions.of_mut(sequence);
         // Not before all know that this one is over (see `Phase::Aborting`).
         let waits = transaction.wrote && transaction.policy().isolates();
         let op = if waits { None } else { transaction.op.take() };
@@ -167,7 +108,7 @@ impl Coordinator {
     /// This attempt has failed for good, and so has its operation. A write may be said to have failed and be found done, and is simply written
     /// again; of a request to a mirror that is not said before it is known.
     pub(crate) fn fail(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>, error: HostError) {
-        let transaction = &self.transactions[&sequence];
+        let transaction = self.transactions.of(sequence);
         let Some(op) = transaction.op else { return self.abort(ctx, sequence, knows) };
         if transaction.may_have_happened() {
             self.operations.of_mut(op).failure = Some(error);
@@ -187,13 +128,13 @@ impl Coordinator {
     /// have one. Participants are told until all know; the one that refused knows. If writes are out and nobody has promised, a late
     /// copy may yet be taken, and somebody else find the transaction committed: so that is asked first.
     pub(crate) fn abort(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>) {
-        self.transactions.get_mut(&sequence).expect("only what is under way is aborted").op = None;
+        self.transactions.of_mut(sequence).op = None;
         self.wind_up(ctx, sequence, knows);
     }
 
     /// The same, if its operation waits for what comes of that.
     fn wind_up(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>) {
-        let transaction = &self.transactions[&sequence];
+        let transaction = self.transactions.of(sequence);
         if transaction.wrote && knows.is_none() && transaction.mode() == WriteMode::Intent {
             self.counters.aborted += 1;
             return self.resolve_own(ctx, sequence);
@@ -206,7 +147,7 @@ impl Coordinator {
         // Of a device that was out since, nothing is left to be undone.
         let counts = |device: &DeviceId| Some(*device) != knows && transaction.counts(ctx.view, *device);
         let unconfirmed: BTreeSet<_> = told.into_iter().filter(counts).collect();
-        let transaction = self.transactions.get_mut(&sequence).expect("just seen");
+        let transaction = self.transactions.of_mut(sequence);
         if unconfirmed.is_empty() {
             return self.end_aborted(ctx, sequence);
         }
@@ -220,16 +161,8 @@ impl Coordinator {
         if !transaction.wrote {
             ctx.release_locks(sequence);
         }
-        self.send_phase(ctx, sequence);
-        self.arm_resend(ctx, sequence);
-    }
-
-    /// The transaction is over, everywhere.
-    pub(crate) fn end(&mut self, ctx: &mut Ctx, sequence: u64) {
-        ctx.release_locks(sequence);
-        let transaction = self.transactions.remove(&sequence).expect("a transaction ends once");
-        self.resends.cancel(sequence);
-        transaction.settle(sequence, transaction.asked.iter(), ctx.links);
+        self.transactions.send_phase(ctx, sequence);
+        self.transactions.arm_resend(ctx, sequence);
     }
 
     /// An operation's time is up. What it began is undone if it can be; a write that was sent may or may not take effect.
@@ -239,15 +172,18 @@ impl Coordinator {
         let Some(sequence) = operation.attempt else {
             return self.finish(op, Err(HostError::Contended { waited }));
         };
-        let error = match (&self.transactions[&sequence].phase, self.transactions[&sequence].silent()) {
+        let error = match (&self.transactions.of(sequence).phase, self.transactions.of(sequence).silent()) {
             (_, Some(silent)) => {
                 let crowded = silent.iter().find(|device| ctx.links.get(**device).is_some_and(|link| link.crowded));
                 let devices = silent.iter().copied().collect();
                 let rejected = |device: &_| HostError::Rejected { device: *device, rejection: Rejection::TooManyHosts };
                 crowded.map_or(HostError::TimedOut { devices, waited }, rejected)
             }
-            (Phase::Locking, None) => Self::why_no_locks(ctx, sequence, waited),
-            _ => HostError::TimedOut { devices: self.undecided_by(ctx.id(sequence)), waited },
+            (Phase::Locking, None) => why_no_locks(ctx, sequence, waited),
+            _ => {
+                let transaction = self.transactions.of(sequence);
+                HostError::TimedOut { devices: self.resolutions.undecided_by(ctx.id(sequence), transaction), waited }
+            }
         };
         self.give_up(ctx, op, error);
     }
@@ -257,7 +193,7 @@ impl Coordinator {
         let attempt = self.operations.of(op).attempt;
         self.finish(op, Err(error));
         if let Some(sequence) = attempt
-            && matches!(self.transactions[&sequence].phase, Phase::Locking | Phase::Reading { .. })
+            && matches!(self.transactions.of(sequence).phase, Phase::Locking | Phase::Reading { .. })
         {
             self.abort(ctx, sequence, None);
         }

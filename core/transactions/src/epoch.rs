@@ -20,9 +20,9 @@ use std::collections::BTreeSet;
 impl Coordinator {
     /// Another epoch begins; `same`: with the same devices.
     pub fn on_epoch(&mut self, ctx: &mut Ctx, same: bool) {
-        for sequence in self.transactions.keys().copied().collect::<Vec<_>>() {
+        for sequence in self.transactions.all() {
             if same {
-                self.send_phase(ctx, sequence);
+                self.transactions.send_phase(ctx, sequence);
             } else {
                 self.take_over(ctx, sequence);
             }
@@ -35,20 +35,15 @@ impl Coordinator {
 
     /// A device that was behind has taken over the epoch: now it takes what waits for it.
     pub fn on_adoption(&mut self, now: Now, device: DeviceId) {
-        let waiting = self.transactions.iter().filter(|(_, transaction)| transaction.awaits(device));
-        for (sequence, _) in waiting {
-            if self.resends.deadline_of(*sequence).is_some() {
-                self.resends.set(*sequence, now.time);
-            }
-        }
+        self.transactions.hurry(now.time, device);
         self.resolutions.hurry(now.time);
     }
 
     /// Gives up what only one device was to write, which has been out.
     fn give_up_writing_for(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let op = self.transactions.get_mut(&sequence).expect("just seen").op.take();
+        let op = self.transactions.of_mut(sequence).op.take();
         self.resolutions.end(ctx.id(sequence));
-        self.end(ctx, sequence);
+        self.transactions.end(ctx, sequence);
         if let Some(op) = op {
             let device = HostError::Unavailable { devices: Vec::new() };
             self.finish(op, Err(device));
@@ -58,7 +53,7 @@ impl Coordinator {
     /// Takes one transaction over into a new epoch.
     fn take_over(&mut self, ctx: &mut Ctx, sequence: u64) {
         // One that ended another has perhaps ended it, too.
-        let Some(transaction) = self.transactions.get(&sequence) else { return };
+        let Some(transaction) = self.transactions.get(sequence) else { return };
         let gone: Vec<_> =
             transaction.asked.iter().copied().filter(|device| !transaction.is_still_there(ctx.view, *device)).collect();
         for device in &gone {
@@ -68,7 +63,7 @@ impl Coordinator {
             transaction.asked.iter().copied().filter(|device| transaction.counts(ctx.view, *device)).collect();
         let in_intents = transaction.mode() == WriteMode::Intent;
         let for_one = matches!(*transaction.work, Work::Restore(_) | Work::Recompute(_));
-        let transaction = self.transactions.get_mut(&sequence).expect("just seen");
+        let transaction = self.transactions.of_mut(sequence);
         match &mut transaction.phase {
             Phase::Locking | Phase::Reading { .. } => self.begin_anew(ctx, sequence),
             // What a device was being brought it may yet take; if it was out again, it is brought it once more, or named as suspect.
@@ -82,7 +77,7 @@ impl Coordinator {
                 if silent.is_empty() {
                     self.on_all_written(ctx, sequence);
                 } else {
-                    self.send_phase(ctx, sequence);
+                    self.transactions.send_phase(ctx, sequence);
                 }
             }
             Phase::Writing { .. } | Phase::Resolving => self.resolve_own(ctx, sequence),
@@ -92,9 +87,9 @@ impl Coordinator {
                 if unconfirmed.is_empty() && matches!(transaction.phase, Phase::Aborting { .. }) {
                     self.end_aborted(ctx, sequence);
                 } else if matches!(&transaction.phase, Phase::Committed { unconfirmed } if unconfirmed.is_empty()) {
-                    self.end(ctx, sequence);
+                    self.transactions.end(ctx, sequence);
                 } else {
-                    self.send_phase(ctx, sequence);
+                    self.transactions.send_phase(ctx, sequence);
                 }
             }
         }
@@ -102,7 +97,7 @@ impl Coordinator {
 
     /// Gives an attempt up that can't go on in this epoch; its operation tries again at once.
     fn begin_anew(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let op = self.transactions[&sequence].op;
+        let op = self.transactions.of(sequence).op;
         self.abort(ctx, sequence, None);
         if let Some(op) = op {
             self.operations.begin_anew(ctx.now, op);
@@ -118,9 +113,9 @@ impl Coordinator {
             _ => transaction.silent().is_some_and(|silent| !silent.is_disjoint(&unavailable)),
         };
         let stuck: Vec<_> =
-            self.transactions.iter().filter(|(_, held)| waits(held)).map(|(sequence, _)| *sequence).collect();
+            self.transactions.iter().filter(|(_, held)| waits(held)).map(|(sequence, _)| sequence).collect();
         for sequence in stuck {
-            let Some(transaction) = self.transactions.get(&sequence) else { continue };
+            let Some(transaction) = self.transactions.get(sequence) else { continue };
             let Some(op) = transaction.op else { continue };
             if matches!(transaction.phase, Phase::Locking | Phase::Reading { .. }) {
                 self.begin_anew(ctx, sequence);

@@ -7,6 +7,7 @@
 //! | `work` | what is to be done for an operation, and by which plan |
 //! | `mirror` | requests to replicated attribute volumes |
 //! | `transaction` | one attempt: what it knows, and its phase |
+//! | `transactions` | all transactions that are not over, and what devices hear of them |
 //! | `attempt` | how an attempt goes: locks, reads and pre-writes, writes |
 //! | `locking` | locks of lock servers, which some orderings need first |
 //! | `refusal` | what devices refuse, or fail to do |
@@ -48,6 +49,7 @@ mod request_window;
 mod resolutions;
 mod resolve;
 mod transaction;
+mod transactions;
 mod work;
 
 pub use coordinator::{Coordinator, Timer};

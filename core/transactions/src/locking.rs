@@ -17,7 +17,7 @@ use std::time::Duration;
 impl Coordinator {
     /// Gets a transaction the locks that it needs, and lets it begin then.
     pub(crate) fn acquire(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let transaction = &self.transactions[&sequence];
+        let transaction = self.transactions.of(sequence);
         let volume = &transaction.volume;
         let caches = volume.ordering.policy().caches_locks();
         let wanted = Wanted {
@@ -43,7 +43,7 @@ impl Coordinator {
             match event {
                 Event::Granted { holder } => self.begin(ctx, holder),
                 Event::Delayed { holder } => {
-                    if let Some(op) = self.transactions[&holder].op {
+                    if let Some(op) = self.transactions.of(holder).op {
                         self.operations.of_mut(op).delayed = true;
                     }
                 }
@@ -56,7 +56,7 @@ impl Coordinator {
     }
 
     fn on_locks_denied(&mut self, ctx: &mut Ctx, sequence: u64, refusal: LockRefusal) {
-        let Some(transaction) = self.transactions.get(&sequence) else { return };
+        let Some(transaction) = self.transactions.get(sequence) else { return };
         if refusal == LockRefusal::Malformed
             && let Some(op) = transaction.op
         {
@@ -69,34 +69,13 @@ impl Coordinator {
     }
 
     fn on_locks_lost(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let Some(transaction) = self.transactions.get_mut(&sequence) else { return };
+        let Some(transaction) = self.transactions.get_mut(sequence) else { return };
         // What is written already is decided by its devices, which refuse what comes too late.
         if matches!(transaction.phase, Phase::Reading { .. }) {
             self.lose(ctx, sequence, None);
         } else {
             transaction.lost_locks = true;
         }
-    }
-
-    /// Why an operation's time ran out before it had its locks.
-    pub(crate) fn why_no_locks(ctx: &Ctx, sequence: u64, waited: Duration) -> HostError {
-        match ctx.locks.obstacle(ctx.now.time, ctx.settings, sequence) {
-            Obstacle::Crowded(server) => HostError::LockServerRejected { server, rejection: Rejection::TooManyHosts },
-            Obstacle::Silent(server) => HostError::LockServerSilent { server, waited },
-            Obstacle::Contended => HostError::Contended { waited },
-        }
-    }
-
-    /// Asserts that the holders of locks are transactions, and that those that wait for locks are holders.
-    pub(crate) fn locking_invariants(&self, locks: &LockClient) {
-        locks.invariants();
-        let waits = |sequence: &u64| matches!(self.transactions[sequence].phase, Phase::Locking);
-        for (holder, has_all) in locks.holders() {
-            assert_eq!(waits(&holder), !has_all, "a transaction begins once it has its locks: {holder}");
-        }
-        let waiting = self.transactions.keys().filter(|sequence| waits(sequence)).count();
-        let asking = locks.holders().filter(|(_, has_all)| !has_all).count();
-        assert_eq!(waiting, asking, "a transaction that waits for locks has asked for them");
     }
 }
 
@@ -122,4 +101,13 @@ fn extents(transaction: &Transaction, volume: &VolumeDescription, kept: bool) ->
         }
     }
     extents
+}
+
+/// Why an operation's time ran out before it had its locks.
+pub(crate) fn why_no_locks(ctx: &Ctx, sequence: u64, waited: Duration) -> HostError {
+    match ctx.locks.obstacle(ctx.now.time, ctx.settings, sequence) {
+        Obstacle::Crowded(server) => HostError::LockServerRejected { server, rejection: Rejection::TooManyHosts },
+        Obstacle::Silent(server) => HostError::LockServerSilent { server, waited },
+        Obstacle::Contended => HostError::Contended { waited },
+    }
 }

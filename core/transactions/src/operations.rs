@@ -10,6 +10,7 @@
 
 use crate::ctx::OperationId;
 use crate::transaction::Transaction;
+use crate::transactions::Transactions;
 use crate::work::{Work, plan};
 use braid_base::limits::Settings;
 use braid_base::{Clock, DeviceId, Now, Rng, Stamp, Time, Timers, TransactionId};
@@ -206,13 +207,13 @@ impl Operations {
     }
 
     /// True if an operation of a user has to wait for an abandoned one: it is woken when that has ended.
-    pub fn awaits_abandoned(&mut self, op: OperationId, transactions: &BTreeMap<u64, Box<Transaction>>) -> bool {
+    pub fn awaits_abandoned(&mut self, op: OperationId, transactions: &Transactions) -> bool {
         if self.abandoned.is_empty() || matches!(op, OperationId::Job(_)) {
             return false;
         }
         // One whose attempt is over makes no other.
         let mut attempts = self.abandoned.iter().filter_map(|abandoned| self.open[abandoned].attempt);
-        let waits = attempts.any(|attempt| self.open[&op].touches(&transactions[&attempt]));
+        let waits = attempts.any(|attempt| self.open[&op].touches(transactions.of(attempt)));
         if waits {
             self.behind.insert(op);
         }
@@ -242,12 +243,12 @@ impl Operations {
     }
 
     /// Asserts that each has a deadline, and an attempt or a time to try again.
-    pub fn invariants(&self, transactions: &BTreeMap<u64, Box<Transaction>>) {
+    pub fn invariants(&self, transactions: &Transactions) {
         for (op, operation) in &self.open {
             let retries = self.timers.deadline_of(OperationTimer::Retry(*op)).is_some();
             match operation.attempt {
                 Some(sequence) => {
-                    let transaction = transactions.get(&sequence).expect("an attempt is a transaction");
+                    let transaction = transactions.get(sequence).expect("an attempt is a transaction");
                     assert_eq!(transaction.op, Some(*op), "an operation and its attempt know each other");
                     assert!(!retries, "an operation tries again when its attempt is over");
                 }

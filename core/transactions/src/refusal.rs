@@ -18,19 +18,19 @@ impl Coordinator {
         step: Step,
         refusal: Refusal,
     ) {
-        if !self.own(ctx, id).is_some_and(|transaction| transaction.awaits_answer(device, step)) {
+        if !self.transactions.own(ctx, id).is_some_and(|transaction| transaction.awaits_answer(device, step)) {
             return ctx.out.ignore(Ignored::NotAwaited);
         }
         if let Refusal::TooLate { seen } = refusal {
             self.stamps.learn(ctx.now.clock, seen);
         }
         let resends = |transaction: &mut Transaction| transaction.policy().refused_write == RefusedWrite::Resend;
-        if self.own(ctx, id).is_some_and(resends) && step == Step::Write {
+        if self.transactions.own(ctx, id).is_some_and(resends) && step == Step::Write {
             // Others may have written already, and nothing undoes that: the same write is sent again, in its time. To begin anew
             // would take the new data for the old.
             return ctx.out.ignore(Ignored::InProgress);
         }
-        if step == Step::Write && self.own(ctx, id).is_some_and(|transaction| transaction.holds_on()) {
+        if step == Step::Write && self.transactions.own(ctx, id).is_some_and(|transaction| transaction.holds_on()) {
             return self.hold_on(ctx, id.sequence, refusal);
         }
         if refusal == Refusal::Suspect {
@@ -47,7 +47,7 @@ impl Coordinator {
         if let Refusal::TooFarAhead { clock } = refusal {
             // This host's clock may have jumped ahead and back: stamps need not stay ahead with what was never accepted.
             self.stamps.retreat(ctx.now.clock);
-            let transaction = &self.transactions[&id.sequence];
+            let transaction = self.transactions.of(id.sequence);
             let operation = transaction.op.map(|op| self.operations.of_mut(op));
             let fails = operation.and_then(|operation| {
                 operation.on_too_far_ahead(ctx.now, ctx.settings, transaction.stamp, step, (device, clock))
@@ -69,9 +69,9 @@ impl Coordinator {
             _ => return ctx.out.ignore(Ignored::InProgress),
         }
         let stamp = self.stamps.next(ctx.now.clock);
-        self.transactions.get_mut(&sequence).expect("it is writing").stamp = stamp;
+        self.transactions.of_mut(sequence).stamp = stamp;
         self.counters.resent += 1;
-        self.send_phase(ctx, sequence);
+        self.transactions.send_phase(ctx, sequence);
     }
 
     /// A device can't do what was asked.
@@ -83,10 +83,10 @@ impl Coordinator {
         step: Step,
         failure: Failure,
     ) {
-        if !self.own(ctx, id).is_some_and(|transaction| transaction.awaits_answer(device, step)) {
+        if !self.transactions.own(ctx, id).is_some_and(|transaction| transaction.awaits_answer(device, step)) {
             return ctx.out.ignore(Ignored::NotAwaited);
         }
-        let op = self.transactions[&id.sequence].op;
+        let op = self.transactions.of(id.sequence).op;
         let returning = !ctx.view.is_in(device);
         if returning || failure == Failure::Absent {
             // It is just coming back, and lacks something yet.
@@ -98,7 +98,7 @@ impl Coordinator {
         {
             self.counters.damaged += 1;
             if let Failure::Lost { block } = failure {
-                let volume = self.transactions[&id.sequence].volume.clone();
+                let volume = self.transactions.of(id.sequence).volume.clone();
                 self.events.push_back(Event::Damaged { volume, device, block });
             }
             return self.lose(ctx, id.sequence, None);

@@ -19,6 +19,7 @@
 
 use crate::ctx::Ctx;
 use crate::operations::LEASES_ASKED;
+use crate::transaction::{self, Transaction};
 use braid_base::{DeviceId, Stamp, Time, Timers, TransactionId};
 use braid_machine::Ignored;
 use braid_wire::{Command, Outcome, Vote};
@@ -87,9 +88,13 @@ impl Resolutions {
         self.under_way.values().flat_map(|resolution| resolution.participants.iter().copied())
     }
 
-    /// The devices that have not answered about one.
-    pub fn silent(&self, id: TransactionId) -> Option<&BTreeSet<DeviceId>> {
-        self.under_way.get(&id).map(Resolution::silent)
+    /// The devices that have not said what they know of an own transaction, or have not taken note of its end.
+    pub fn undecided_by(&self, id: TransactionId, transaction: &Transaction) -> Vec<DeviceId> {
+        let silent = match &transaction.phase {
+            transaction::Phase::Aborting { unconfirmed, .. } => Some(unconfirmed),
+            _ => self.under_way.get(&id).map(Resolution::silent),
+        };
+        silent.into_iter().flatten().copied().collect()
     }
 
     /// What is to be asked again next, and when.

@@ -14,7 +14,7 @@ impl Coordinator {
         for Orphan { transaction, stamp, participants } in orphans {
             let known = participants.iter().all(|device| ctx.links.has(*device));
             let taken = self.resolutions.has(transaction) || !self.resolutions.has_room(ctx);
-            if self.own(ctx, transaction).is_some() || taken || !known || participants.is_empty() {
+            if self.transactions.own(ctx, transaction).is_some() || taken || !known || participants.is_empty() {
                 continue;
             }
             self.resolutions.start(ctx, transaction, stamp, participants.into_iter().collect());
@@ -23,8 +23,8 @@ impl Coordinator {
 
     /// Finds out how a transaction of this host ended, of those participants whose word counts in this epoch.
     pub(crate) fn resolve_own(&mut self, ctx: &mut Ctx, sequence: u64) {
-        self.resends.cancel(sequence);
-        let transaction = self.transactions.get_mut(&sequence).expect("it is known here");
+        self.transactions.stop_resending(sequence);
+        let transaction = self.transactions.of_mut(sequence);
         transaction.phase = Phase::Resolving;
         let (voters, stamp) = (transaction.voters(ctx.view), transaction.stamp);
         if !voters.is_empty() {
@@ -44,7 +44,7 @@ impl Coordinator {
         if !self.resolutions.has(id) {
             return self.on_abort_answered(ctx, device, id, decided);
         }
-        let own = self.own(ctx, id).is_some();
+        let own = self.transactions.own(ctx, id).is_some();
         match self.resolutions.on_decided(ctx, device, id, decided) {
             Resolved::Otherwise if own => self.resolve_own(ctx, id.sequence),
             Resolved::NotYet | Resolved::Otherwise => {}
@@ -63,22 +63,13 @@ impl Coordinator {
             Outcome::Abort | Outcome::Torn => self.end_aborted(ctx, sequence),
             Outcome::Commit => {
                 self.counters.committed += 1;
-                let transaction = self.transactions.get_mut(&sequence).expect("it was resolved");
+                let transaction = self.transactions.of_mut(sequence);
                 let (op, success) = (transaction.op.take(), transaction.take_success());
-                self.end(ctx, sequence);
+                self.transactions.end(ctx, sequence);
                 if let Some(op) = op {
                     self.finish(op, Ok(success));
                 }
             }
         }
-    }
-
-    /// The devices that have not said what they know of an own transaction, or have not taken note of its end.
-    pub(crate) fn undecided_by(&self, id: TransactionId) -> Vec<DeviceId> {
-        let silent = match &self.transactions[&id.sequence].phase {
-            Phase::Aborting { unconfirmed, .. } => Some(unconfirmed),
-            _ => self.resolutions.silent(id),
-        };
-        silent.into_iter().flatten().copied().collect()
     }
 }
