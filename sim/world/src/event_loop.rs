@@ -164,41 +164,38 @@ impl<M: Machine, E> EventLoop<M, E> {
 
     /// What the event is now; nothing, if it is overtaken or put off.
     fn due(&mut self, event: Event<E>) -> Option<Due<E>> {
-        let (node, life) = match &event {
-            Event::Outside(_) => (0, None),
-            Event::For { node, life, .. } => (*node as NodeIndex, *life),
-            Event::Wake { node, life } => (*node as NodeIndex, Some(*life)),
-        };
-        let event = match event {
-            Event::Outside(event) => return Some(Due::Outside(event)),
-            event => event,
-        };
-        let place = &mut self.nodes[node];
-        let machine = place.machine.as_ref().filter(|_| life.is_none_or(|life| life == place.life))?;
-        let is_wake = matches!(event, Event::Wake { .. });
-        if is_wake && place.armed != Some(self.now) {
-            return None;
-        }
-        if place.stalled_until > self.now {
-            if is_wake {
-                place.armed = Some(place.stalled_until);
-            }
-            self.queue.push(place.stalled_until, event);
-            return None;
-        }
         match event {
-            Event::Wake { .. } => {
-                place.armed = None;
-                // Deadlines mostly move away: a wake that comes too early finds that out here, and disturbs no machine.
-                if place.clock.when(machine.deadline()?) > self.now {
-                    self.arm(node);
+            Event::Outside(event) => Some(Due::Outside(event)),
+            Event::For { node, life, event } => {
+                let place = &self.nodes[node as NodeIndex];
+                if place.machine.is_none() || life.is_some_and(|life| life != place.life) {
                     return None;
                 }
-                Some(Due::Wake(node))
+                if place.stalled_until > self.now {
+                    self.queue.push(place.stalled_until, Event::For { node, life, event });
+                    return None;
+                }
+                Some(Due::For(node as NodeIndex, event))
             }
-            Event::For { event, .. } => Some(Due::For(node, event)),
-            Event::Outside(event) => Some(Due::Outside(event)),
+            Event::Wake { node, life } => self.due_wake(node, life),
         }
+    }
+
+    fn due_wake(&mut self, node: u32, life: u64) -> Option<Due<E>> {
+        let place = &mut self.nodes[node as NodeIndex];
+        let machine = place.machine.as_ref().filter(|_| life == place.life && place.armed == Some(self.now))?;
+        if place.stalled_until > self.now {
+            place.armed = Some(place.stalled_until);
+            self.queue.push(place.stalled_until, Event::Wake { node, life });
+            return None;
+        }
+        place.armed = None;
+        // Deadlines mostly move away: a wake that comes too early finds that out here, and disturbs no machine.
+        if place.clock.when(machine.deadline()?) > self.now {
+            self.arm(node as NodeIndex);
+            return None;
+        }
+        Some(Due::Wake(node as NodeIndex))
     }
 
     /// Lets a machine that is up take an input. Its owner performs the effects, then [arms](EventLoop::arm) it.
