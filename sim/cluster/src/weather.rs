@@ -278,7 +278,9 @@ impl Run {
         self.leapt = 0;
         let options = &self.cluster.options.faults;
         let (skew_max, drift_max) = (options.skew_max.cast_signed(), options.drift_ppm_max.cast_signed());
-        for node in self.cluster.world.up() {
+        // The clock of a dead device, too: its place may be taken by another disk.
+        let dead = self.cluster.nodes_with_disks().filter(|node| self.cluster.world.machine(*node).is_none());
+        for node in dead.chain(self.cluster.world.up()).collect::<Vec<_>>() {
             self.cluster.world.slow_down(node, Duration::ZERO);
             if self.cluster.world.skew(node).abs() > skew_max || self.cluster.world.clock_rate(node).abs() > drift_max {
                 self.set_clock(node);
