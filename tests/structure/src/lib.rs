@@ -60,8 +60,20 @@ pub fn sources() -> Vec<PathBuf> {
         .collect()
 }
 
+/// The pages for people: those at the root, and all in `docs` and `bugs`.
+pub fn pages() -> Vec<PathBuf> {
+    let mut pages: Vec<PathBuf> =
+        ["docs", "bugs"].iter().flat_map(|folder| files_in(&root().join(folder), "md")).collect();
+    pages.extend(["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|page| root().join(page)));
+    pages
+}
+
 /// The Rust sources in a folder and below.
 pub fn sources_in(folder: &Path) -> Vec<PathBuf> {
+    files_in(folder, "rs")
+}
+
+fn files_in(folder: &Path, kind: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -69,7 +81,7 @@ pub fn sources_in(folder: &Path) -> Vec<PathBuf> {
             let path = entry.expect("a folder can be listed").path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|extension| extension == kind) {
                 found.push(path);
             }
         }

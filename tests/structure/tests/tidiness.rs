@@ -1,6 +1,6 @@
-//! Each source file says what it is for, is not too long, and leaves nothing undone.
+//! Each source file says what it is for, is not too long, and leaves nothing undone; pages name files that are there.
 
-use braid_structure::sources;
+use braid_structure::{pages, root, sources};
 
 /// Beyond this, a file is more than one room.
 const LINES_MAX: usize = 800;
@@ -23,4 +23,22 @@ fn every_file_says_what_it_is_for_and_is_one_room() {
         }
     }
     assert!(untidy.is_empty(), "{}", untidy.join("\n"));
+}
+
+#[test]
+fn pages_name_source_files_that_are_there() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("a page can be read");
+        let is_in_a_path = |letter: char| letter.is_ascii_alphanumeric() || "._-/".contains(letter);
+        let words = text.split(|letter| !is_in_a_path(letter)).filter(|word| word.ends_with(".rs"));
+        // A bare name is of a folder that was named before.
+        for path in words.filter(|word| word.contains('/') && !word.starts_with("//")) {
+            let beside = page.parent().expect("a page lies in a folder").join(path);
+            if !root().join(path).exists() && !beside.exists() {
+                wrong.push(format!("{} names {path}, which is not there", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
