@@ -3,7 +3,7 @@
 use crate::host::Host;
 use braid_base::{DeviceId, Now, VolumeId};
 use braid_healing::{Ctx, Event, Healing, MigrationProgress};
-use braid_machine::{Effects, HostRequest, OpId};
+use braid_machine::Effects;
 use braid_transactions::OperationId;
 use braid_wire::{Command, HealingProgress, Suspect};
 
@@ -49,19 +49,6 @@ impl Host {
         if !suspects.is_empty() {
             self.heal(now, out, |healing, ctx| healing.on_suspects(ctx, device, suspects));
         }
-    }
-
-    /// A front end asks for a job.
-    pub(crate) fn start_job(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut Effects) {
-        self.heal(now, out, |healing, ctx| match request {
-            HostRequest::Scrub { volume, stripes, repair, recompute } => {
-                healing.scrub(ctx, op, volume, stripes, (repair, recompute));
-            }
-            HostRequest::Migrate { volume, from, bytes_per_second } => {
-                healing.migrate(ctx, op, volume, from, bytes_per_second);
-            }
-            _ => unreachable!("the others are no jobs"),
-        });
     }
 
     /// The first device that this host recovers, and how many blocks of it are still to be looked at, once that is known.

@@ -168,7 +168,12 @@ impl Host {
                 out.reply(op, Ok(HostSuccess::Done));
             }
             HostRequest::Fence { below, except } => self.start_fence(now, op, below, except, out),
-            HostRequest::Scrub { .. } | HostRequest::Migrate { .. } => self.start_job(now, op, request, out),
+            HostRequest::Scrub { volume, stripes, repair, recompute } => {
+                self.heal(now, out, |healing, ctx| healing.scrub(ctx, op, volume, stripes, (repair, recompute)));
+            }
+            HostRequest::Migrate { volume, from, bytes_per_second } => {
+                self.heal(now, out, |healing, ctx| healing.migrate(ctx, op, volume, from, bytes_per_second));
+            }
             HostRequest::StopMigrating { volume } => {
                 self.heal(now, out, |healing, ctx| healing.stop_migrating(ctx, volume));
                 out.reply(op, Ok(HostSuccess::Done));
@@ -211,7 +216,18 @@ impl Host {
             | HostRequest::CrossCheck { volume, .. }
             | HostRequest::Recompute { volume, .. }
             | HostRequest::Reconstruct { volume, .. } => *volume,
-            _ => unreachable!("only front ends ask for that"),
+            HostRequest::AdoptVolume { .. }
+            | HostRequest::DropVolume { .. }
+            | HostRequest::Flush { .. }
+            | HostRequest::Scrub { .. }
+            | HostRequest::Migrate { .. }
+            | HostRequest::StopMigrating { .. }
+            | HostRequest::Objects { .. }
+            | HostRequest::Await { .. }
+            | HostRequest::Abandon { .. }
+            | HostRequest::TakeLeave
+            | HostRequest::Fence { .. }
+            | HostRequest::Administer { .. } => unreachable!("only front ends ask for that"),
         };
         let moves = matches!(&request, HostRequest::Restore { target: true, .. });
         let volume = match self.volumes.get(&volume) {

@@ -43,7 +43,17 @@ impl DeviceRequests {
             Reply::Managed { ticket, result } => self.tasks.on_answer(ctx, links, device, ticket, result),
             Reply::Objects { sequence, answer } => self.objects.on_answer(ctx, links, device, sequence, answer),
             Reply::Changed { ticket, value } => self.objects.on_changed(ctx, links, device, ticket, value),
-            _ => unreachable!("the others are of transactions"),
+            Reply::Heartbeat { .. }
+            | Reply::Data { .. }
+            | Reply::Accepted { .. }
+            | Reply::Written { .. }
+            | Reply::Refused { .. }
+            | Reply::Failed { .. }
+            | Reply::Blocked { .. }
+            | Reply::Decided { .. }
+            | Reply::Vote { .. }
+            | Reply::Forgotten { .. }
+            | Reply::Rejected { .. } => unreachable!("the others are of transactions"),
         }
     }
 

@@ -128,7 +128,11 @@ impl Coordinator {
             Reply::Forgotten { transaction } => {
                 self.counters.resolved += u64::from(self.resolutions.on_forgotten(device, transaction));
             }
-            _ => unreachable!("the others are of no transaction"),
+            Reply::Heartbeat { .. }
+            | Reply::Managed { .. }
+            | Reply::Rejected { .. }
+            | Reply::Objects { .. }
+            | Reply::Changed { .. } => unreachable!("the others are of no transaction"),
         }
     }
 
