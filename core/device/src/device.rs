@@ -170,22 +170,26 @@ impl Device {
         if let Err(rejection) = self.admit(now, &request, out) {
             return self.answer(host, Reply::Rejected { rejection }, out);
         }
-        self.schedule(now, out, |scheduler, cx| {
-            // What rides on the request takes effect before it.
-            for sequence in request.commits {
-                scheduler.on_commit_ride(cx, TransactionId { host, sequence });
-            }
-        });
+        // What rides on the request takes effect before it.
+        if !request.commits.is_empty() {
+            self.schedule(now, out, |scheduler, cx| {
+                for sequence in request.commits {
+                    scheduler.on_commit_ride(cx, TransactionId { host, sequence });
+                }
+            });
+        }
         if self.sessions.settle(host, request.settled) {
             self.store.settle(host, request.settled);
             self.schedule(now, out, |scheduler, cx| scheduler.on_settled(cx, host, request.settled));
         }
-        self.schedule(now, out, |scheduler, cx| {
-            for sequence in request.over {
-                scheduler.on_over(cx, TransactionId { host, sequence });
-            }
-            scheduler.resume_waiting(cx);
-        });
+        if !request.over.is_empty() || self.scheduler.ledger().have_released() {
+            self.schedule(now, out, |scheduler, cx| {
+                for sequence in request.over {
+                    scheduler.on_over(cx, TransactionId { host, sequence });
+                }
+                scheduler.resume_waiting(cx);
+            });
+        }
         self.on_command(now, host, request.command, out);
     }
 
@@ -393,7 +397,9 @@ impl Machine for Device {
         if self.store.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.store.wake(now, out);
         }
-        self.schedule(now, out, |scheduler, cx| scheduler.time_out_locks(cx));
+        if self.scheduler.is_due(now.time) {
+            self.schedule(now, out, |scheduler, cx| scheduler.time_out_locks(cx));
+        }
         if self.requests.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.end_waits(now, out);
         }

@@ -137,6 +137,11 @@ impl Scheduler {
         self.ledger.drop_suspects_of(cx, object);
     }
 
+    /// True if requests may wait that are to be resumed or refused.
+    pub fn is_due(&self, now: Time) -> bool {
+        self.ledger.have_released() || self.deadline().is_some_and(|deadline| deadline <= now)
+    }
+
     /// When a request has waited for its locks for too long.
     pub fn deadline(&self) -> Option<Time> {
         self.locks.deadline()

@@ -58,7 +58,7 @@ impl<'a> Ctx<'a> {
 
     /// True if the host of a transaction may still ask for it.
     pub fn is_looked_after(&self, id: TransactionId) -> bool {
-        self.hosts.has(id.host) && !self.hosts.is_settled(id.host, id.sequence)
+        self.hosts.settled(id.host).is_some_and(|settled| id.sequence >= settled)
     }
 
     /// True if the device is back, or new, and lacks something yet.

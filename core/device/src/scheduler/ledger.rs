@@ -105,12 +105,11 @@ impl Ledger {
     /// A transaction whose host is gone, or has declared it over, is forgotten if it left nothing, and otherwise an orphan, or
     /// suspect.
     pub fn keep_or_forget(&mut self, cx: &mut Ctx, id: TransactionId) {
-        let looked_after = cx.is_looked_after(id);
         let transaction = self.transactions.get(id).expect("it was just moved on");
         match transaction.state {
             State::Applied if !cx.hosts.has(id.host) && cx.can_be_suspect(transaction.object) => self.suspect(cx, id),
-            State::Aborted | State::Applied if !looked_after => self.drop_decided(id),
-            State::Prepared | State::Committed if !looked_after => {
+            State::Aborted | State::Applied if !cx.is_looked_after(id) => self.drop_decided(id),
+            State::Prepared | State::Committed if !cx.is_looked_after(id) => {
                 self.orphans.insert(id);
             }
             _ => {}
