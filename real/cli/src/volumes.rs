@@ -98,6 +98,8 @@ pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failu
     }
     let is_ready = |state: &VolumeState| is_being_made(state) || matches!(state, VolumeState::Ready);
     if !change_state(session.folder(), entry.id, is_ready, VolumeState::Ready)? {
+        // Components that were made after the other command had removed them are of no volume: no other gets this number.
+        let _ = remove(session, &entry).await;
         let message = format!("volume {} was given up by another command that was making it, or deleted", plan.name);
         return Err(Failure::failed("volume-gone", message).hint("create it again"));
     }

@@ -49,7 +49,10 @@ pub(crate) fn replace<T: Serialize>(path: &Path, value: &T, durability: Durabili
     let mut text = serde_json::to_vec_pretty(value).expect("our own types have a JSON form");
     text.push(b'\n');
     let temporary = temporary(path);
-    let mut file = File::create(&temporary).map_err(ControlError::file("create", &temporary))?;
+    // A file of its own: one that is suspended while it prepares another never writes into what this one puts there.
+    remove(&temporary)?;
+    let new = OpenOptions::new().write(true).create_new(true).open(&temporary);
+    let mut file = new.map_err(ControlError::file("create", &temporary))?;
     file.write_all(&text).map_err(ControlError::file("write", &temporary))?;
     if durability == Durability::Durable {
         file.sync_all().map_err(ControlError::file("sync", &temporary))?;
@@ -122,23 +125,24 @@ impl Lock {
             .open(path)
             .map_err(ControlError::file("open", path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Lock { file })),
+            // If the file was removed meanwhile, others lock its successor.
+            Ok(()) => Ok(Some(Lock { file }).filter(|lock| lock.is_at(path))),
             Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(None),
             Err(error) => Err(ControlError::file("lock", path)(error)),
         }
     }
 }
 
-/// True if a process has this file open, or had opened it before it was removed; as far as the system tells us.
-pub(crate) fn has_open(pid: u32, path: &Path) -> bool {
-    let (Some(dir), Some(name)) = (path.parent().and_then(|dir| dir.canonicalize().ok()), path.file_name()) else {
-        return false;
-    };
-    let path = dir.join(name);
+/// Whether a process has this file open, or had opened it before it was removed; none if the system does not tell us.
+pub(crate) fn has_open(pid: u32, path: &Path) -> Option<bool> {
+    let path = path.parent()?.canonicalize().ok()?.join(path.file_name()?);
     let removed = PathBuf::from(format!("{} (deleted)", path.display()));
-    let Ok(open) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let open = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
+        Ok(open) => open,
+        Err(error) => return (error.kind() == ErrorKind::NotFound).then_some(false),
+    };
     let mut targets = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    targets.any(|target| target == path || target == removed)
+    Some(targets.any(|target| target == path || target == removed))
 }
 
 /// The process that holds a lock file, if the system says so.
@@ -172,6 +176,17 @@ mod tests {
         replace(&path, &new, Durability::Durable).unwrap();
         assert_eq!(read::<serde_json::Value>(&path).unwrap(), Some(new));
         assert!(!temporary(&path).exists(), "what a crash left is used up by the next change");
+    }
+
+    #[test]
+    fn a_writer_that_was_suspended_writes_into_no_other_content() {
+        let scratch = Scratch::new("suspended");
+        let path = scratch.path("number.json");
+        let mut suspended = File::create(temporary(&path)).unwrap();
+        let new = serde_json::json!({"schema": 1, "n": 2});
+        replace(&path, &new, Durability::Durable).unwrap();
+        suspended.write_all(b"{\"schema\": 1, \"n\": 1, \"long\": \"and longer\"}").unwrap();
+        assert_eq!(read::<serde_json::Value>(&path).unwrap(), Some(new));
     }
 
     #[test]

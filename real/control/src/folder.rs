@@ -78,11 +78,12 @@ impl ArrayFolder {
         &self,
         change: impl FnOnce(&mut ArrayDescription) -> Result<T, E>,
     ) -> Result<T, E> {
-        let _lock = self.lock()?;
+        let lock = self.lock()?;
         let mut description = self.describe()?;
         let returned = change(&mut description)?;
         self.consistent(&description)?;
         description.revision += 1;
+        self.require_lock(&lock)?;
         self.replace(&self.path(DESCRIPTION), &description, Durability::Durable)?;
         Ok(returned)
     }
@@ -93,15 +94,17 @@ impl ArrayFolder {
         if !lock.exists() || Lock::try_take(&lock)?.is_some() {
             return Ok(self.running_without_lock());
         }
-        // Whoever holds the lock may not have written it yet.
-        Ok(Some(file::read(&self.path(RUN))?.unwrap_or_else(|| RunningSet::begun(0))))
+        // Whoever holds the lock may not have written it yet; what is there may be of another array, or damaged, and is made anew.
+        let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
+        let is_holder = |running: &RunningSet| file::has_open(running.supervisor, &lock) != Some(false);
+        Ok(Some(running.filter(is_holder).unwrap_or_else(|| RunningSet::begun(0))))
     }
 
     /// What is run by a process that holds the lock file's older self, since somebody has removed the file.
     fn running_without_lock(&self) -> Option<RunningSet> {
         // What can't be read was left by a power loss.
         let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
-        running.filter(|running| file::has_open(running.supervisor, &self.path(SUPERVISION)))
+        running.filter(|running| file::has_open(running.supervisor, &self.path(SUPERVISION)) == Some(true))
     }
 
     /// Becomes the one that runs the array, which need not have been created yet.
@@ -161,6 +164,16 @@ impl ArrayFolder {
         Lock::take(&self.path(LOCK))
     }
 
+    /// Fails if the lock's file was removed while it was held: another process may have changed what this one has read.
+    pub(crate) fn require_lock(&self, lock: &Lock) -> Result<(), ControlError> {
+        let path = self.path(LOCK);
+        if lock.is_at(&path) {
+            return Ok(());
+        }
+        let lost = "it was removed while this process held it, and nothing has changed: try again";
+        Err(ControlError::file("keep", &path)(std::io::Error::other(lost)))
+    }
+
     fn consistent(&self, description: &ArrayDescription) -> Result<(), ControlError> {
         description.check().map_err(|reason| ControlError::Inconsistent { file: self.path(DESCRIPTION), reason })
     }
@@ -173,9 +186,13 @@ impl Supervision {
         self.folder.replace(&self.folder.path(RUN), running, Durability::ThisBoot)
     }
 
-    /// False if somebody has removed what was published.
+    /// False if somebody has removed or replaced what was published, and no other run has taken the lock.
     pub fn is_published(&self) -> bool {
-        self.folder.path(RUN).exists()
+        if !self.lock.is_at(&self.folder.path(SUPERVISION)) {
+            return true;
+        }
+        let there: Option<RunningSet> = file::read(&self.folder.path(RUN)).ok().flatten();
+        there.is_some_and(|running| running.supervisor == self.published.load(Ordering::Relaxed))
     }
 
     /// Takes the lock again if somebody has removed its file. True if that had happened.
@@ -185,9 +202,8 @@ impl Supervision {
             return Ok(false);
         }
         // Those who ask what runs hold the new one for a moment, too.
-        if let Some(lock) = Lock::try_take(&path)? {
-            self.lock = lock;
-        }
+        let Some(lock) = Lock::try_take(&path)? else { return Ok(false) };
+        self.lock = lock;
         Ok(true)
     }
 
@@ -417,19 +433,55 @@ pub(crate) mod tests {
         let folder = scratch.array();
         assert_eq!(folder.running().unwrap(), None);
         let supervision = folder.supervise().unwrap();
-        let mut set = RunningSet::begun(42);
+        let mut set = RunningSet::begun(std::process::id());
         set.ready = true;
         supervision.publish(&set).unwrap();
+        assert!(supervision.is_published());
         assert_eq!(folder.running().unwrap(), Some(set.clone()));
-        assert!(matches!(folder.supervise(), Err(ControlError::AlreadyUp { pid: Some(42), .. })));
+        let refused = folder.supervise();
+        assert!(matches!(refused, Err(ControlError::AlreadyUp { pid, .. }) if pid == Some(set.supervisor)));
+
+        // What is there of another array, or is no such file at all, is not believed, and made anew.
+        let beginning = Some(RunningSet::begun(0));
+        let other = RunningSet::begun(1);
+        file::replace(&folder.path(RUN), &other, Durability::ThisBoot).unwrap();
+        assert!(!supervision.is_published());
+        if file::has_open(1, &folder.path(SUPERVISION)) == Some(false) {
+            assert_eq!(folder.running().unwrap(), beginning);
+        }
+        std::fs::write(folder.path(RUN), "{}").unwrap();
+        assert_eq!((supervision.is_published(), folder.running().unwrap()), (false, beginning));
+        supervision.publish(&set).unwrap();
         drop(supervision);
         assert_eq!(folder.running().unwrap(), None);
 
         // A run that was killed leaves its file behind.
+        let set = RunningSet::begun(u32::MAX);
         file::replace(&folder.path(RUN), &set, Durability::ThisBoot).unwrap();
         assert_eq!(folder.running().unwrap(), None);
         let _supervision = folder.supervise().unwrap();
         assert_ne!(folder.running().unwrap(), Some(set));
+    }
+
+    #[test]
+    fn what_was_read_under_a_lock_that_was_removed_is_not_written() {
+        let scratch = Scratch::new("unlocked");
+        let folder = scratch.array();
+        let before = folder.describe().unwrap();
+        let update = folder.update(|description| {
+            std::fs::remove_file(folder.path(LOCK)).unwrap();
+            // Another process makes a change meanwhile.
+            let other = |description: &mut ArrayDescription| {
+                description.populated = true;
+                Ok::<_, ControlError>(())
+            };
+            folder.update(other).unwrap();
+            description.populated = false;
+            Ok::<_, ControlError>(())
+        });
+        assert!(matches!(update, Err(ControlError::File { .. })), "{update:?}");
+        let after = folder.describe().unwrap();
+        assert_eq!((after.revision, after.populated), (before.revision + 1, true));
     }
 
     #[test]
@@ -446,6 +498,14 @@ pub(crate) mod tests {
         assert!(supervision.keep_lock().unwrap());
         assert!(!supervision.keep_lock().unwrap());
         assert!(Lock::try_take(&folder.path(SUPERVISION)).unwrap().is_none(), "it has the lock again");
+
+        // While another run holds the lock, this one publishes nothing.
+        std::fs::remove_file(folder.path(SUPERVISION)).unwrap();
+        let others = Lock::try_take(&folder.path(SUPERVISION)).unwrap();
+        std::fs::remove_file(folder.path(RUN)).unwrap();
+        assert!(supervision.is_published() && !supervision.keep_lock().unwrap());
+        drop(others);
+        assert!(supervision.keep_lock().unwrap() && !supervision.is_published());
 
         // What another run has published stays at the end of this one.
         let other = RunningSet::begun(42);

@@ -139,9 +139,12 @@ struct Heartbeat {
 impl ArrayFolder {
     /// Takes a generation that nobody had before and nobody will have again, with a lease from `now` on.
     pub fn take_generation(&self, what: &str, now: &Moment) -> Result<Generation, ControlError> {
-        let _lock = self.lock()?;
+        let lock = self.lock()?;
+        let hosts = self.path(HOSTS);
+        std::fs::create_dir_all(&hosts).map_err(ControlError::file("create", &hosts))?;
         let last = self.last_generation()?;
         let generation = last.checked_add(1).ok_or(ControlError::GenerationsExhausted)?;
+        self.require_lock(&lock)?;
         self.replace(
             &self.path(GENERATIONS),
             &Generations { schema: file::SCHEMA, last: generation },
@@ -195,8 +198,12 @@ impl ArrayFolder {
         for entry in std::fs::read_dir(&dir).map_err(ControlError::file("list", &dir))? {
             let entry = entry.map_err(ControlError::file("list", &dir))?;
             let name = entry.file_name();
-            let generation = name.to_str().and_then(|name| name.strip_suffix(".json")).and_then(|n| n.parse().ok());
-            let Some(generation) = generation.map(Generation) else { continue };
+            let number = name.to_str().and_then(|name| name.strip_suffix(".json"));
+            let Some(generation) = number.and_then(|number| number.parse().ok()).map(Generation) else { continue };
+            // A copy under another form of its number is nobody's.
+            if number != Some(generation.0.to_string().as_str()) {
+                continue;
+            }
             // Not synced, so a power loss may leave it empty. Then its boot is over, and so is the lease.
             match file::read::<Lease>(&entry.path()) {
                 Ok(None) => {}
@@ -260,7 +267,8 @@ impl ArrayFolder {
             let of = name.trim_start_matches('.').trim_end_matches(".new").strip_suffix(".heartbeat");
             let Some(of) = of.and_then(|of| of.parse().ok()).map(Generation) else { continue };
             if !self.lease_path(of).exists() {
-                file::remove(&path)?;
+                // Only tidiness.
+                let _ = file::remove(&path);
             }
         }
         Ok(())
