@@ -144,7 +144,7 @@ impl Coordinator {
             AbortNotice::IfWritten if !transaction.wrote => BTreeSet::new(),
             AbortNotice::IfWritten | AbortNotice::Always => &transaction.participants | &transaction.lock_only(),
         };
-        // Of a device that was out since, nothing is left to be undone.
+        // A device that has been out since has nothing left to undo.
         let counts = |device: &DeviceId| Some(*device) != knows && transaction.counts(ctx.view, *device);
         let unconfirmed: BTreeSet<_> = told.into_iter().filter(counts).collect();
         let transaction = self.transactions.of_mut(sequence);
@@ -157,7 +157,7 @@ impl Coordinator {
         self.counters.aborted += 1;
         transaction.phase = Phase::Aborting { unconfirmed, since: ctx.now.time };
         transaction.resend_after = ctx.settings.resend_min;
-        // Writes may still be on their way, to be taken if no device has promised otherwise: then locks stay until all know better.
+        // A write that is still on its way may yet be taken by a device. Then locks stay until every device has confirmed the abort.
         if !transaction.wrote {
             ctx.release_locks(sequence);
         }

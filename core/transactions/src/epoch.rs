@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | has sent no write | is given up, and its operation tried again by a plan that fits |
 //! | has intents out, or is being aborted after that | is resolved: the devices that have been in since decide |
-//! | has writes out that take effect on arrival | goes on, without devices that are out |
+//! | has writes out that take effect on arrival | goes on, without devices that are out; under ordering `none` its operation begins anew |
+//! | restores or recomputes for a device that is out | is given up |
 //! | is committed | waits no more for devices that are out |
 
 use crate::coordinator::Coordinator;

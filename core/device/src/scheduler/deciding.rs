@@ -66,7 +66,7 @@ impl Scheduler {
                 self.ledger.ask(id, host, Asked::Decision);
                 self.ledger.begin(id, State::Preparing { abort: true });
             }
-            // Its host wrote nothing, or so it says who knows.
+            // Its host says so itself, and nothing was written.
             (Outcome::Abort, Some(State::Suspect { written: false })) if host == id.host => {
                 self.ledger.forget(cx, id);
                 cx.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort });
