@@ -9,7 +9,7 @@ use braid_processes::program::braid_bin;
 use braid_processes::scratch::path_text;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// What a user may notice of a change: hosts look up what has changed twice a second.
@@ -171,6 +171,63 @@ fn lock_server(array: &Array) -> (u32, u64) {
     (server["pid"].as_u64().unwrap_or_default() as u32, number(&server["restarts"]))
 }
 
+/// A command that changes the ordering of the volume, from `timestamp` or else to it.
+fn begin_change(array: &Array) -> Child {
+    let now = text(&array.status()["volumes"][0]["ordering"]);
+    let other = if now == "timestamp" { "device-lock" } else { "timestamp" };
+    let mut command = Command::new(braid_bin());
+    command.args(["volume", "set-ordering", "vol0", other, "--array", path_text(array.dir())]);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("braid can be started")
+}
+
+fn is(array: &Array, wished: &str) -> bool {
+    let description = std::fs::read(array.dir().join("array.json")).expect("it is always there");
+    let description: Value = serde_json::from_slice(&description).expect("it is replaced as a whole");
+    description["volumes"][0]["state"].get(wished).is_some()
+}
+
+/// True as soon as the change has come so far; false if it ends without having been seen there.
+fn comes_to(array: &Array, wished: &str, child: &mut Child) -> bool {
+    while !is(array, wished) {
+        if child.try_wait().expect("it can be asked").is_some() {
+            return false;
+        }
+    }
+    true
+}
+
+#[test]
+fn a_change_that_is_suspended_is_taken_over_and_what_it_says_on_waking_counts_no_more() {
+    let array = up(&[]);
+    let load = Load::start(plan(&[&array.nbd()]));
+    let mut suspended = loop {
+        let mut child = begin_change(&array);
+        if comes_to(&array, "reordering", &mut child) {
+            signal(child.id(), Signal::STOP);
+            // It may have ended in between; and while it holds the folder's lock, nobody can take over.
+            let locks = std::fs::read_to_string("/proc/locks").expect("the system lists locks");
+            if is(&array, "reordering") && !locks.contains(&format!(" {} ", child.id())) {
+                break child;
+            }
+            signal(child.id(), Signal::CONT);
+        }
+        child.wait().expect("it can be waited for");
+    };
+    let healthy = array.await_status("it is taken over", |status| status["volumes"][0]["state"] == "healthy");
+    load.go_on();
+    let taken_over = text(&healthy["volumes"][0]["ordering"]);
+    let next = if taken_over == "timestamp" { "device-lock" } else { "timestamp" };
+    set_ordering(&array, next);
+    load.go_on();
+    signal(suspended.id(), Signal::CONT);
+    let ended = suspended.wait().expect("it can be waited for");
+    assert!(!ended.success(), "it finds that it was taken for dead: {ended}");
+    assert_eq!(text(&array.status()["volumes"][0]["ordering"]), next);
+    load.go_on();
+    load.stop().verify(&array.nbd());
+    array.assert_sound("vol0");
+}
+
 #[test]
 fn a_change_that_is_killed_half_way_is_put_right_and_hosts_go_on() {
     let array = up(&[]);
@@ -180,23 +237,9 @@ fn a_change_that_is_killed_half_way_is_put_right_and_hosts_go_on() {
     for wished in ["draining", "reordering"].iter().cycle().take(6) {
         load.go_on();
         load.take_longest();
-        let now = text(&array.status()["volumes"][0]["ordering"]);
-        let other = if now == "timestamp" { "device-lock" } else { "timestamp" };
-        let mut command = Command::new(braid_bin());
-        command.args(["volume", "set-ordering", "vol0", other, "--array", path_text(array.dir())]);
-        let mut child = command.stdout(Stdio::null()).spawn().expect("braid can be started");
         // Killed as soon as it has begun to drain, or to tell the devices.
-        let state = loop {
-            let description = std::fs::read(array.dir().join("array.json")).expect("it is always there");
-            let description: Value = serde_json::from_slice(&description).expect("it is replaced as a whole");
-            let state = &description["volumes"][0]["state"];
-            if state.get(wished).is_some() {
-                break wished;
-            }
-            if child.try_wait().expect("it can be asked").is_some() {
-                break &"done";
-            }
-        };
+        let mut child = begin_change(&array);
+        let state = if comes_to(&array, wished, &mut child) { wished } else { &"done" };
         child.kill().expect("it can be killed");
         child.wait().expect("it can be waited for");
         seen.push(state);
