@@ -250,7 +250,7 @@ impl Device {
     fn on_command(&mut self, now: Now, host: Generation, command: Command, out: &mut Effects) {
         match command {
             Command::Heartbeat => self.on_heartbeat(now, host, out),
-            // Who waits for a change may do so for long: that holds no mark back, and a late copy of it does no harm.
+            // A wait for a change may take long: it holds no mark back, and a late copy of it does no harm.
             Command::Manage { ticket, .. } | Command::Objects { sequence: ticket, .. }
                 if self.sessions.is_settled(host, ticket) =>
             {

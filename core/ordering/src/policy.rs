@@ -52,7 +52,7 @@ pub enum Admission {
     /// A lock server keeps conflicting hosts away. A request waits only for writes on its blocks that were committed, and whose commit has not
     /// come yet. Writes below the stamp of the last write are refused.
     BehindUndecided,
-    /// Reads lock their blocks shared, pre-writes exclusively, until the transaction ends here. Whoever waits for too long is refused.
+    /// Reads lock their blocks shared, pre-writes exclusively, until the transaction ends here. A request that waits longer than the lock time-out is refused.
     ByLocks,
     /// Requests are served in the order of their stamps: those that come too late are refused, and those above an undecided transaction
     /// wait for its end.

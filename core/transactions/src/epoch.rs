@@ -127,7 +127,7 @@ impl Coordinator {
         }
     }
 
-    /// Whoever waits to try again does so now.
+    /// Every operation that waits to try again does so now.
     pub fn retry_all(&mut self, ctx: &mut Ctx) {
         for op in self.operations.waiting() {
             self.operations.take_timer(OperationTimer::Retry(op));

@@ -221,7 +221,7 @@ impl Operations {
     }
 
     /// A device has lost blocks that an operation asked for: true if it can be planned so that they are worked out from the rest of their
-    /// stripes, as it then is. What it writes there is written as always, which mends it.
+    /// stripes, as it then is. It writes there as always, which makes parity consistent again.
     pub fn can_do_without(&mut self, view: &MembershipView, op: OperationId, device: DeviceId) -> bool {
         let operation = self.of_mut(op);
         let replaces = match operation.request {

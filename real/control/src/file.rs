@@ -137,10 +137,8 @@ impl Lock {
 pub(crate) fn has_open(pid: u32, path: &Path) -> Option<bool> {
     let path = path.parent()?.canonicalize().ok()?.join(path.file_name()?);
     let removed = PathBuf::from(format!("{} (deleted)", path.display()));
-    let open = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
-        Ok(open) => open,
-        Err(error) => return (error.kind() == ErrorKind::NotFound).then_some(false),
-    };
+    // It may be in another namespace of processes, or of another user.
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let mut targets = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
     Some(targets.any(|target| target == path || target == removed))
 }

@@ -48,7 +48,7 @@ impl Scheduler {
                     cx.ignore(Ignored::InProgress);
                 }
                 State::Prewritten => self.on_locked(cx, id, step, reads),
-                // Its refusal may have been lost; a late copy of what is over finds nobody who waits for the answer.
+                // Its refusal may have been lost. If the request is a late copy, its host ignores the answer.
                 State::Aborted | State::Suspect { .. } => cx.refuse(id, step, Refusal::NoPrewrite),
                 _ => cx.ignore(Ignored::InProgress),
             };

@@ -106,7 +106,7 @@ impl Locks {
         self.waiting.contains_key(&id)
     }
 
-    /// Asserts that whoever waits has a deadline.
+    /// Asserts that every waiting request has a deadline.
     pub fn invariants(&self) {
         self.table.invariants();
         for id in self.waiting.keys() {

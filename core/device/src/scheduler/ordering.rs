@@ -10,7 +10,7 @@
 //! | read-and-pre-write | either | its read half: as a read | both |
 //! | write | its pre-write is not live | undecided transactions below `s` | raises `wts`; becomes an intent |
 //!
-//! Under locks of a server nobody else is there, but for transactions that are committed and have not heard of it: reads and
+//! Under a lock server's locks, a request can only meet transactions that are committed and whose commit has not arrived yet: reads and
 //! writes wait for these. Writes carry stamps there, too, so that what a lost lock would let through is refused.
 //!
 //! Equal stamps are duplicates, and those that still matter are recognized by their transaction.

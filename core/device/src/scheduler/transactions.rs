@@ -126,9 +126,7 @@ impl State {
     pub fn undecided(self) -> bool {
         matches!(self, State::Prewritten | State::Preparing { .. } | State::Prepared | State::Applying)
     }
-}
 
-impl State {
     /// True if it has an intent, or is about to, of which it is not durable how it ended.
     pub fn is_written_and_undecided(self) -> bool {
         matches!(self, State::Preparing { .. } | State::Prepared | State::Committing | State::Aborting)
