@@ -2,6 +2,7 @@
 //! declare. Parsed with `syn`, so that comments and strings count for nothing.
 
 pub mod modules;
+pub mod packages;
 
 use std::path::{Path, PathBuf};
 

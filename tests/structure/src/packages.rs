@@ -1,0 +1,247 @@
+//! The packages that the workspace uses, as `cargo metadata` lists them, and the rules of `deny.toml` for them. So CI needs no tool beside cargo.
+
+use crate::root;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// The part of `deny.toml` that is checked. A key that is not known here is an error: it would be a rule that nobody checks.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rules {
+    /// Which licences are allowed.
+    pub licenses: Licenses,
+    /// Which packages are not.
+    pub bans: Bans,
+    /// Where packages may come from.
+    pub sources: Sources,
+}
+
+/// See [`Rules::licenses`].
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Licenses {
+    /// SPDX identifiers.
+    pub allow: Vec<String>,
+}
+
+/// See [`Rules::bans`].
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Bans {
+    /// `deny`: no package in two versions, but for those in `skip`.
+    pub multiple_versions: String,
+    /// `deny`: no requirement of any version.
+    pub wildcards: String,
+    /// Versions that may be there beside another one.
+    pub skip: Vec<Named>,
+    /// Packages that must not be used at all.
+    pub deny: Vec<Named>,
+}
+
+/// A package, as `name` or `name@major`, and why it is listed.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Named {
+    /// Its name.
+    #[serde(rename = "crate")]
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// See [`Rules::sources`].
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Sources {
+    /// `deny`: only the registries of `allow_registry`.
+    pub unknown_registry: String,
+    /// `deny`: only the repositories of `allow_git`.
+    pub unknown_git: String,
+    /// Addresses of registries' indexes.
+    pub allow_registry: Vec<String>,
+    /// Addresses of repositories.
+    pub allow_git: Vec<String>,
+}
+
+/// A package of `cargo metadata`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Package {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The licence expression of its manifest.
+    pub license: Option<String>,
+    /// Where it is from; none for the packages of the workspace.
+    pub source: Option<String>,
+    /// What its manifest asks for.
+    pub dependencies: Vec<Dependency>,
+}
+
+/// A requirement of a package.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Dependency {
+    /// Of which package.
+    pub name: String,
+    /// Of which versions.
+    pub req: String,
+    /// From where; none for packages of the workspace.
+    pub source: Option<String>,
+}
+
+/// The rules of `deny.toml`.
+pub fn rules() -> Rules {
+    let text = std::fs::read_to_string(root().join("deny.toml")).expect("the rules are there");
+    toml::from_str(&text).unwrap_or_else(|error| panic!("deny.toml: {error}"))
+}
+
+/// All packages that the workspace uses, on any platform. Cargo asks the network only for what is not on this machine yet.
+pub fn packages() -> Vec<Package> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        packages: Vec<Package>,
+    }
+    let ask = |offline: &[&str]| {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["metadata", "--format-version", "1", "--locked"]).args(offline).current_dir(root());
+        cargo.output().expect("cargo runs this test")
+    };
+    let mut said = ask(&["--offline"]);
+    if !said.status.success() {
+        said = ask(&[]);
+    }
+    assert!(said.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&said.stderr));
+    serde_json::from_slice::<Metadata>(&said.stdout).expect("cargo's own format").packages
+}
+
+/// What breaks the rules.
+pub fn violations(rules: &Rules, packages: &[Package]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for rule in [
+        &rules.bans.multiple_versions,
+        &rules.bans.wildcards,
+        &rules.sources.unknown_registry,
+        &rules.sources.unknown_git,
+    ] {
+        if rule != "deny" {
+            wrong.push(format!("deny.toml: only `deny` is checked, not `{rule}`"));
+        }
+    }
+    wrong.extend(licences(&rules.licenses, packages));
+    wrong.extend(bans(&rules.bans, packages));
+    wrong.extend(packages.iter().filter_map(|package| unknown_source(&rules.sources, package)));
+    wrong
+}
+
+fn licences(rules: &Licenses, packages: &[Package]) -> Vec<String> {
+    let (mut wrong, mut met) = (Vec::new(), BTreeSet::new());
+    for Package { name, version, license, .. } in packages {
+        let Some(expression) = license else {
+            wrong.push(format!("{name} {version} names no licence"));
+            continue;
+        };
+        let mut allows = |licence: &str| {
+            met.insert(licence.to_string());
+            rules.allow.iter().any(|allowed| allowed == licence)
+        };
+        if !is_satisfied(expression, &mut allows) {
+            wrong.push(format!("{name} {version}: the licence `{expression}` is not allowed"));
+        }
+    }
+    let unused = rules.allow.iter().filter(|allowed| !met.contains(*allowed));
+    wrong.extend(unused.map(|allowed| format!("deny.toml: no package has the licence {allowed}")));
+    wrong
+}
+
+fn bans(rules: &Bans, packages: &[Package]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for package in packages {
+        if let Some(Named { reason, .. }) = rules.deny.iter().find(|named| is_named(named, package)) {
+            wrong.push(format!("{} {} is banned: {reason}", package.name, package.version));
+        }
+        let anything = package.dependencies.iter().filter(|of| of.req == "*" && of.source.is_some());
+        // What packages of others ask for is theirs to say.
+        if package.source.is_none() {
+            wrong.extend(anything.map(|of| format!("{} asks for any version of {}", package.name, of.name)));
+        }
+    }
+    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for package in packages.iter().filter(|package| !rules.skip.iter().any(|named| is_named(named, package))) {
+        versions.entry(&package.name).or_default().insert(&package.version);
+    }
+    let several = versions.iter().filter(|(_, versions)| versions.len() > 1);
+    wrong.extend(several.map(|(name, versions)| format!("{name} is there in several versions: {versions:?}")));
+    for named in &rules.skip {
+        if !packages.iter().any(|package| is_named(named, package)) {
+            wrong.push(format!("deny.toml: {} is skipped, and is not used", named.name));
+        }
+    }
+    wrong
+}
+
+fn is_named(named: &Named, package: &Package) -> bool {
+    match named.name.split_once('@') {
+        None => named.name == package.name,
+        Some((name, major)) => name == package.name && package.version.split('.').next() == Some(major),
+    }
+}
+
+fn unknown_source(rules: &Sources, package: &Package) -> Option<String> {
+    let source = package.source.as_deref()?;
+    let known = match source.split_once('+') {
+        Some(("registry" | "sparse", address)) => rules.allow_registry.iter().any(|known| known == address),
+        Some(("git", address)) => rules.allow_git.iter().any(|known| address.starts_with(known.as_str())),
+        _ => false,
+    };
+    (!known).then(|| format!("{} {} is from {source}", package.name, package.version))
+}
+
+/// Whether a licence expression (SPDX: `OR`, `AND`, `WITH`, parentheses; `/` is an old form of `OR`) can be satisfied with allowed licences.
+pub fn is_satisfied(expression: &str, allows: &mut dyn FnMut(&str) -> bool) -> bool {
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let mut rest = words.as_slice();
+    let satisfied = any_of(&mut rest, allows);
+    assert!(rest.is_empty(), "not a licence expression: {expression}");
+    satisfied
+}
+
+fn any_of(words: &mut &[&str], allows: &mut dyn FnMut(&str) -> bool) -> bool {
+    let mut satisfied = all_of(words, allows);
+    while let ["OR", rest @ ..] = *words {
+        *words = rest;
+        satisfied |= all_of(words, allows);
+    }
+    satisfied
+}
+
+fn all_of(words: &mut &[&str], allows: &mut dyn FnMut(&str) -> bool) -> bool {
+    let mut satisfied = one(words, allows);
+    while let ["AND", rest @ ..] = *words {
+        *words = rest;
+        satisfied &= one(words, allows);
+    }
+    satisfied
+}
+
+fn one(words: &mut &[&str], allows: &mut dyn FnMut(&str) -> bool) -> bool {
+    match *words {
+        ["(", rest @ ..] => {
+            *words = rest;
+            let satisfied = any_of(words, allows);
+            let [")", rest @ ..] = *words else { panic!("a parenthesis is not closed") };
+            *words = rest;
+            satisfied
+        }
+        [licence, "WITH", exception, rest @ ..] => {
+            *words = rest;
+            allows(&format!("{licence} WITH {exception}"))
+        }
+        [licence, rest @ ..] => {
+            *words = rest;
+            allows(licence)
+        }
+        [] => panic!("a licence is missing"),
+    }
+}
