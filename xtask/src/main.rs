@@ -5,6 +5,7 @@ mod compare;
 mod healing;
 mod instructions;
 mod packages;
+mod picture;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ Chores around the repository.
   cargo xtask instructions [--write] [NAME…]
                         count the instructions of the hot pieces (installs valgrind), and compare them with
                         benches/instructions.json, or write them there; NAME: only pieces whose names begin so
+  cargo xtask picture   draw the picture of the README, docs/braid.svg
   cargo xtask ci        everything that .ci/run does";
 
 fn main() -> ExitCode {
@@ -47,6 +49,7 @@ fn chore() -> Result<()> {
         "compare" => compare::run(std::env::args().skip(2)),
         "planted" => planted(&arguments[1..]),
         "instructions" => instructions::instructions(&arguments[1..]),
+        "picture" => picture::write(),
         "ci" => run(Command::new(root().join(".ci/run"))),
         "" | "help" | "--help" | "-h" => {
             println!("{HELP}");
