@@ -9,12 +9,14 @@
 //! | `load` | writers that know what must be on a volume, whatever happens to hosts and devices |
 //! | `data` | bytes that a seed decides |
 //! | `network` | networks of a test's own, whose links can be cut |
+//! | `console` | the commands in the pages of the repository, parsed and run |
 //! | `scene` | commands and programs that use structures on one device, and are killed, as it is |
 //! | `scratch` | folders and mounts that go away by themselves |
 //!
 //! The tests need the program built (`cargo xtask test` does that), the clients installed, and root for mounts.
 
 pub mod array;
+pub mod console;
 pub mod daemon;
 pub mod data;
 pub mod load;

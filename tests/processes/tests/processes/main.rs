@@ -9,6 +9,7 @@
 //! | `file_system` | ext4 on a volume, through nbdfuse and a loop device |
 //! | `hosts` | several servers that write the same stripes, or the same blocks, at once |
 //! | `orderings` | volumes whose ordering is changed under load; lock servers that die |
+//! | `console` | the commands in README and pages |
 //! | `clocks` | a wall clock that was ahead and is set right |
 //! | `crashes` | `kill -9` of devices, servers, and everything |
 //! | `devices` | devices that are added, taken out, replaced and removed; spares |
@@ -32,6 +33,7 @@ mod bad_places;
 mod bench;
 mod clients;
 mod clocks;
+mod console;
 mod crashes;
 mod damage;
 mod dead_devices;
