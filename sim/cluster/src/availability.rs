@@ -1,4 +1,4 @@
-//! The availability oracle: which operations of clients must succeed, and how soon. The promise is in `docs/reliability.md`.
+//! The availability oracle: which operations of clients must succeed, and how soon. The promise is in `docs/fault-model.md`.
 //!
 //! Every fault of a run is on record with its beginning and its end. An error, or an answer that took long, is excused only by a fault
 //! that was active then, or had ended so short a time before that its consequences may last. What one device does that fails alone excuses
@@ -44,7 +44,7 @@ struct Interval {
     coincides: bool,
 }
 
-/// How long consequences last, from the settings of a run. `docs/reliability.md` derives them.
+/// How long consequences last, from the settings of a run. `docs/fault-model.md` derives them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// A device's lease.

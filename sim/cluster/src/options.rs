@@ -514,7 +514,7 @@ const LOSS_WITH_CONSISTENT: u64 = 100;
 /// A lease that lasts longer than anybody is silent who lives.
 const NEVER_MISSED: Duration = Duration::from_secs(60);
 
-/// What a storm may not exceed. `docs/reliability.md` gives the reasons.
+/// What a storm may not exceed. `docs/fault-model.md` gives the reasons.
 fn budget(settings: &Settings, kinds: BTreeSet<FaultKind>) -> Budget {
     Budget {
         kinds,

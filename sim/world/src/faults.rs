@@ -2,7 +2,7 @@
 //!
 //! What may go wrong, all at once and in any order, is a [`FaultKind`]; messages have faults of their own
 //! ([`NetworkOptions`]): lost, doubled, late, out of order, damaged (which is lost). [`Budget`] says what a storm may not
-//! exceed; `docs/reliability.md` says why.
+//! exceed; `docs/fault-model.md` says why.
 //!
 //! Every fault ends. Of the kinds, a seed switches some off entirely and draws weights for the others, so that every
 //! combination has its day.

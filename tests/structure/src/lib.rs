@@ -61,11 +61,11 @@ pub fn sources() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The pages for people: those at the root, and all in `docs` and `bugs`.
+/// The pages for people: those at the root, and all in `docs`, `bugs`, `benches` and `fuzz`.
 pub fn pages() -> Vec<PathBuf> {
     let mut pages: Vec<PathBuf> =
-        ["docs", "bugs"].iter().flat_map(|folder| files_in(&root().join(folder), "md")).collect();
-    pages.extend(["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|page| root().join(page)));
+        ["docs", "bugs", "benches", "fuzz"].iter().flat_map(|folder| files_in(&root().join(folder), "md")).collect();
+    pages.extend(["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|page| root().join(page)));
     pages
 }
 

@@ -1,4 +1,4 @@
-//! Each source file says what it is for, is not too long, and leaves nothing undone; pages name files that are there.
+//! Each source file says what it is for, is not too long, and leaves nothing undone; pages name and link files that are there.
 
 use braid_structure::{pages, root, sources};
 
@@ -41,4 +41,35 @@ fn pages_name_source_files_that_are_there() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn pages_link_to_what_is_there() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("a page can be read");
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if target.starts_with("http") {
+                continue;
+            }
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let linked = if path.is_empty() { page.clone() } else { page.with_file_name(path) };
+            let has_anchor = |text: String| anchor.is_empty() || headings(&text).any(|heading| heading == anchor);
+            let is_there = linked.is_dir() || std::fs::read(&linked).is_ok_and(|_| anchor.is_empty());
+            if !is_there && !std::fs::read_to_string(&linked).is_ok_and(has_anchor) {
+                wrong.push(format!("{} links to {target}, which is not there", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The anchors of a page's headings: lower case, spaces as hyphens, other signs left out.
+fn headings(page: &str) -> impl Iterator<Item = String> {
+    let heading = |line: &str| -> String {
+        let kept =
+            line.trim_start_matches('#').trim().chars().filter(|sign| sign.is_alphanumeric() || "-_ ".contains(*sign));
+        kept.map(|sign| if sign == ' ' { '-' } else { sign.to_ascii_lowercase() }).collect()
+    };
+    page.lines().filter(|line| line.starts_with('#')).map(heading)
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// A single failure may stop users for a lease, plus this.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
 /// A device that was taken out and comes back at once may stop users a second time: for two heartbeats and a resend
-/// (docs/reliability.md, Availability).
+/// (docs/fault-model.md, Availability).
 const PAUSE_AND_RETURN_MAX: Duration = PAUSE_MAX.saturating_add(Duration::from_millis(1_250));
 /// Longer than any lease.
 const LONG: Duration = Duration::from_secs(3);
