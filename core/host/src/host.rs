@@ -9,7 +9,7 @@ use braid_base::limits::Settings;
 use braid_base::{DeviceId, Generation, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, Timers, VolumeId};
 use braid_healing::{Healing, StepId};
 use braid_layout::VolumeDescription;
-use braid_locks::client::{Acquisition, LockClient, LockClientConfig};
+use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId};
 use braid_membership::client::MonitorClient;
 use braid_transactions::{Coordinator, Ctx as TransactionCtx, Event, Links, OperationId, Timer as TransactionTimer};
@@ -39,6 +39,9 @@ pub struct HostConfig {
     /// For the dice of the back-off.
     pub seed: u64,
 }
+
+/// The part of a host whose holders of locks are transactions.
+const TRANSACTIONS: Part = Part(0);
 
 /// A host.
 pub struct Host {
@@ -255,10 +258,8 @@ impl Host {
         let (device, answer) = match (from, message) {
             (NodeId::Device(device), Message::Answer(answer)) => (device, answer),
             (NodeId::LockServer(server), Message::LockAnswer(answer)) => {
-                return self.coordinate(now, out, |coordinator, ctx| {
-                    ctx.with_locks(|locks, cx| locks.on_answer(cx, server, answer));
-                    coordinator.on_lock_events(ctx);
-                });
+                self.lock(now, out, |locks, cx| locks.on_answer(cx, server, answer));
+                return self.coordinate(now, out, Coordinator::on_lock_events);
             }
             (NodeId::Monitor, Message::MonitorAnswer(answer)) => return self.on_monitor(now, answer, out),
             _ => return out.ignore(Ignored::NotForUs),
@@ -368,10 +369,10 @@ impl Host {
                     let (requests, links, mut ctx) = self.requests(now, out);
                     requests.wake(&mut ctx, links, timer);
                 }
-                Timer::Locks => self.coordinate(now, out, |coordinator, ctx| {
-                    ctx.with_locks(LockClient::wake);
-                    coordinator.on_lock_events(ctx);
-                }),
+                Timer::Locks => {
+                    self.lock(now, out, LockClient::wake);
+                    self.coordinate(now, out, Coordinator::on_lock_events);
+                }
                 Timer::Monitor => self.on_monitor_timer(now, out),
             }
         }
@@ -384,9 +385,23 @@ impl Host {
         out: &mut Effects,
         what: impl FnOnce(&mut Coordinator, &mut TransactionCtx),
     ) {
+        self.lend_to_coordinator(now, out, what);
+        self.on_transaction_events(now, out);
+    }
+
+    fn lend_to_coordinator(
+        &mut self,
+        now: Now,
+        out: &mut Effects,
+        what: impl FnOnce(&mut Coordinator, &mut TransactionCtx),
+    ) {
         let Host { config, monitor, coordinator, links, locks, rng, .. } = self;
         let (host, settings, view) = (config.generation, &config.settings, monitor.view());
+        let locks = locks.of_part(TRANSACTIONS);
         what(coordinator, &mut TransactionCtx { now, host, settings, view, links, locks, rng, out });
+    }
+
+    fn on_transaction_events(&mut self, now: Now, out: &mut Effects) {
         while let Some(event) = self.coordinator.pop_event() {
             match event {
                 Event::Ended { op, outcome } => self.reply(op, outcome, out),
@@ -398,6 +413,21 @@ impl Host {
                 }
             }
         }
+    }
+
+    /// Has the client of the lock servers do something that is no part's own business. What it tells, each part asks for.
+    fn lock<R>(&mut self, now: Now, out: &mut Effects, act: impl FnOnce(&mut LockClient, &mut LockCtx) -> R) -> R {
+        let Host { config, links, locks, .. } = self;
+        let mut number = || links.take_sequence();
+        act(locks, &mut LockCtx { now, settings: &config.settings, number: &mut number, out })
+    }
+
+    /// Goes on with holders of locks whose turn has come among this host's own.
+    fn take_turns(&mut self, now: Now, out: &mut Effects) {
+        while self.lock(now, out, LockClient::take_turn) {
+            self.lend_to_coordinator(now, out, Coordinator::on_lock_events);
+        }
+        self.on_transaction_events(now, out);
     }
 
     /// Requests to devices, and what they need of the rest of the host.
@@ -441,7 +471,7 @@ impl Host {
         };
         let (requests, links, mut ctx) = self.requests(now, out);
         if requests.go_on_disconnecting(&mut ctx, links, &rest) {
-            self.coordinate(now, out, |_, ctx| ctx.with_locks(LockClient::release_cached));
+            self.lock(now, out, LockClient::release_cached);
             self.tell_disconnect(now, out);
         }
     }
@@ -489,7 +519,7 @@ impl Machine for Host {
                 break;
             }
         }
-        self.coordinate(now, out, Coordinator::take_turns);
+        self.take_turns(now, out);
         self.go_on_disconnecting(now, out);
     }
 
@@ -499,7 +529,8 @@ impl Machine for Host {
     }
 
     fn invariants(&self) {
-        self.coordinator.invariants(&self.locks);
+        self.locks.invariants();
+        self.coordinator.invariants(self.locks.holders(TRANSACTIONS));
         self.links.invariants();
         self.healing.invariants(self.requests.is_disconnecting());
     }

@@ -7,8 +7,9 @@
 //!                                                            cached ─► called back, or its lease expired ─► idle ─► released
 //! ```
 //!
-//! A holder is a number of the owner's: of a transaction, a cached page, an open file. It asks once for all that it needs, and has all or
-//! nothing.
+//! Several parts of an owner may lock: its transactions, a cache of pages, a table of open files. Each is a [`Part`], and numbers its holders as
+//! it likes; it borrows the client as [`PartLocks`], and hears of its own holders alone. A holder asks once for all that it needs, and has all
+//! or nothing.
 //!
 //! Where locks are cached, a server knows hosts, not holders; so the holders of one host are kept apart by a table of its own, from which
 //! each takes all its locks at once. One uses cached locks of a server only when they cover all that it needs there, and takes servers in
@@ -34,17 +35,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Debug)]
 pub struct LockClient {
     config: LockClientConfig,
-    holders: BTreeMap<u64, Holder>,
+    holders: BTreeMap<HolderId, Holder>,
     requests: BTreeMap<u64, Request>,
     /// Of the locks that are held, those that any holder may use.
     cache: Cache,
     links: BTreeMap<LockServerId, ServerLink>,
     /// Holders of cached locks among themselves.
-    local: LockTable<u64>,
+    local: LockTable<HolderId>,
     /// Holders that have come to their turn in `local`.
-    turns: VecDeque<u64>,
+    turns: VecDeque<HolderId>,
     timers: Timers<LockTimer>,
-    events: VecDeque<Event>,
+    /// What the parts have not been told yet.
+    events: VecDeque<(Part, Event)>,
     counters: LockClientCounters,
 }
 
@@ -81,6 +83,25 @@ pub struct Ctx<'a> {
     pub out: &'a mut Effects,
 }
 
+/// A part of the owner that has holders: the owner gives each of its parts another number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Part(pub u8);
+
+/// Names a holder among those of all parts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct HolderId {
+    part: Part,
+    /// What the part calls it.
+    number: u64,
+}
+
+/// The client, as one part of its owner uses it.
+#[derive(Debug)]
+pub struct PartLocks<'a> {
+    client: &'a mut LockClient,
+    part: Part,
+}
+
 /// What a holder needs.
 #[derive(Clone, Debug)]
 pub struct Wanted {
@@ -94,7 +115,7 @@ pub struct Wanted {
     pub caches: bool,
 }
 
-/// What the owner is told.
+/// What a part is told of its holders, by the numbers that it gave them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A holder has all that it needs.
@@ -107,7 +128,7 @@ pub enum Event {
         /// Which.
         holder: u64,
     },
-    /// A holder does not get what it needs. The owner is to release it.
+    /// A holder does not get what it needs. Its part is to release it.
     Denied {
         /// Which.
         holder: u64,
@@ -208,9 +229,13 @@ impl LockClient {
         &self.counters
     }
 
-    /// Takes out what the owner has not been told yet.
-    pub fn pop_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+    /// The client, as this part of its owner uses it.
+    pub fn of_part(&mut self, part: Part) -> PartLocks<'_> {
+        PartLocks { client: self, part }
+    }
+
+    fn tell_part(&mut self, holder: HolderId, event: impl FnOnce(u64) -> Event) {
+        self.events.push_back((holder.part, event(holder.number)));
     }
 
     /// When [`LockClient::wake`] has something to do.
@@ -230,8 +255,7 @@ impl LockClient {
         }
     }
 
-    /// Gets a holder the locks that it needs; [`Event::Granted`] tells when it has them.
-    pub fn acquire(&mut self, cx: &mut Ctx, holder: u64, wanted: Wanted) {
+    fn acquire(&mut self, cx: &mut Ctx, holder: HolderId, wanted: Wanted) {
         let Wanted { object, extents, unit_blocks, caches } = wanted;
         let run = unit_blocks * cx.settings.stripes_per_lock_server;
         let next = by_server(&self.config.servers, run, object, &extents);
@@ -239,16 +263,16 @@ impl LockClient {
         let (requests, asked) = (Vec::new(), BTreeSet::new());
         let before =
             self.holders.insert(holder, Holder { object, caches, requests, queued, asked, next, has_all: false });
-        assert!(before.is_none(), "a holder asks once: {holder}");
+        assert!(before.is_none(), "a holder asks once: {holder:?}");
         if queued {
-            self.events.push_back(Event::Delayed { holder });
+            self.tell_part(holder, |holder| Event::Delayed { holder });
         } else {
             self.acquire_next(cx, holder);
         }
     }
 
     /// Asks the next server, or all of them, or none if no lock is missing any more.
-    fn acquire_next(&mut self, cx: &mut Ctx, holder: u64) {
+    fn acquire_next(&mut self, cx: &mut Ctx, holder: HolderId) {
         let at_once = self.config.servers.len() > 1 && self.config.acquisition == Acquisition::Timeout;
         loop {
             let held = self.holders.get_mut(&holder).expect("it needs locks");
@@ -266,12 +290,11 @@ impl LockClient {
         let held = self.holders.get_mut(&holder).expect("just seen");
         if held.asked.is_empty() {
             held.has_all = true;
-            self.events.push_back(Event::Granted { holder });
+            self.tell_part(holder, |holder| Event::Granted { holder });
         }
     }
 
-    /// A holder needs its locks no longer; nothing if it has asked for none.
-    pub fn release(&mut self, cx: &mut Ctx, holder: u64) {
+    fn release(&mut self, cx: &mut Ctx, holder: HolderId) {
         let Some(held) = self.holders.remove(&holder) else { return };
         for number in held.requests {
             self.release_request(cx, number, holder);
@@ -294,8 +317,7 @@ impl LockClient {
         true
     }
 
-    /// Why a holder has not got its locks yet.
-    pub fn obstacle(&self, now: Time, settings: &Settings, holder: u64) -> Obstacle {
+    fn obstacle(&self, now: Time, settings: &Settings, holder: HolderId) -> Obstacle {
         let silent = |server: &LockServerId| {
             let heard = self.links.get(server).and_then(|link| link.last_heard);
             heard.is_none_or(|heard| now.since(heard) > settings.host_lease)
@@ -329,25 +351,58 @@ impl LockClient {
         self.requests.values().all(Request::is_settled)
     }
 
-    /// Those that have asked for locks, and whether they have all that they need.
-    pub fn holders(&self) -> impl Iterator<Item = (u64, bool)> + '_ {
-        self.holders.iter().map(|(holder, held)| (*holder, held.has_all))
+    /// The holders of one part that have asked for locks, and whether they have all that they need.
+    pub fn holders(&self, part: Part) -> impl Iterator<Item = (u64, bool)> + '_ {
+        let of_part = HolderId { part, number: 0 }..=HolderId { part, number: u64::MAX };
+        self.holders.range(of_part).map(|(holder, held)| (holder.number, held.has_all))
     }
 
     /// Asserts that holders and requests know each other, and that the last grant ends the waiting.
     pub fn invariants(&self) {
         self.local.invariants();
-        assert!(self.events.is_empty() && self.turns.is_empty(), "an owner goes on with whoever can");
+        assert!(self.events.is_empty() && self.turns.is_empty(), "every part is told at once, and whoever can goes on");
         for (holder, held) in &self.holders {
             assert_ne!(
                 held.has_all,
                 held.queued || !held.asked.is_empty(),
-                "the last grant ends the locking: {holder}"
+                "the last grant ends the locking: {holder:?}"
             );
             for number in &held.requests {
                 let request = self.requests.get(number).expect("a holder's requests are known");
                 request.invariants(*number, *holder);
             }
         }
+    }
+}
+
+impl PartLocks<'_> {
+    /// True if the array has lock servers.
+    pub fn has_servers(&self) -> bool {
+        self.client.has_servers()
+    }
+
+    /// Takes out what this part has not been told yet.
+    pub fn pop_event(&mut self) -> Option<Event> {
+        let next = self.client.events.iter().position(|(part, _)| *part == self.part)?;
+        self.client.events.remove(next).map(|(_, event)| event)
+    }
+
+    /// Gets a holder the locks that it needs; [`Event::Granted`] tells when it has them.
+    pub fn acquire(&mut self, cx: &mut Ctx, number: u64, wanted: Wanted) {
+        self.client.acquire(cx, self.holder(number), wanted);
+    }
+
+    /// A holder needs its locks no longer; nothing if it has asked for none.
+    pub fn release(&mut self, cx: &mut Ctx, number: u64) {
+        self.client.release(cx, self.holder(number));
+    }
+
+    /// Why a holder has not got its locks yet.
+    pub fn obstacle(&self, now: Time, settings: &Settings, number: u64) -> Obstacle {
+        self.client.obstacle(now, settings, self.holder(number))
+    }
+
+    fn holder(&self, number: u64) -> HolderId {
+        HolderId { part: self.part, number }
     }
 }

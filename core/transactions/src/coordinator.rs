@@ -8,7 +8,6 @@ use crate::transactions::Transactions;
 use crate::work::plan;
 use braid_base::{Clock, DeviceId, Generation, Now, StampSource, Time, TransactionId, VolumeId, limits};
 use braid_layout::{Old, VolumeDescription};
-use braid_locks::client::LockClient;
 use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
 use braid_wire::Reply;
 use std::collections::{BTreeSet, VecDeque};
@@ -238,10 +237,11 @@ impl Coordinator {
         volumes.flat_map(|volume| volume.holders()).chain(self.resolutions.devices())
     }
 
-    /// Asserts that operations, transactions and holders of locks know each other, and that every wait has a deadline.
-    pub fn invariants(&self, locks: &LockClient) {
+    /// Asserts that operations, transactions and holders of locks know each other, and that every wait has a deadline. `holders` are those
+    /// transactions that have asked for locks, and whether they have all that they need.
+    pub fn invariants(&self, holders: impl Iterator<Item = (u64, bool)>) {
         assert!(self.events.is_empty(), "an owner is told at once");
         self.operations.invariants(&self.transactions);
-        self.transactions.invariants(locks);
+        self.transactions.invariants(holders);
     }
 }

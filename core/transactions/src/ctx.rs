@@ -4,7 +4,7 @@ use crate::links::{Links, Outbound};
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Generation, Now, Rng, TransactionId};
 use braid_layout::VolumeDescription;
-use braid_locks::client::{Ctx as LockCtx, LockClient};
+use braid_locks::client::{Ctx as LockCtx, PartLocks};
 use braid_machine::{Effects, HostOutcome, OpId};
 use braid_membership::client::MembershipView;
 use braid_wire::{Command, Linkage};
@@ -22,8 +22,8 @@ pub struct Ctx<'a> {
     pub view: &'a MembershipView,
     /// The ways to the devices.
     pub links: &'a mut Links,
-    /// The client of the lock servers.
-    pub locks: &'a mut LockClient,
+    /// The client of the lock servers: transactions are its holders, by their sequences.
+    pub locks: PartLocks<'a>,
     /// For the back-off.
     pub rng: &'a mut Rng,
     /// Where messages go.
@@ -94,7 +94,7 @@ impl Ctx<'_> {
     }
 
     /// Has the client of the lock servers do something.
-    pub fn with_locks<R>(&mut self, act: impl FnOnce(&mut LockClient, &mut LockCtx) -> R) -> R {
+    pub(crate) fn with_locks<R>(&mut self, act: impl FnOnce(&mut PartLocks, &mut LockCtx) -> R) -> R {
         let Ctx { now, settings, links, locks, out, .. } = self;
         let mut number = || links.take_sequence();
         act(locks, &mut LockCtx { now: *now, settings, number: &mut number, out })

@@ -8,7 +8,7 @@ use crate::ctx::Ctx;
 use crate::transaction::{Phase, Transaction};
 use braid_base::BlockRange;
 use braid_layout::VolumeDescription;
-use braid_locks::client::{Event, LockClient, Obstacle, Wanted};
+use braid_locks::client::{Event, Obstacle, Wanted};
 use braid_machine::HostError;
 use braid_wire::Rejection;
 use braid_wire::locking::{LockExtent, LockMode, LockRefusal};
@@ -30,14 +30,7 @@ impl Coordinator {
         self.on_lock_events(ctx);
     }
 
-    /// Goes on with transactions whose turn has come among this host's own.
-    pub fn take_turns(&mut self, ctx: &mut Ctx) {
-        while ctx.with_locks(LockClient::take_turn) {
-            self.on_lock_events(ctx);
-        }
-    }
-
-    /// Does what follows from what the client of the lock servers tells.
+    /// Does what follows from what the client of the lock servers tells of transactions.
     pub fn on_lock_events(&mut self, ctx: &mut Ctx) {
         while let Some(event) = ctx.locks.pop_event() {
             match event {

@@ -1,7 +1,7 @@
 //! Requests to lock servers: asked, granted, cached, called back, released; sent again until they are answered.
 
 use super::servers::ServerLink;
-use super::{Ctx, Event, LockClient, LockTimer};
+use super::{Ctx, Event, HolderId, LockClient, LockTimer};
 use braid_base::{Generation, LockServerId, ObjectId, limits};
 use braid_machine::Ignored;
 use braid_wire::locking::{LockAnswer, LockCommand, LockExtent, LockRefusal, LockReply, LockTerm};
@@ -18,7 +18,7 @@ pub(super) struct Request {
     cached: bool,
     state: RequestState,
     /// Holders that use the lock or wait for it.
-    users: BTreeSet<u64>,
+    users: BTreeSet<HolderId>,
     /// No further holder may use it: it was called back, or its lease has expired.
     retired: bool,
     resend_after: Duration,
@@ -53,15 +53,15 @@ impl Request {
     }
 
     /// Asserts that a holder may rely on it.
-    pub fn invariants(&self, number: u64, holder: u64) {
-        assert!(self.users.contains(&holder), "a request knows its users: {number}, {holder}");
+    pub fn invariants(&self, number: u64, holder: HolderId) {
+        assert!(self.users.contains(&holder), "a request knows its users: {number}, {holder:?}");
         assert_ne!(self.state, RequestState::Releasing, "what is used is not released: {number}");
     }
 }
 
 impl LockClient {
     /// Uses cached locks if they cover all of these extents.
-    pub(super) fn use_cached(&mut self, holder: u64, object: ObjectId, extents: &[LockExtent]) -> bool {
+    pub(super) fn use_cached(&mut self, holder: HolderId, object: ObjectId, extents: &[LockExtent]) -> bool {
         let Some(used) = self.cache.covering(object, extents) else { return false };
         for number in &used {
             self.requests.get_mut(number).expect("what is cached is known").users.insert(holder);
@@ -75,7 +75,7 @@ impl LockClient {
     pub(super) fn ask(
         &mut self,
         cx: &mut Ctx,
-        holder: u64,
+        holder: HolderId,
         server: LockServerId,
         extents: Vec<LockExtent>,
         impatient: bool,
@@ -209,7 +209,7 @@ impl LockClient {
         for user in users {
             self.holders.get_mut(&user).expect("a request's users are known").asked.remove(&number);
             if waited {
-                self.events.push_back(Event::Delayed { holder: user });
+                self.tell_part(user, |holder| Event::Delayed { holder });
             }
             if self.holders[&user].asked.is_empty() {
                 self.acquire_next(cx, user);
@@ -301,8 +301,11 @@ impl LockClient {
             if request.state == RequestState::Releasing || request.server != server || !request.cached {
                 continue;
             }
-            self.events.extend(request.users.iter().map(|holder| Event::Recalled { holder: *holder }));
-            let in_use = !request.users.is_empty();
+            let users: Vec<_> = request.users.iter().copied().collect();
+            let in_use = !users.is_empty();
+            for user in users {
+                self.tell_part(user, |holder| Event::Recalled { holder });
+            }
             self.retire(number);
             if !in_use {
                 self.forget(number);
@@ -331,16 +334,15 @@ impl LockClient {
             holder.requests.retain(|held| *held != number);
             holder.asked.remove(&number);
             let had_all = holder.has_all;
-            self.events.push_back(if had_all {
-                Event::Lost { holder: user }
-            } else {
-                Event::Denied { holder: user, refusal }
+            self.tell_part(user, |holder| match had_all {
+                true => Event::Lost { holder },
+                false => Event::Denied { holder, refusal },
             });
         }
     }
 
     /// A holder does not use a lock any more, which goes unless it is cached.
-    pub(super) fn release_request(&mut self, cx: &mut Ctx, number: u64, holder: u64) {
+    pub(super) fn release_request(&mut self, cx: &mut Ctx, number: u64, holder: HolderId) {
         let request = self.requests.get_mut(&number).expect("a holder's requests are known");
         request.users.remove(&holder);
         if !request.users.is_empty() {

@@ -2,6 +2,7 @@
 
 mod bench;
 mod claims;
+mod parts;
 mod restart;
 mod silence;
 mod storm;

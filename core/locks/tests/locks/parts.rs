@@ -1,0 +1,93 @@
+//! The client of the lock servers, shared by two parts of one owner: each hears of its own holders alone.
+
+use crate::bench::{OBJECT, ONE, extents};
+use braid_base::limits::Settings;
+use braid_base::{Clock, Generation, LockServerId, NodeId, Now, Time};
+use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Wanted};
+use braid_machine::{Effect, Effects};
+use braid_wire::{LockAnswer, LockCommand, LockMode, LockReply, Message};
+
+const SERVER: LockServerId = LockServerId(0);
+const PAGES: Part = Part(1);
+const FILES: Part = Part(2);
+const NOW: Now = Now { time: Time(1_000_000_000), clock: Clock(0) };
+
+struct Owner {
+    client: LockClient,
+    settings: Settings,
+    last: u64,
+}
+
+impl Owner {
+    fn new() -> Owner {
+        let config = LockClientConfig { host: ONE, servers: vec![SERVER], acquisition: Acquisition::Ordered };
+        Owner { client: LockClient::new(config), settings: Settings::default(), last: 0 }
+    }
+
+    /// Has the client do something; tells which claims it asked for.
+    fn does(&mut self, what: impl FnOnce(&mut LockClient, &mut Ctx)) -> Vec<u64> {
+        let mut out = Effects::default();
+        let mut number = || {
+            self.last += 1;
+            self.last
+        };
+        what(&mut self.client, &mut Ctx { now: NOW, settings: &self.settings, number: &mut number, out: &mut out });
+        let asked = |effect| match effect {
+            Effect::Send { to: NodeId::LockServer(SERVER), message: Message::LockRequest(request) } => {
+                match request.command {
+                    LockCommand::Lock { claim, .. } => Some(claim),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        out.drain().filter_map(asked).collect()
+    }
+
+    fn hears(&mut self, reply: LockReply) -> Vec<u64> {
+        let answer = LockAnswer { start: Generation(1), reply };
+        self.does(|client, cx| client.on_answer(cx, SERVER, answer))
+    }
+
+    fn told(&mut self, part: Part) -> Vec<Event> {
+        std::iter::from_fn(|| self.client.of_part(part).pop_event()).collect()
+    }
+}
+
+fn wanted() -> Wanted {
+    Wanted { object: OBJECT, extents: extents(LockMode::Exclusive, &[(0, 8)]), unit_blocks: 8, caches: true }
+}
+
+#[test]
+fn each_part_hears_of_its_own_holders_though_both_use_one_number() {
+    let mut owner = Owner::new();
+    let asked = owner.does(|client, cx| client.of_part(PAGES).acquire(cx, 7, wanted()));
+    assert!(owner.does(|client, cx| client.of_part(FILES).acquire(cx, 7, wanted())).is_empty(), "it waits here");
+    assert_eq!(owner.told(FILES), [Event::Delayed { holder: 7 }]);
+    owner.hears(LockReply::Granted { claim: asked[0], waited: false });
+    assert_eq!(owner.told(FILES), []);
+    assert_eq!(owner.told(PAGES), [Event::Granted { holder: 7 }]);
+    assert_eq!(owner.client.holders(PAGES).collect::<Vec<_>>(), [(7, true)]);
+    assert_eq!(owner.client.holders(FILES).collect::<Vec<_>>(), [(7, false)]);
+
+    owner.does(|client, cx| client.of_part(PAGES).release(cx, 7));
+    owner.does(|client, cx| assert!(client.take_turn(cx)));
+    assert_eq!(owner.told(PAGES), []);
+    assert_eq!(owner.told(FILES), [Event::Granted { holder: 7 }], "by the lock that is cached");
+    owner.client.invariants();
+}
+
+#[test]
+fn a_part_hears_when_another_host_waits_for_what_its_holder_has() {
+    let mut owner = Owner::new();
+    let asked = owner.does(|client, cx| client.of_part(PAGES).acquire(cx, 7, wanted()));
+    owner.hears(LockReply::Granted { claim: asked[0], waited: false });
+    owner.told(PAGES);
+    owner.hears(LockReply::Recall { claims: asked.clone() });
+    assert_eq!((owner.told(FILES), owner.told(PAGES)), (vec![], vec![Event::Recalled { holder: 7 }]));
+    let again = owner.does(|client, cx| {
+        client.of_part(PAGES).release(cx, 7);
+        client.of_part(FILES).acquire(cx, 7, wanted());
+    });
+    assert_eq!(again.len(), 1, "what was called back is used by no further holder");
+}
