@@ -98,7 +98,7 @@ impl Disconnect {
             self.again_after = ctx.settings.commit_linger;
             return true;
         }
-        let keep = links.iter().any(|(device, link)| link.keeps && !rest.devices_out.contains(&device));
+        let keep = links.devices().any(|device| links.keeps(device) && !rest.devices_out.contains(&device));
         let heard = self.ticket.is_some() && !keep && !rest.locks;
         if heard || rest.fenced || ctx.now.time >= self.until {
             ctx.timers.cancel(RequestTimer::Leave);
@@ -118,15 +118,11 @@ impl Disconnect {
         self.again_after = (wait * 2).min(AGAIN_MAX);
         ctx.timers.set(RequestTimer::Leave, ctx.now.time.after(wait).min(self.until));
         for device in links.devices().collect::<Vec<_>>() {
-            let link = links.of(device);
             let command = match self.ticket {
-                Some(sequence) if link.keeps => {
+                Some(sequence) if links.keeps(device) => {
                     Command::Forget { transaction: TransactionId { host: ctx.host, sequence } }
                 }
-                None if link.has_unconfirmed() => {
-                    link.requeue_unconfirmed(ctx.now.time, AGAIN_MAX);
-                    Command::Heartbeat
-                }
+                None if links.requeue_unconfirmed(ctx.now.time, device, AGAIN_MAX) => Command::Heartbeat,
                 Some(_) | None => continue,
             };
             links.send(&mut ctx.outbound(), device, command);

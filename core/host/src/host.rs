@@ -144,7 +144,7 @@ impl Host {
 
     /// When each device was last heard.
     pub fn last_heard(&self) -> impl Iterator<Item = (DeviceId, Option<Time>)> + '_ {
-        self.links.iter().map(|(device, link)| (device, link.last_heard))
+        self.links.devices().map(|device| (device, self.links.last_heard(device)))
     }
 
     fn on_start(&mut self, now: Now, out: &mut Effects) {
@@ -319,7 +319,7 @@ impl Host {
             Rejection::WrongEpoch { current } if current > self.monitor.epoch() => self.ask_for_news(now, out),
             Rejection::WrongEpoch { .. } => {}
             // There is room again when others have ended: what waits for this device is sent again, for as long as it has time.
-            Rejection::TooManyHosts => self.links.of(device).crowded = true,
+            Rejection::TooManyHosts => self.links.turned_away(device),
         }
     }
 

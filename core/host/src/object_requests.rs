@@ -2,12 +2,12 @@
 //!
 //! A request has a sequence, as a transaction has, by which the device does it once however often it is sent. It is *over* when it is
 //! answered, or given up: then the mark that rides on later requests passes it, and the device need not keep the answer. What was given up
-//! is named by all that is begun later ([`request_window`](braid_transactions::RequestWindow)), until something of that is answered: by then it has happened, or never will.
+//! is named by all that is begun later ([`Links::abandoned_before`]), until something of that is answered: by then it has happened, or never will.
 
 use crate::ctx::{Ctx, RequestTimer};
 use braid_base::{DeviceId, Now, ObjectId, Time, Timers, limits};
 use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
-use braid_transactions::Links;
+use braid_transactions::{Links, RequestEnd};
 use braid_wire::{AttributeName, Command, ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -77,18 +77,20 @@ impl ObjectRequests {
         if self.pending.len() >= limits::OPERATIONS_MAX {
             return Err(HostError::Busy);
         }
-        let sequence = links.next_sequence();
-        let link = links.get_mut(device).ok_or(HostError::NoSuchDevice { device })?;
+        if !links.has(device) {
+            return Err(HostError::NoSuchDevice { device });
+        }
+        let is_change = matches!(asks, Asks::Change { .. });
+        if !is_change && !links.may_begin_request(device) {
+            return Err(HostError::Busy);
+        }
+        let sequence = links.take_sequence();
         // A wait for a change is answered when that time is up, unless the device is silent.
         let mut until = ctx.now.time.after(patience);
-        if let Asks::Commands(_) = asks {
-            if !link.window.may_begin() {
-                return Err(HostError::Busy);
-            }
-            link.window.begin(sequence);
+        if !is_change {
+            links.begin_request(device, sequence);
             until = ctx.now.time.after(patience.min(ctx.settings.request_timeout));
         }
-        links.take_sequence();
         let (since, resend_after) = (ctx.now.time, ctx.settings.resend_min);
         self.pending.insert(sequence, PendingRequest { op, device, asks, since, until, resend_after });
         self.send(ctx, links, sequence);
@@ -109,8 +111,8 @@ impl ObjectRequests {
         };
         // This copy did nothing, and nothing is kept: the same later will do. Whether another copy does something is not known yet.
         let busy = matches!(answer, Err(ObjectRefusal { failure: ObjectFailure::Busy, .. }));
-        if !busy && let Some(link) = links.get_mut(device) {
-            link.window.acknowledge(sequence);
+        if !busy {
+            links.acknowledge_request(device, sequence);
         }
         if busy && ctx.now.time >= pending.until {
             return self.resend(ctx, links, sequence);
@@ -195,20 +197,13 @@ impl ObjectRequests {
     fn end(&mut self, ctx: &mut Ctx, links: &mut Links, sequence: u64, outcome: HostOutcome) {
         let pending = self.pending.remove(&sequence).expect("it is pending");
         ctx.timers.cancel(RequestTimer::ObjectRequest(sequence));
-        let next = links.next_sequence();
-        if let Some(link) = links.get_mut(pending.device) {
-            match &pending.asks {
-                Asks::Change { .. } => {}
-                // Nothing is kept of it, and done late it does no harm.
-                Asks::Commands(request) if request.only_asks() => link.settle_read(sequence),
-                Asks::Commands(_) => {
-                    link.keeps = true;
-                    match outcome {
-                        Err(HostError::TimedOut { .. }) => link.window.abandon(sequence, next),
-                        _ => link.settle(sequence),
-                    }
-                }
-            }
+        if let Asks::Commands(request) = &pending.asks {
+            let end = match &outcome {
+                _ if request.only_asks() => RequestEnd::NothingKept,
+                Err(HostError::TimedOut { .. }) => RequestEnd::Abandoned,
+                _ => RequestEnd::Answered,
+            };
+            links.end_request(pending.device, sequence, end);
         }
         ctx.out.reply(pending.op, outcome);
     }
@@ -221,7 +216,7 @@ impl ObjectRequests {
         let (device, until) = (pending.device, pending.until);
         let command = match pending.asks.clone() {
             Asks::Commands(request) => {
-                let given_up = links.get(device).map_or_else(Vec::new, |link| link.window.named_by(sequence));
+                let given_up = links.abandoned_before(device, sequence);
                 Command::Objects { sequence, given_up, request }
             }
             Asks::Change { object, name, seen } => {

@@ -132,10 +132,8 @@ impl DeviceRequests {
 
     /// A device has heard that all is over.
     pub fn on_forgotten(&self, links: &mut Links, device: DeviceId, ticket: u64) {
-        if self.disconnect_ticket() == Some(ticket)
-            && let Some(link) = links.get_mut(device)
-        {
-            link.keeps = false;
+        if self.disconnect_ticket() == Some(ticket) {
+            links.keeps_nothing(device);
         }
     }
 }

@@ -33,7 +33,7 @@ impl Tasks {
         }
         let ticket = links.take_sequence();
         // Once it is over, late copies of it are dropped by the settled mark.
-        links.of(device).begin(ticket);
+        links.begin(device, ticket);
         let (since, resend_after) = (ctx.now.time, ctx.settings.resend_min);
         self.pending.insert(ticket, PendingTask { op, device, task, since, resend_after });
         self.send(ctx, links, ticket);
@@ -76,7 +76,7 @@ impl Tasks {
     pub fn drop_all(&mut self, ctx: &mut Ctx, links: &mut Links) {
         while let Some((ticket, task)) = self.pending.pop_first() {
             ctx.timers.cancel(RequestTimer::Task(ticket));
-            links.of(task.device).settle_read(ticket);
+            links.settle_read(task.device, ticket);
         }
     }
 
@@ -87,7 +87,7 @@ impl Tasks {
 
     fn end(&mut self, links: &mut Links, ticket: u64) -> PendingTask {
         let task = self.pending.remove(&ticket).expect("it is pending");
-        links.of(task.device).settle_read(ticket);
+        links.settle_read(task.device, ticket);
         task
     }
 

@@ -58,7 +58,7 @@ impl Coordinator {
             if insists || !share.prewrites.is_empty() {
                 participants.insert(device);
             }
-            ctx.links.of(device).begin(sequence);
+            ctx.links.begin(device, sequence);
         }
         // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
         let locks = volume.ordering.needs_lock_server() && work.want() != Want::Allocation;

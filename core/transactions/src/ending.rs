@@ -26,7 +26,7 @@ impl Coordinator {
         unconfirmed.remove(&device);
         let all_know = unconfirmed.is_empty();
         // Of an abort each device can forget by itself; of a commit only when all have it.
-        ctx.links.of(device).settle(id.sequence);
+        ctx.links.settle(device, id.sequence);
         if all_know {
             self.end_aborted(ctx, id.sequence);
         }
@@ -152,7 +152,7 @@ impl Coordinator {
             return self.end_aborted(ctx, sequence);
         }
         for device in transaction.asked.difference(&unconfirmed) {
-            ctx.links.of(*device).settle(sequence);
+            ctx.links.settle(*device, sequence);
         }
         self.counters.aborted += 1;
         transaction.phase = Phase::Aborting { unconfirmed, since: ctx.now.time };
@@ -174,7 +174,7 @@ impl Coordinator {
         };
         let error = match (&self.transactions.of(sequence).phase, self.transactions.of(sequence).silent()) {
             (_, Some(silent)) => {
-                let crowded = silent.iter().find(|device| ctx.links.get(**device).is_some_and(|link| link.crowded));
+                let crowded = silent.iter().find(|device| ctx.links.is_crowded(**device));
                 let devices = silent.iter().copied().collect();
                 let rejected = |device: &_| HostError::Rejected { device: *device, rejection: Rejection::TooManyHosts };
                 crowded.map_or(HostError::TimedOut { devices, waited }, rejected)

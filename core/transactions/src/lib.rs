@@ -14,8 +14,7 @@
 //! | `ending` | how an attempt ends, and who hears of it |
 //! | `epoch` | what becomes of transactions when the membership changes |
 //! | `resolve`, `resolutions` | finding out how a dead host's transaction ended, or an own one of an earlier epoch, and making it known |
-//! | `links`, `link` | what is sent to each device: what is to ride on the next request, and what the device may forget |
-//! | `request_window` | requests for objects that a device has not answered, and those that were abandoned |
+//! | `links` | what is sent to each device: what is to ride on the next request, what the device may forget, and which requests for objects it has not answered |
 //! | `ctx` | what the coordinator borrows of its owner, and what it tells: [`Ctx`], [`Event`] |
 //! | `counters` | what a coordinator has done |
 //!
@@ -39,13 +38,11 @@ mod counters;
 mod ctx;
 mod ending;
 mod epoch;
-mod link;
 mod links;
 mod locking;
 mod mirror;
 mod operations;
 mod refusal;
-mod request_window;
 mod resolutions;
 mod resolve;
 mod transaction;
@@ -55,7 +52,5 @@ mod work;
 pub use coordinator::{Coordinator, Timer};
 pub use counters::TransactionCounters;
 pub use ctx::{Ctx, Event, OperationId};
-pub use link::Link;
-pub use links::{LinkCounters, LinkTimer, Links, Outbound};
+pub use links::{LinkCounters, LinkTimer, Links, Outbound, RequestEnd};
 pub use operations::OperationTimer;
-pub use request_window::RequestWindow;

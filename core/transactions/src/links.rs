@@ -2,12 +2,22 @@
 //!
 //! Transactions, requests for objects, tasks and lock requests share the counter: the mark below which everything of this host is over
 //! ([`Request::settled`](braid_wire::Request)) is one number for each device.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `link` | one device: what is to ride on the next request, what the device may forget, and when it was last heard |
+//! | `request_window` | requests for objects that one device has not answered, and those that were abandoned |
+//!
+//! Nobody else sees a link: what others have to say of a device, they tell the links.
 
-use crate::link::Link;
+mod link;
+mod request_window;
+
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Epoch, Generation, NodeId, Now, Time, Timers};
 use braid_machine::Effects;
 use braid_wire::Command;
+use link::Link;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -33,6 +43,17 @@ pub struct Outbound<'a> {
     pub settings: &'a Settings,
     /// Where messages go.
     pub out: &'a mut Effects,
+}
+
+/// How a request for objects has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestEnd {
+    /// The device keeps nothing of it, and done late it does no harm.
+    NothingKept,
+    /// The device keeps the answer until it hears that the request is over.
+    Answered,
+    /// The device may have done it, or may do it later: later requests name it as abandoned.
+    Abandoned,
 }
 
 /// Why a link wakes.
@@ -85,11 +106,6 @@ impl Links {
         self.next_sequence - 1
     }
 
-    /// The number that is taken next.
-    pub fn next_sequence(&self) -> u64 {
-        self.next_sequence
-    }
-
     /// True if there is a link to this device.
     pub fn has(&self, device: DeviceId) -> bool {
         self.by_device.contains_key(&device)
@@ -100,23 +116,8 @@ impl Links {
         self.by_device.keys().copied()
     }
 
-    /// All links.
-    pub fn iter(&self) -> impl Iterator<Item = (DeviceId, &Link)> + '_ {
-        self.by_device.iter().map(|(device, link)| (*device, link))
-    }
-
-    /// The link to a device, if there is one.
-    pub fn get(&self, device: DeviceId) -> Option<&Link> {
-        self.by_device.get(&device)
-    }
-
-    /// The same, to change it.
-    pub fn get_mut(&mut self, device: DeviceId) -> Option<&mut Link> {
-        self.by_device.get_mut(&device)
-    }
-
     /// The link to a device that something here has to do with.
-    pub fn of(&mut self, device: DeviceId) -> &mut Link {
+    fn of(&mut self, device: DeviceId) -> &mut Link {
         self.by_device.get_mut(&device).expect("links stay while anything needs them")
     }
 
@@ -125,6 +126,16 @@ impl Links {
         let Some(link) = self.by_device.get_mut(&device) else { return false };
         (link.last_heard, link.crowded) = (Some(now.time), false);
         true
+    }
+
+    /// A device had no room for this host when it last answered.
+    pub fn turned_away(&mut self, device: DeviceId) {
+        self.of(device).crowded = true;
+    }
+
+    /// True if a device had no room for this host when it last answered.
+    pub fn is_crowded(&self, device: DeviceId) -> bool {
+        self.by_device.get(&device).is_some_and(|link| link.crowded)
     }
 
     /// When a device was last heard.
@@ -151,6 +162,93 @@ impl Links {
         self.of(device).requeue_unconfirmed(ctx.now.time, 2 * heartbeat);
         self.send(ctx, device, Command::Heartbeat);
         self.timers.set(LinkTimer::Heartbeat(device), ctx.now.time.after(heartbeat));
+    }
+
+    /// A device takes part in this transaction or task.
+    pub fn begin(&mut self, device: DeviceId, sequence: u64) {
+        self.of(device).begin(sequence);
+    }
+
+    /// A transaction or task is over, and the device may hold something of it.
+    pub fn settle(&mut self, device: DeviceId, sequence: u64) {
+        self.of(device).settle(sequence);
+    }
+
+    /// A transaction or task is over, and left nothing on the device.
+    pub fn settle_read(&mut self, device: DeviceId, sequence: u64) {
+        self.of(device).settle_read(sequence);
+    }
+
+    /// The device was out: of this transaction nothing is told to it, nor expected of it.
+    pub fn forget(&mut self, device: DeviceId, sequence: u64) {
+        self.of(device).forget(sequence);
+    }
+
+    /// True if a request for objects that begins now can name everything that was abandoned on this device.
+    pub fn may_begin_request(&self, device: DeviceId) -> bool {
+        self.by_device.get(&device).is_some_and(|link| link.window.may_begin())
+    }
+
+    /// A request for objects begins, of a higher sequence than all before.
+    pub fn begin_request(&mut self, device: DeviceId, sequence: u64) {
+        self.of(device).window.begin(sequence);
+    }
+
+    /// What each copy of this request names as abandoned: where intervals begin, and where they end.
+    pub fn abandoned_before(&mut self, device: DeviceId, sequence: u64) -> Vec<(u64, u64)> {
+        self.of(device).window.named_by(sequence)
+    }
+
+    /// The device has answered this request: so it knows what had been abandoned before the request began.
+    pub fn acknowledge_request(&mut self, device: DeviceId, sequence: u64) {
+        self.of(device).window.acknowledge(sequence);
+    }
+
+    /// A request for objects is over.
+    pub fn end_request(&mut self, device: DeviceId, sequence: u64, end: RequestEnd) {
+        let next = self.next_sequence;
+        let link = self.of(device);
+        match end {
+            RequestEnd::NothingKept => link.settle_read(sequence),
+            RequestEnd::Answered => {
+                link.keeps = true;
+                link.settle(sequence);
+            }
+            RequestEnd::Abandoned => {
+                link.keeps = true;
+                link.window.abandon(sequence, next);
+            }
+        }
+    }
+
+    /// True if the device may keep commits or answers of this host that are over.
+    pub fn keeps(&self, device: DeviceId) -> bool {
+        self.by_device.get(&device).is_some_and(|link| link.keeps)
+    }
+
+    /// The device has heard that everything of this host is over.
+    pub fn keeps_nothing(&mut self, device: DeviceId) {
+        self.of(device).keeps = false;
+    }
+
+    /// Tells a device again, with the next request, of the commits that it has not confirmed for `wait`. False if it has confirmed all.
+    pub fn requeue_unconfirmed(&mut self, now: Time, device: DeviceId, wait: Duration) -> bool {
+        let link = self.of(device);
+        let has_any = link.has_unconfirmed();
+        if has_any {
+            link.requeue_unconfirmed(now, wait);
+        }
+        has_any
+    }
+
+    /// A device has confirmed a commit.
+    pub fn confirmed(&mut self, device: DeviceId, sequence: u64) {
+        self.of(device).confirmed(sequence);
+    }
+
+    /// A device is to be told of a commit once more, by a request that goes to it at once: it may have lost that in a restart.
+    pub fn requeue_commit(&mut self, device: DeviceId, sequence: u64) {
+        self.of(device).queue_commit(sequence);
     }
 
     /// A device is to be told of a commit: by the next request, or when that has lingered.

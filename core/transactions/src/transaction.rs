@@ -199,11 +199,10 @@ impl Transaction {
     pub(crate) fn settle<'a>(&self, sequence: u64, devices: impl Iterator<Item = &'a DeviceId>, links: &mut Links) {
         let locks = self.locks_what_it_reads();
         for device in devices {
-            let link = links.of(*device);
             if locks || self.participants.contains(device) {
-                link.settle(sequence);
+                links.settle(*device, sequence);
             } else {
-                link.settle_read(sequence);
+                links.settle_read(*device, sequence);
             }
         }
     }

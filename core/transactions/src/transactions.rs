@@ -128,8 +128,7 @@ impl Transactions {
         if let Phase::Committed { unconfirmed } = &transaction.phase {
             let unconfirmed = unconfirmed.clone();
             if unconfirmed.contains(&device) {
-                // It may have been told before, and have lost that in a restart.
-                ctx.links.of(device).queue_commit(id.sequence);
+                ctx.links.requeue_commit(device, id.sequence);
             }
             let (links, mut outbound) = ctx.outbound();
             links.hurry_commit(&mut outbound, &unconfirmed, id.sequence);
@@ -138,7 +137,7 @@ impl Transactions {
 
     /// A commit of ours is durable on this device.
     pub fn on_confirmed(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64) {
-        ctx.links.of(device).confirmed(sequence);
+        ctx.links.confirmed(device, sequence);
         let Some(transaction) = self.open.get_mut(&sequence) else { return };
         if let Phase::Committed { unconfirmed } = &mut transaction.phase {
             unconfirmed.remove(&device);

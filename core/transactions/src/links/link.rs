@@ -1,7 +1,7 @@
 //! One device, as a host sees it: what is to ride on the next request, what the device may forget, and when it was last
 //! spoken to.
 
-use crate::request_window::RequestWindow;
+use super::request_window::RequestWindow;
 use braid_base::limits;
 use braid_base::{Epoch, Generation, Time};
 use braid_wire::{Command, Message, Request};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The way to one device.
 #[derive(Clone, Debug, Default)]
-pub struct Link {
+pub(super) struct Link {
     /// Commits that the device has not been told of.
     queued: BTreeSet<u64>,
     /// Commits that it was told of, and when; it has not confirmed them.
@@ -20,17 +20,17 @@ pub struct Link {
     /// Transactions that are over here and that the device has not been told of.
     over: Vec<u64>,
     /// Requests for objects.
-    pub window: RequestWindow,
+    pub(super) window: RequestWindow,
     /// The device may keep commits or answers of this host that are over.
-    pub keeps: bool,
+    pub(super) keeps: bool,
     /// Whether there is a time by which what is queued is told even if nothing else is.
-    pub lingers: bool,
+    pub(super) lingers: bool,
     /// When the device was last heard.
-    pub last_heard: Option<Time>,
+    pub(super) last_heard: Option<Time>,
     /// It had no room for this host when it last answered.
-    pub crowded: bool,
+    pub(super) crowded: bool,
     /// It has said that it lives by an earlier epoch than this host.
-    pub behind: bool,
+    pub(super) behind: bool,
 }
 
 impl Link {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The request window of one device (see the module).
 #[derive(Clone, Debug, Default)]
-pub struct RequestWindow {
+pub(super) struct RequestWindow {
     /// Not answered.
     pending: BTreeSet<u64>,
     /// Abandoned, by the first request of each interval. Between two intervals a request is pending.
