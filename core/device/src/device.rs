@@ -4,7 +4,7 @@ use crate::objects::{Requests, Wanted};
 use crate::scheduler::Scheduler;
 use crate::scheduler::ctx::Ctx;
 use crate::scheduler::decision::Decision;
-use crate::scheduler::transactions::Transactions;
+use crate::scheduler::transactions::TransactionView;
 use crate::sessions::Sessions;
 use crate::tickets::{Ticket, Tickets};
 use braid_base::limits::Settings;
@@ -110,8 +110,8 @@ impl Device {
     }
 
     /// Its transactions, to look at.
-    pub fn transactions(&self) -> &Transactions {
-        self.scheduler.ledger().table()
+    pub fn transactions(&self) -> impl Iterator<Item = TransactionView<'_>> {
+        self.scheduler.transactions()
     }
 
     /// How many requests wait in it for others.
@@ -126,12 +126,12 @@ impl Device {
 
     /// How many transactions wait in it for somebody to resolve them.
     pub fn orphans(&self) -> usize {
-        self.scheduler.ledger().orphans()
+        self.scheduler.orphans()
     }
 
     /// How many transactions are suspect in it.
     pub fn suspects(&self) -> usize {
-        self.scheduler.ledger().suspects()
+        self.scheduler.suspects()
     }
 
     /// True if it serves this host no more.
@@ -182,7 +182,7 @@ impl Device {
             self.store.settle(host, request.settled);
             self.schedule(now, out, |scheduler, cx| scheduler.on_settled(cx, host, request.settled));
         }
-        if !request.over.is_empty() || self.scheduler.ledger().have_released() {
+        if !request.over.is_empty() || self.scheduler.have_released() {
             self.schedule(now, out, |scheduler, cx| {
                 for sequence in request.over {
                     scheduler.on_over(cx, TransactionId { host, sequence });
@@ -412,7 +412,7 @@ impl Machine for Device {
         // Each may bring about more of the other.
         loop {
             self.on_store_events(now, out);
-            if !self.scheduler.ledger().have_released() {
+            if !self.scheduler.have_released() {
                 break;
             }
             self.schedule(now, out, |scheduler, cx| scheduler.resume_waiting(cx));

@@ -32,4 +32,5 @@ mod tasks;
 mod tickets;
 
 pub use device::{Device, DeviceConfig, Service};
-pub use scheduler::{stamps, transactions};
+pub use scheduler::stamps;
+pub use scheduler::transactions::{State, TransactionView};

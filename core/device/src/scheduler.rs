@@ -38,18 +38,19 @@ pub mod stamps;
 mod suspects;
 #[cfg(test)]
 mod tests;
-pub mod transactions;
+pub(crate) mod transactions;
 pub(crate) mod waiting;
 
 use braid_base::limits::Settings;
-use braid_base::{Clock, Generation, ObjectId, Stamp, Time, TransactionId};
+use braid_base::{Clock, DeviceId, Generation, Membership, ObjectId, Stamp, Time, TransactionId};
 use braid_wire::{Orphan, Suspect};
-use ctx::Ctx;
+use ctx::{Ctx, Objects};
 use ledger::Ledger;
 use locks::Locks;
 use reservation::Reservation;
 use stamps::Stamps;
 use std::collections::BTreeSet;
+use transactions::TransactionView;
 use waiting::{Waiting, WaitingQueue};
 
 /// What a device holds of transactions.
@@ -93,8 +94,38 @@ impl Scheduler {
     }
 
     /// The transactions, to look at.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub fn transactions(&self) -> impl Iterator<Item = TransactionView<'_>> {
+        self.ledger.table().views()
+    }
+
+    /// True if an undecided transaction is on this object.
+    pub fn touches(&self, object: ObjectId) -> bool {
+        self.ledger.table().touch(object)
+    }
+
+    /// How many transactions wait for somebody to resolve them.
+    pub fn orphans(&self) -> usize {
+        self.ledger.orphans()
+    }
+
+    /// How many transactions are suspect.
+    pub fn suspects(&self) -> usize {
+        self.ledger.suspects()
+    }
+
+    /// True if claims were released since waiting requests were last looked at.
+    pub fn have_released(&self) -> bool {
+        self.ledger.have_released()
+    }
+
+    /// Fenced hosts of which something is undecided.
+    pub fn undecided_of_fenced(&self, objects: &dyn Objects, membership: &Membership) -> Vec<Generation> {
+        self.ledger.undecided_of_fenced(objects, membership)
+    }
+
+    /// See [`Ledger::has_undecided_before_return_of`].
+    pub fn has_undecided_before_return_of(&self, membership: &Membership, device: DeviceId, object: ObjectId) -> bool {
+        self.ledger.has_undecided_before_return_of(membership, device, object)
     }
 
     /// What it has decided since the start.

@@ -111,9 +111,9 @@ impl LockServer {
         &self.counters
     }
 
-    /// Its table, to look at.
-    pub fn table(&self) -> &LockTable<ClaimName> {
-        &self.table
+    /// What hosts hold or wait for, to look at.
+    pub fn claims(&self) -> impl Iterator<Item = (ClaimName, LockState)> + '_ {
+        self.table.states()
     }
 
     fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {

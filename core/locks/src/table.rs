@@ -201,6 +201,11 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         self.claims.keys().copied()
     }
 
+    /// All claims, by their owners.
+    pub fn states(&self) -> impl Iterator<Item = (Owner, LockState)> + '_ {
+        self.claims.iter().map(|(owner, claim)| (*owner, claim.state))
+    }
+
     /// How many claims there are, held and waiting.
     pub fn len(&self) -> usize {
         self.claims.len()

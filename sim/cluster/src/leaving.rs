@@ -4,8 +4,8 @@ use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::role::Role;
 use crate::storm::Run;
 use crate::weather::Weather;
-use braid_base::{DeviceId, Epoch, Generation, NodeId, Rng, Time, TransactionId};
-use braid_device::transactions::Transaction;
+use braid_base::{DeviceId, Epoch, Generation, NodeId, Rng, Time};
+use braid_device::TransactionView;
 use braid_machine::{HostRequest, OpId};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -119,8 +119,8 @@ impl Cluster {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {
                 return failed("device-down", format!("{device} is not up"));
             };
-            if let Some((id, transaction)) = machine.transactions().iter().next() {
-                return failed("left-transaction", format!("{device} still keeps {id}: {transaction:?}"));
+            if let Some(transaction) = machine.transactions().next() {
+                return failed("left-transaction", format!("{device} still keeps {transaction:?}"));
             }
             if let Some(host) = machine.sessions().find(|host| !living.contains(host)) {
                 return failed("left-session", format!("{device} still keeps {host} in mind"));
@@ -154,13 +154,13 @@ impl Cluster {
         for device in self.devices() {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else { continue };
             let started = self.started.get(&device).copied().unwrap_or(Time(0));
-            let is_left = |(id, transaction): &(&TransactionId, &Transaction)| {
+            let is_left = |transaction: &TransactionView| {
                 let was_out = |left: &Left| self.present_since(device).is_none_or(|since| since > left.epoch);
-                let has_left = self.left.get(&id.host).filter(|left| left.asked > started);
+                let has_left = self.left.get(&transaction.id.host).filter(|left| left.asked > started);
                 has_left.is_some_and(|left| transaction.participants.len() > 1 || !was_out(left))
             };
-            if let Some((id, transaction)) = machine.transactions().iter().find(is_left) {
-                let details = format!("{device} keeps {id}, whose host has left: {transaction:?}");
+            if let Some(transaction) = machine.transactions().find(is_left) {
+                let details = format!("{device} keeps what belongs to a host that has left: {transaction:?}");
                 return Err(Failed { check: "left-behind", details });
             }
         }

@@ -34,6 +34,19 @@ pub struct Transaction {
     pub askers: Vec<(Generation, Asked)>,
 }
 
+/// A transaction, to look at.
+#[derive(Clone, Copy, Debug)]
+pub struct TransactionView<'a> {
+    /// Its name.
+    pub id: TransactionId,
+    /// The object that it writes, or holds locks of.
+    pub object: ObjectId,
+    /// How far it is.
+    pub state: State,
+    /// All devices that write in it; known once there is an intent.
+    pub participants: &'a [DeviceId],
+}
+
 /// What a host waits to hear of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
@@ -266,6 +279,14 @@ impl Transactions {
         let first = TransactionId { host, sequence: 0 };
         let last = TransactionId { host, sequence: end };
         self.by_id.range(first..last).map(|(id, _)| *id).collect()
+    }
+
+    /// All of them, to look at.
+    pub fn views(&self) -> impl Iterator<Item = TransactionView<'_>> {
+        self.by_id.iter().map(|(id, held)| {
+            let Transaction { object, state, participants, .. } = held;
+            TransactionView { id: *id, object: *object, state: *state, participants }
+        })
     }
 
     /// All of them.

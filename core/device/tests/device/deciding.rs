@@ -154,7 +154,7 @@ fn a_decision_is_remembered_until_it_is_settled() {
     bench.restart();
     assert_eq!(vote_on(&mut bench, writer), Vote::Committed);
     bench.settle(A, 2);
-    assert_eq!(bench.device.transactions().iter().count(), 0, "settled is forgotten");
+    assert_eq!(bench.device.transactions().count(), 0, "settled is forgotten");
 }
 
 #[test]

@@ -311,7 +311,7 @@ fn what_is_settled_holds_nothing_and_late_copies_of_it_are_dropped() {
     bench.say(A, writer.prewrite(BLOCK));
     bench.say(A, writer.write(BLOCK, 1));
     assert_eq!(bench.hear(A), None);
-    assert_eq!(bench.device.transactions().iter().count(), 0);
+    assert_eq!(bench.device.transactions().count(), 0);
 }
 
 #[test]

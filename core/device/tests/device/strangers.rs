@@ -241,7 +241,7 @@ fn what_is_over_is_forgotten_though_an_older_one_is_not() {
         bench.pass(Duration::from_millis(20));
         bench.say_over(A, vec![2 + index]);
     }
-    assert_eq!(bench.device.transactions().iter().count(), 0);
+    assert_eq!(bench.device.transactions().count(), 0);
 }
 
 /// As many hosts as there is room for have spoken, and one of the first keeps something.
@@ -294,7 +294,7 @@ fn hosts_of_which_something_is_recovered_turn_nobody_away() {
     }
     bench.pass(Duration::from_millis(20));
     bench.restart();
-    assert_eq!(bench.device.transactions().iter().count(), hosts as usize);
+    assert_eq!(bench.device.transactions().count(), hosts as usize);
     assert!(!is_turned_away(&mut bench, A), "the others may have ended long ago");
     for host in 0..limits::HOSTS_MAX as u32 - 1 {
         assert!(!is_turned_away(&mut bench, Generation(1_000 + host)), "{host}");

@@ -93,9 +93,9 @@ impl Cluster {
             if !machine.has_lease(now) {
                 return Err(Failed { check: "device-without-lease", details: format!("{device} may not serve") });
             }
-            let undecided = machine.transactions().iter().find(|(_, transaction)| transaction.state.undecided());
-            if let Some((id, transaction)) = undecided {
-                let details = format!("{device} still holds {id}: {transaction:?}");
+            let undecided = machine.transactions().find(|transaction| transaction.state.undecided());
+            if let Some(transaction) = undecided {
+                let details = format!("{device} still holds {transaction:?}");
                 return Err(Failed { check: "left-undecided", details });
             }
             if machine.suspects() > 0 {
@@ -135,9 +135,8 @@ impl Cluster {
         if server.service() != LockService::Serving {
             return failed("lock-server-unusable", format!("{id} does not serve: {:?}", server.service()));
         }
-        let table = server.table();
-        match table.owners().find(|owner| table.state(*owner) == Some(LockState::Waiting)) {
-            Some(owner) => failed("left-waiting", format!("{owner:?} still waits in {id}")),
+        match server.claims().find(|(_, state)| *state == LockState::Waiting) {
+            Some((claim, _)) => failed("left-waiting", format!("{claim:?} still waits in {id}")),
             None => Ok(()),
         }
     }
