@@ -87,12 +87,6 @@ impl Membership {
         self.member(device).is_some_and(there)
     }
 
-    /// True if what `device` says of a transaction of that epoch counts: it has been there since, or nobody else took part in it, so that
-    /// nobody else can have decided it.
-    pub fn has_a_say(&self, device: DeviceId, participants: &[DeviceId], epoch: Epoch) -> bool {
-        participants == [device] || self.has_been_in_since(device, epoch)
-    }
-
     /// The devices that stand so.
     pub fn devices(&self, standing: impl Fn(Standing) -> bool) -> impl Iterator<Item = DeviceId> {
         self.members.iter().filter(move |member| standing(member.standing)).map(|member| member.device)

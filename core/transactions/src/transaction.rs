@@ -178,14 +178,16 @@ impl Transaction {
 
     /// True if a device has been in since it began, or all wait for the device whatever happens.
     pub(crate) fn is_still_there(&self, view: &MembershipView, device: DeviceId) -> bool {
-        self.volume.layout.redundancy_units() == 0
-            || view.membership().is_none_or(|membership| membership.has_been_in_since(device, self.epoch))
+        view.is_still_there(device, self.epoch, self.is_redundant())
     }
 
     /// Whether anything is to be expected of a device about it.
     pub(crate) fn counts(&self, view: &MembershipView, device: DeviceId) -> bool {
-        let alone = self.participants.len() == 1 && self.participants.contains(&device);
-        alone || self.is_still_there(view, device)
+        view.has_a_say(device, &self.participants, self.epoch, self.is_redundant())
+    }
+
+    fn is_redundant(&self) -> bool {
+        self.volume.layout.redundancy_units() > 0
     }
 
     /// The devices of its volume that take part in writes, and were out at some time since it was planned.

@@ -297,9 +297,6 @@ impl Ledger {
 /// Those of a transaction's participants whose word counts: they have been in since it wrote.
 fn voters(cx: &Ctx, held: &Transaction) -> Vec<DeviceId> {
     let redundant = cx.object(held.object).is_some_and(|object| object.redundant);
-    let Some(membership) = cx.view.membership().filter(|_| redundant) else {
-        return held.participants.clone();
-    };
-    let counts = |device: &_| membership.has_a_say(*device, &held.participants, held.epoch);
+    let counts = |device: &_| cx.view.has_a_say(*device, &held.participants, held.epoch, redundant);
     held.participants.iter().copied().filter(counts).collect()
 }

@@ -81,6 +81,25 @@ impl MembershipView {
         self.state(device).is_none_or(|state| state == Standing::Out)
     }
 
+    /// True if nobody has done without the device since `epoch`: it has been there without interruption, or the object is not `redundant`, so
+    /// that all wait for the device whatever happens.
+    pub fn is_still_there(&self, device: DeviceId, epoch: Epoch, redundant: bool) -> bool {
+        let has_been_in = |membership: &Membership| membership.has_been_in_since(device, epoch);
+        !redundant || self.membership.as_ref().is_none_or(has_been_in)
+    }
+
+    /// True if what `device` says of a transaction of that epoch counts: it is still there, or nobody else took part in the transaction,
+    /// so that nobody else can have decided it. Hosts and devices decide by this alone whom they ask, and whom they wait for.
+    pub fn has_a_say<'a>(
+        &self,
+        device: DeviceId,
+        participants: impl IntoIterator<Item = &'a DeviceId>,
+        epoch: Epoch,
+        redundant: bool,
+    ) -> bool {
+        participants.into_iter().eq([&device]) || self.is_still_there(device, epoch, redundant)
+    }
+
     /// True if the host is fenced.
     pub fn refuses(&self, host: Generation) -> bool {
         self.membership.as_ref().is_some_and(|membership| membership.fence.refuses(host))
