@@ -185,8 +185,8 @@ impl Scheduler {
         self.reservation.invariants(self.stamps.highest_ever());
         for id in self.waiting.in_order() {
             let waiting = self.waiting.get(id).expect("just listed");
-            let Waiting { stamp, ordering, object, blocks, .. } = waiting;
-            let is_blocked = self.ledger.table().is_blocked(id, *stamp, *ordering, *object, blocks);
+            let Waiting { stamp, policy, object, blocks, .. } = waiting;
+            let is_blocked = self.ledger.table().is_blocked(id, *stamp, policy, *object, blocks);
             assert!(is_blocked, "every waiting request has a blocker: {id}");
         }
     }

@@ -66,9 +66,7 @@ impl VolumeDescription {
     /// agree on whether they can do without one of them, and something must keep copies and writes apart.
     pub fn can_move_to(&self, layout: &Layout) -> bool {
         let is_redundant = |layout: &Layout| layout.redundancy_units() > 0;
-        self.mode() == WriteMode::Intent
-            && self.ordering.policy().isolates()
-            && is_redundant(layout) == is_redundant(&self.layout)
+        self.mode() == WriteMode::Intent && is_redundant(layout) == is_redundant(&self.layout)
     }
 
     /// The same volume as it lies where it moves to, if it does.

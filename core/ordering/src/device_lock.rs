@@ -11,4 +11,6 @@ pub(crate) const POLICY: Policy = Policy {
     unannounced_write: UnannouncedWrite::Refuse,
     refused_write: RefusedWrite::Abort,
     abort_notice: AbortNotice::Always,
+    keeps_intents: true,
+    leaves_suspects: true,
 };

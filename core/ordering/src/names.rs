@@ -125,7 +125,7 @@ impl WriteMode {
     /// The one of a volume.
     pub fn of(ordering: Ordering, atomicity: Atomicity) -> WriteMode {
         match atomicity {
-            Atomicity::Implied if ordering.policy().isolates() => WriteMode::Intent,
+            Atomicity::Implied if ordering.policy().keeps_intents => WriteMode::Intent,
             Atomicity::Implied | Atomicity::Consistent => WriteMode::Immediate,
         }
     }

@@ -11,4 +11,6 @@ pub(crate) const POLICY: Policy = Policy {
     unannounced_write: UnannouncedWrite::Apply,
     refused_write: RefusedWrite::Resend,
     abort_notice: AbortNotice::Never,
+    keeps_intents: false,
+    leaves_suspects: false,
 };

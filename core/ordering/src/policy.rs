@@ -13,6 +13,8 @@
 /// | admit a write of which the device has not heard before | device | `unannounced_write` |
 /// | go on after a device has refused a write | host | `refused_write` |
 /// | tell devices of an abort | host | `abort_notice` |
+/// | make a write of atomicity `implied` | both | `keeps_intents` |
+/// | repair a write of atomicity `consistent` that was cut short | both | `leaves_suspects` |
 ///
 /// The commit of intents depends on the write mode alone ([`WriteMode`](crate::WriteMode)); it also releases a device's locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,11 @@ pub struct Policy {
     pub refused_write: RefusedWrite,
     /// Which aborts a host tells devices of.
     pub abort_notice: AbortNotice,
+    /// Devices can keep a write as an intent until its transaction is decided. Otherwise all writes take effect on arrival.
+    pub keeps_intents: bool,
+    /// A transaction whose writes take effect on arrival, and which is cut short, leaves its stripes suspect until they are known to be right.
+    /// Otherwise nobody looks for such stripes, and a host may begin the transaction anew.
+    pub leaves_suspects: bool,
 }
 
 /// For how long a host holds a lock server's locks.
@@ -94,11 +101,6 @@ pub enum AbortNotice {
 }
 
 impl Policy {
-    /// True if concurrent transactions are kept apart at all.
-    pub fn isolates(&self) -> bool {
-        self.admission != Admission::OnArrival
-    }
-
     /// True if devices lock what they are asked to read.
     pub fn locks_what_it_reads(&self) -> bool {
         self.admission == Admission::ByLocks
@@ -148,10 +150,13 @@ mod tests {
 
     #[test]
     fn one_ordering_alone_keeps_nothing_apart() {
-        let unprotected: Vec<_> = Ordering::ALL.into_iter().filter(|ordering| !ordering.policy().isolates()).collect();
-        assert_eq!(unprotected, [Ordering::None]);
-        let policy = Ordering::None.policy();
-        assert_eq!(policy.unannounced_write, UnannouncedWrite::Apply);
-        assert_eq!((policy.refused_write, policy.abort_notice), (RefusedWrite::Resend, AbortNotice::Never));
+        for ordering in Ordering::ALL {
+            let (policy, unprotected) = (ordering.policy(), ordering == Ordering::None);
+            assert_eq!(policy.admission == Admission::OnArrival, unprotected, "{ordering}");
+            assert_eq!(policy.unannounced_write == UnannouncedWrite::Apply, unprotected, "{ordering}");
+            assert_eq!(policy.refused_write == RefusedWrite::Resend, unprotected, "{ordering}");
+            assert_eq!(policy.abort_notice == AbortNotice::Never, unprotected, "{ordering}");
+            assert_eq!((!policy.keeps_intents, !policy.leaves_suspects), (unprotected, unprotected), "{ordering}");
+        }
     }
 }

@@ -11,4 +11,6 @@ pub(crate) const POLICY: Policy = Policy {
     unannounced_write: UnannouncedWrite::Admit,
     refused_write: RefusedWrite::HoldOn,
     abort_notice: AbortNotice::IfWritten,
+    keeps_intents: true,
+    leaves_suspects: true,
 };

@@ -96,9 +96,8 @@ impl Coordinator {
     /// This attempt is lost; the operation tries again as a new transaction.
     pub(crate) fn lose(&mut self, ctx: &mut Ctx, sequence: u64, refused_by: Option<DeviceId>) {
         let transaction = self.transactions.of_mut(sequence);
-        // Not before all know that this one is over (see `Phase::Aborting`).
-        let waits = transaction.wrote && transaction.policy().isolates();
-        let op = if waits { None } else { transaction.op.take() };
+        // Not before all who are told know that this one is over (see `Phase::Aborting`).
+        let op = if transaction.wrote { None } else { transaction.op.take() };
         self.wind_up(ctx, sequence, refused_by);
         if let Some(op) = op {
             self.try_again(ctx, op);

@@ -69,8 +69,8 @@ impl Coordinator {
             Phase::Locking | Phase::Reading { .. } => self.begin_anew(ctx, sequence),
             // What a device was being brought it may yet take; if it was out again, it is brought it once more, or named as suspect.
             _ if for_one && !gone.is_empty() => self.give_up_writing_for(ctx, sequence),
-            // Without ordering, nobody keeps its blocks for it.
-            Phase::Writing { .. } if !in_intents && !transaction.volume.ordering.policy().isolates() => {
+            // Nobody keeps its blocks for it, nor looks for what it leaves.
+            Phase::Writing { .. } if !in_intents && !transaction.volume.ordering.policy().leaves_suspects => {
                 self.begin_anew(ctx, sequence);
             }
             Phase::Writing { silent, .. } if !in_intents => {

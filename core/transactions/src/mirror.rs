@@ -41,7 +41,7 @@ impl MirrorWork {
         request: &ObjectRequest,
     ) -> Result<Work, HostError> {
         // A bucket that is seen in part, or is there in part after a crash, would be worth nothing.
-        if volume.mode() != WriteMode::Intent || !volume.ordering.policy().isolates() {
+        if volume.mode() != WriteMode::Intent {
             return Err(HostError::Objects(ObjectRefusal { command: 0, failure: ObjectFailure::NotAMirror }));
         }
         let place = place_of(request, buckets(volume.blocks())).map_err(HostError::Objects)?;

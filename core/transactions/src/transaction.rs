@@ -84,7 +84,7 @@ impl Transaction {
 
     /// True if some of its writes may have taken effect, and nothing undoes them: given up, it leaves its stripes suspect.
     pub(crate) fn may_be_torn(&self) -> bool {
-        self.wrote && self.mode() == WriteMode::Immediate && self.policy().isolates()
+        self.wrote && self.mode() == WriteMode::Immediate && self.policy().leaves_suspects
     }
 
     /// True if it may have done something that must not be done twice.

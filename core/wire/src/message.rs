@@ -623,7 +623,7 @@ impl ObjectDescription {
 
     /// True if what was cut short leaves its stripes suspect.
     pub fn can_be_suspect(&self) -> bool {
-        self.atomicity == Atomicity::Consistent && self.ordering.policy().isolates()
+        self.atomicity == Atomicity::Consistent && self.ordering.policy().leaves_suspects
     }
 }
 

@@ -11,6 +11,9 @@ use braid_wire::{Command, Want};
 
 impl Scheduler {
     /// Does what a host asks of a transaction. True if that was let read or write.
+    ///
+    /// A request says how its host takes the object to be ordered. That is compared when the device first hears of a transaction; what is done
+    /// goes by the object alone.
     pub fn on_command(&mut self, cx: &mut Ctx, host: Generation, command: Command) -> bool {
         match self.reservation.admit(cx, &self.ledger, host, &command) {
             Gate::Open => {}
@@ -23,13 +26,13 @@ impl Scheduler {
             }
         }
         match command {
-            Command::Read { transaction, stamp, object, ordering, extents, want } => {
-                let read = ReadRequest { object, ordering, extents, want, waited: false };
+            Command::Read { transaction, stamp, object, extents, want, .. } => {
+                let read = ReadRequest { object, extents, want, waited: false };
                 self.on_read(cx, transaction, stamp, read);
                 return true;
             }
-            Command::Prewrite { transaction, stamp, object, ordering, prewrites, reads } => {
-                let reads = ReadRequest { object, ordering, extents: reads, want: Want::Data, waited: false };
+            Command::Prewrite { transaction, stamp, object, prewrites, reads, .. } => {
+                let reads = ReadRequest { object, extents: reads, want: Want::Data, waited: false };
                 self.on_prewrite(cx, transaction, stamp, prewrites, reads);
                 return true;
             }

@@ -7,7 +7,7 @@ use braid_base::limits::{self, Settings};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Generation, Now, ObjectId, Standing, TransactionId};
 use braid_machine::Ignored;
 use braid_membership::client::MembershipView;
-use braid_ordering::Policy;
+use braid_ordering::{Policy, UnannouncedWrite};
 use braid_wire::{Failure, ObjectDescription, Refusal, Reply, Step, Want};
 use std::collections::VecDeque;
 
@@ -71,9 +71,11 @@ impl<'a> Ctx<'a> {
         self.object(object).is_some_and(|object| object.can_be_suspect())
     }
 
-    /// True if its writes take effect on arrival, and are not announced: hosts hold locks of a lock server.
+    /// True if a write may be the first thing that is heard of a transaction on this object, and takes effect on arrival: so its host sends it
+    /// again until it is taken.
     pub fn is_unannounced(&self, object: ObjectId) -> bool {
-        self.object(object).is_some_and(|object| !object.ordering.policy().announces && object.can_be_suspect())
+        let admits = |policy: &Policy| policy.unannounced_write == UnannouncedWrite::Admit;
+        self.object(object).is_some_and(|object| admits(object.ordering.policy()) && object.can_be_suspect())
     }
 
     /// True if the device may have missed writes to this object, and so must not be read.

@@ -17,7 +17,7 @@ use super::decision::Decision;
 use super::transactions::{Asked, State, Transaction};
 use braid_base::{Generation, ObjectId, Stamp, TransactionId};
 use braid_machine::Ignored;
-use braid_wire::{Failure, Ordering, Outcome, Refusal, Reply, Step, Vote};
+use braid_wire::{Failure, Outcome, Refusal, Reply, Step, Vote};
 
 impl Scheduler {
     /// A commit that rode on a request of the transaction's own host: confirmed by riding on an answer.
@@ -93,10 +93,7 @@ impl Scheduler {
                 self.waiting.take(id);
                 if state.is_none() && host == id.host && !self.ledger.table().is_full() {
                     // Its pre-write may still be on its way: remember that it comes too late.
-                    self.ledger.insert(
-                        id,
-                        Transaction::new(stamp, ObjectId(0), Ordering::Timestamp, Vec::new(), State::Aborted),
-                    );
+                    self.ledger.insert(id, Transaction::new(stamp, ObjectId(0), None, Vec::new(), State::Aborted));
                     self.ledger.keep_or_forget(cx, id);
                 }
                 cx.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort });
@@ -221,7 +218,7 @@ impl Scheduler {
 
     pub fn on_applied(&mut self, cx: &mut Ctx, id: TransactionId, result: Result<(), Failure>) {
         let transaction = self.ledger.get(id).expect("what is being applied is kept");
-        let announced = transaction.ordering.policy().announces;
+        let announced = transaction.policy.is_some_and(|policy| policy.announces);
         let waited = transaction.waited;
         match result {
             Ok(()) => {

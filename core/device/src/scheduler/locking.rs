@@ -24,6 +24,7 @@ use super::waiting::ReadRequest;
 use braid_base::{BlockRange, Stamp, TransactionId};
 use braid_locks::Asked;
 use braid_machine::Ignored;
+use braid_ordering::Policy;
 use braid_wire::{Refusal, Reply, Step};
 
 /// A read or pre-write, as a request for locks.
@@ -39,7 +40,7 @@ pub(crate) struct LockRequest {
 
 impl Scheduler {
     /// Lock + read, or lock: a read, or a pre-write with or without reads.
-    pub(super) fn lock(&mut self, cx: &mut Ctx, id: TransactionId, request: LockRequest) {
+    pub(super) fn lock(&mut self, cx: &mut Ctx, id: TransactionId, policy: &'static Policy, request: LockRequest) {
         let LockRequest { stamp, step, prewrites, reads } = request;
         if let Some(transaction) = self.ledger.get(id) {
             // Sent again: answered again, unless that is under way, or the transaction has gone on since.
@@ -60,9 +61,8 @@ impl Scheduler {
             return cx.refuse(id, step, Refusal::Busy);
         }
         let object = reads.object;
-        let ordering = reads.ordering;
         let asked = self.locks.ask(id, stamp, object, &prewrites, &reads.extents);
-        self.ledger.insert(id, Transaction::new(stamp, object, ordering, prewrites, State::Prewritten));
+        self.ledger.insert(id, Transaction::new(stamp, object, Some(policy), prewrites, State::Prewritten));
         match asked {
             Asked::Granted => self.on_locked(cx, id, step, reads),
             Asked::Waits { blockers } => {

@@ -24,7 +24,7 @@ use super::transactions::{State, Transaction};
 use super::waiting::{ReadRequest, Waiting, WaitingRequest};
 use braid_base::{BlockRange, Stamp, TransactionId, limits};
 use braid_machine::Ignored;
-use braid_ordering::{Admission, Ordering, UnannouncedWrite};
+use braid_ordering::{Admission, Ordering, Policy, UnannouncedWrite};
 use braid_store::Intent;
 use braid_wire::{Content, Failure, Piece, Refusal, Reply, Step, Want, WriteMode};
 
@@ -40,13 +40,13 @@ impl Scheduler {
         match policy.admission {
             // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
             Admission::ByLocks if read.want != Want::Allocation => {
-                self.lock(cx, id, LockRequest { stamp, step: Step::Read, prewrites: Vec::new(), reads: read });
+                self.lock(cx, id, policy, LockRequest { stamp, step: Step::Read, prewrites: Vec::new(), reads: read });
             }
             // A transaction reads where it does not write, or pre-writes with reads: never both on one device.
             _ if self.ledger.get(id).is_some() => cx.ignore(Ignored::NotForUs),
             Admission::OnArrival => self.serve(cx, id, Step::Read, read),
             Admission::BehindUndecided | Admission::ByLocks | Admission::ByStamps => {
-                self.read_in_order(cx, id, stamp, Step::Read, read);
+                self.read_in_order(cx, id, stamp, policy, Step::Read, read);
             }
         }
     }
@@ -67,7 +67,7 @@ impl Scheduler {
         match policy.admission {
             Admission::ByStamps => {}
             Admission::ByLocks => {
-                return self.lock(cx, id, LockRequest { stamp, step: Step::Prewrite, prewrites, reads });
+                return self.lock(cx, id, policy, LockRequest { stamp, step: Step::Prewrite, prewrites, reads });
             }
             // There is nothing to announce.
             Admission::OnArrival | Admission::BehindUndecided => {
@@ -81,7 +81,7 @@ impl Scheduler {
                 State::Prewritten if reads.extents.is_empty() => {
                     cx.answer(id.host, Reply::Accepted { transaction: id, waited: false });
                 }
-                State::Prewritten => self.read_in_order(cx, id, stamp, Step::Prewrite, reads),
+                State::Prewritten => self.read_in_order(cx, id, stamp, policy, Step::Prewrite, reads),
                 State::Aborted | State::Suspect { .. } => cx.refuse(id, Step::Prewrite, Refusal::NoPrewrite),
                 _ => cx.ignore(Ignored::InProgress),
             };
@@ -97,11 +97,11 @@ impl Scheduler {
             return cx.refuse(id, Step::Prewrite, Refusal::Busy);
         }
         self.counters.prewrites += 1;
-        self.ledger.insert(id, Transaction::new(stamp, object, reads.ordering, prewrites, State::Prewritten));
+        self.ledger.insert(id, Transaction::new(stamp, object, Some(policy), prewrites, State::Prewritten));
         if reads.extents.is_empty() {
             cx.answer(id.host, Reply::Accepted { transaction: id, waited: false });
         } else {
-            self.read_in_order(cx, id, stamp, Step::Prewrite, reads);
+            self.read_in_order(cx, id, stamp, policy, Step::Prewrite, reads);
         }
     }
 
@@ -111,10 +111,12 @@ impl Scheduler {
             return cx.fail(id, Step::Write, Failure::Malformed);
         }
         let Some(transaction) = self.ledger.get(id) else {
+            // Of an object that is not here, the host's word is all there is.
+            let ordering = cx.object(intent.object).map_or(ordering, |object| object.ordering);
             return match ordering.policy().unannounced_write {
-                UnannouncedWrite::Apply => self.apply_unordered(cx, intent),
+                UnannouncedWrite::Apply => self.apply_at_once(cx, intent),
                 UnannouncedWrite::Refuse => self.refuse_stray_write(cx, &intent),
-                UnannouncedWrite::Admit => self.write_under_lock(cx, intent, ordering, mode),
+                UnannouncedWrite::Admit => self.write_under_lock(cx, intent, ordering.policy(), mode),
             };
         };
         match transaction.state {
@@ -146,7 +148,7 @@ impl Scheduler {
 
     /// A write whose host holds a lock server's lock on its blocks. It was not announced here, so that this is where it may be
     /// too late: behind a promise never to take it, or, from a host whose lock was taken away, behind another's write.
-    fn write_under_lock(&mut self, cx: &mut Ctx, intent: Intent, ordering: Ordering, mode: WriteMode) {
+    fn write_under_lock(&mut self, cx: &mut Ctx, intent: Intent, policy: &'static Policy, mode: WriteMode) {
         let (id, object, stamp) = (intent.transaction, intent.object, intent.stamp);
         let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
         let ours = intent.participants.contains(&cx.device);
@@ -162,14 +164,21 @@ impl Scheduler {
         if self.ledger.table().is_full() {
             return cx.refuse(id, Step::Write, Refusal::Busy);
         }
-        self.ledger.insert(id, Transaction::new(stamp, object, ordering, ranges, State::Prewritten));
+        self.ledger.insert(id, Transaction::new(stamp, object, Some(policy), ranges, State::Prewritten));
         self.write_in_order(cx, intent, mode);
     }
 
     /// A read, or the read half of a read-and-pre-write, which has its pre-write already.
-    fn read_in_order(&mut self, cx: &mut Ctx, id: TransactionId, stamp: Stamp, step: Step, read: ReadRequest) {
-        let ordering = read.ordering;
-        let by_stamps = ordering.policy().admission == Admission::ByStamps;
+    fn read_in_order(
+        &mut self,
+        cx: &mut Ctx,
+        id: TransactionId,
+        stamp: Stamp,
+        policy: &'static Policy,
+        step: Step,
+        read: ReadRequest,
+    ) {
+        let by_stamps = policy.admission == Admission::ByStamps;
         let seen = self.stamps.seen_by_read(read.object, &read.extents);
         if by_stamps && stamp <= seen {
             return self.refuse_reading(cx, id, step, Refusal::TooLate { seen });
@@ -177,7 +186,7 @@ impl Scheduler {
         if step == Step::Prewrite && self.ledger.is_suspect(read.object, &read.extents) {
             return self.refuse_reading(cx, id, step, Refusal::Suspect);
         }
-        let blockers = self.ledger.table().blockers(id, stamp, ordering, read.object, &read.extents);
+        let blockers = self.ledger.table().blockers(id, stamp, policy, read.object, &read.extents);
         if blockers.is_empty() && self.reading.len() < limits::WAITING_MAX {
             if by_stamps {
                 self.stamps.raise(cx.now.time, read.object, &read.extents, Access::Read, stamp);
@@ -186,7 +195,7 @@ impl Scheduler {
         }
         let (object, blocks) = (read.object, read.extents.clone());
         let request = WaitingRequest::Read(ReadRequest { waited: true, ..read });
-        if !blockers.is_empty() && self.wait(cx, id, Waiting { stamp, ordering, object, blocks, request }, &blockers) {
+        if !blockers.is_empty() && self.wait(cx, id, Waiting { stamp, policy, object, blocks, request }, &blockers) {
             return;
         }
         self.refuse_reading(cx, id, step, Refusal::Busy);
@@ -204,13 +213,14 @@ impl Scheduler {
     fn write_in_order(&mut self, cx: &mut Ctx, intent: Intent, mode: WriteMode) {
         let (id, stamp) = (intent.transaction, intent.stamp);
         let transaction = self.ledger.get(id).expect("it was pre-written");
-        let (ordering, ranges) = (transaction.ordering, transaction.ranges.clone());
-        let blockers = self.ledger.table().blockers(id, stamp, ordering, intent.object, &ranges);
+        let policy = transaction.policy.expect("what is written is on an object that is known");
+        let ranges = transaction.ranges.clone();
+        let blockers = self.ledger.table().blockers(id, stamp, policy, intent.object, &ranges);
         if !blockers.is_empty() {
             self.ledger.get_mut(id).expect("it was pre-written").waited = true;
             let request = WaitingRequest::Write(intent, mode);
             let object = self.ledger.get(id).expect("it was pre-written").object;
-            if !self.wait(cx, id, Waiting { stamp, ordering, object, blocks: ranges, request }, &blockers) {
+            if !self.wait(cx, id, Waiting { stamp, policy, object, blocks: ranges, request }, &blockers) {
                 if cx.is_unannounced(object) {
                     self.put_off(cx, id);
                 } else {
@@ -262,15 +272,15 @@ impl Scheduler {
     fn resume(&mut self, cx: &mut Ctx, id: TransactionId) {
         // Gone, if an earlier one of this round ended it.
         let Some(waiting) = self.waiting.get(id) else { return };
-        let Waiting { stamp, ordering, object, blocks, .. } = waiting;
-        if self.ledger.table().is_blocked(id, *stamp, *ordering, *object, blocks) {
+        let Waiting { stamp, policy, object, blocks, .. } = waiting;
+        if self.ledger.table().is_blocked(id, *stamp, policy, *object, blocks) {
             return;
         }
-        let Waiting { stamp, request, .. } = self.waiting.take(id).expect("just seen");
+        let Waiting { stamp, policy, request, .. } = self.waiting.take(id).expect("just seen");
         match request {
             WaitingRequest::Read(read) => {
                 let step = if self.ledger.get(id).is_some() { Step::Prewrite } else { Step::Read };
-                self.read_in_order(cx, id, stamp, step, read);
+                self.read_in_order(cx, id, stamp, policy, step, read);
             }
             WaitingRequest::Write(intent, mode) => self.write_in_order(cx, intent, mode),
         }
@@ -310,21 +320,21 @@ impl Scheduler {
         }
     }
 
-    /// A write of an object without ordering.
-    fn apply_unordered(&mut self, cx: &mut Ctx, intent: Intent) {
+    /// A write of an object whose writes are made as they come: it claims no blocks.
+    fn apply_at_once(&mut self, cx: &mut Ctx, intent: Intent) {
         let id = intent.transaction;
         let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
-        match cx.check_ranges(intent.object, &ranges, false) {
-            Ok(policy) if !policy.isolates() && has_content(&intent.pieces) && are_disjoint(&ranges) => {}
+        let policy = match cx.check_ranges(intent.object, &ranges, false) {
+            Ok(policy) if has_content(&intent.pieces) && are_disjoint(&ranges) => policy,
             Ok(_) => return cx.fail(id, Step::Write, Failure::Malformed),
             Err(failure) => return cx.fail(id, Step::Write, failure),
-        }
+        };
         if self.ledger.table().is_full() {
             return cx.refuse(id, Step::Write, Refusal::Busy);
         }
         self.counters.writes += 1;
-        self.ledger
-            .insert(id, Transaction::new(intent.stamp, intent.object, Ordering::None, Vec::new(), State::Applying));
+        let (stamp, object) = (intent.stamp, intent.object);
+        self.ledger.insert(id, Transaction::new(stamp, object, Some(policy), Vec::new(), State::Applying));
         cx.decide(Decision::Apply(intent));
     }
 

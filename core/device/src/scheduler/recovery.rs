@@ -4,9 +4,9 @@ use super::Scheduler;
 use super::ctx::Ctx;
 use super::stamps::Stamps;
 use super::transactions::{State, Transaction};
-use braid_base::{Stamp, TransactionId};
+use braid_base::{ObjectId, Stamp, TransactionId};
+use braid_ordering::Policy;
 use braid_store::Recovered;
-use braid_wire::Ordering;
 
 impl Scheduler {
     /// Takes in what the store has found. Stamps that may have been accepted before are below the floor.
@@ -15,8 +15,8 @@ impl Scheduler {
         let floor = Stamp::last_of(found.stamps_reserved);
         self.stamps = Stamps::new(floor, cx.settings.stamps_kept, cx.now.time);
         for intent in found.intents {
-            let ordering = cx.object(intent.object).map_or(Ordering::Timestamp, |object| object.ordering);
-            let transaction = Transaction::new(intent.stamp, intent.object, ordering, intent.ranges, State::Prepared);
+            let policy = policy_of(cx, intent.object);
+            let transaction = Transaction::new(intent.stamp, intent.object, policy, intent.ranges, State::Prepared);
             if transaction.takes_locks() {
                 self.locks.hold(intent.transaction, intent.object, &transaction.ranges);
             }
@@ -26,7 +26,8 @@ impl Scheduler {
         for commit in found.commits {
             // Where writes take effect on arrival, they are remembered like commits, until their hosts say that all have.
             let state = if cx.can_be_suspect(commit.object) { State::Applied } else { State::Committed };
-            let transaction = Transaction::new(commit.stamp, commit.object, Ordering::Timestamp, Vec::new(), state);
+            let transaction =
+                Transaction::new(commit.stamp, commit.object, policy_of(cx, commit.object), Vec::new(), state);
             let (epoch, participants, linkage) = (commit.epoch, commit.participants, Some(commit.linkage));
             self.take_in(cx, commit.transaction, Transaction { epoch, participants, linkage, ..transaction });
         }
@@ -39,4 +40,8 @@ impl Scheduler {
             self.ledger.keep_or_forget(cx, id);
         }
     }
+}
+
+fn policy_of(cx: &Ctx, object: ObjectId) -> Option<&'static Policy> {
+    Some(cx.object(object)?.ordering.policy())
 }

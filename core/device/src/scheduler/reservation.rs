@@ -6,7 +6,7 @@ use super::ledger::Ledger;
 use braid_base::limits::{self, Settings};
 use braid_base::{Clock, Generation, Now, Stamp, Time};
 use braid_machine::Ignored;
-use braid_ordering::{Ordering, UnannouncedWrite};
+use braid_ordering::{Admission, Ordering, UnannouncedWrite};
 use braid_wire::{Command, Content, Failure, Refusal, Reply, Step, Vote};
 
 /// A reading of a clock beyond this, in the year 2200, is a fault: it lets no stamp through.
@@ -97,9 +97,9 @@ impl Reservation {
             cx.fail(transaction, step_of(command), Failure::WrongOrdering);
             return Gate::Shut;
         }
-        let unordered = object.is_some_and(|object| !object.ordering.policy().isolates());
+        let compares_none = object.is_some_and(|object| object.ordering.policy().admission == Admission::OnArrival);
         let promises = matches!(command, Command::Write { .. } | Command::Resolve { .. });
-        if unordered || (promises && self.covers(stamp.clock)) {
+        if compares_none || (promises && self.covers(stamp.clock)) {
             return Gate::Open;
         }
         if stamp.clock > self.limit(cx.now, cx.settings) {

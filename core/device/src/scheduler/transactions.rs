@@ -1,7 +1,7 @@
 //! What a device holds of transactions: their states, and the claims of those that are undecided on blocks.
 
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, RangeTable, Stamp, TransactionId};
-use braid_ordering::{Admission, Ordering};
+use braid_ordering::{Admission, Policy};
 use braid_wire::Linkage;
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ pub struct Transaction {
     pub stamp: Stamp,
     /// The object that it writes, or holds locks of.
     pub object: ObjectId,
-    /// How that is ordered.
-    pub ordering: Ordering,
+    /// What the ordering of that decides. None if the object is not known here: then nothing of the transaction is, but that it is over.
+    pub policy: Option<&'static Policy>,
     /// The blocks that it pre-wrote: sorted, disjoint.
     pub ranges: Vec<BlockRange>,
     /// All devices that write in it; known once there is an intent.
@@ -102,7 +102,7 @@ impl Transaction {
     pub fn new(
         stamp: Stamp,
         object: ObjectId,
-        ordering: Ordering,
+        policy: Option<&'static Policy>,
         ranges: Vec<BlockRange>,
         state: State,
     ) -> Transaction {
@@ -110,7 +110,7 @@ impl Transaction {
         Transaction {
             stamp,
             object,
-            ordering,
+            policy,
             ranges,
             participants,
             epoch,
@@ -125,7 +125,7 @@ impl Transaction {
 
     /// True if it holds locks of the device, or waits for them.
     pub fn takes_locks(&self) -> bool {
-        self.ordering.policy().admission == Admission::ByLocks
+        self.policy.is_some_and(|policy| policy.admission == Admission::ByLocks)
     }
 
     /// True if it does that, and writes nothing here.
@@ -225,11 +225,11 @@ impl Transactions {
         &self,
         own: TransactionId,
         stamp: Stamp,
-        ordering: Ordering,
+        policy: &Policy,
         object: ObjectId,
         ranges: &[BlockRange],
     ) -> Vec<TransactionId> {
-        let mut blockers: Vec<_> = self.in_the_way(own, stamp, ordering, object, ranges).collect();
+        let mut blockers: Vec<_> = self.in_the_way(own, stamp, policy, object, ranges).collect();
         blockers.sort_unstable();
         blockers.dedup();
         blockers
@@ -241,11 +241,11 @@ impl Transactions {
         &self,
         own: TransactionId,
         stamp: Stamp,
-        ordering: Ordering,
+        policy: &Policy,
         object: ObjectId,
         ranges: &[BlockRange],
     ) -> bool {
-        self.in_the_way(own, stamp, ordering, object, ranges).next().is_some()
+        self.in_the_way(own, stamp, policy, object, ranges).next().is_some()
     }
 
     /// The blockers, once for each range that they share with the request.
@@ -253,11 +253,11 @@ impl Transactions {
         &self,
         own: TransactionId,
         stamp: Stamp,
-        ordering: Ordering,
+        policy: &Policy,
         object: ObjectId,
         ranges: &[BlockRange],
     ) -> impl Iterator<Item = TransactionId> {
-        let by_stamps = ordering.policy().admission == Admission::ByStamps;
+        let by_stamps = policy.admission == Admission::ByStamps;
         let is_first = move |held: Stamp, owner: TransactionId| match by_stamps {
             true => (held, owner) < (stamp, own),
             false => owner != own && self.by_id[&owner].state != State::Prewritten,

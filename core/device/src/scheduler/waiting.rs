@@ -1,8 +1,9 @@
 //! Requests that wait for undecided transactions, in the order of their stamps.
 
 use braid_base::{BlockRange, Generation, ObjectId, Stamp, TransactionId, limits};
+use braid_ordering::Policy;
 use braid_store::Intent;
-use braid_wire::{Content, Ordering, Want, WriteMode};
+use braid_wire::{Content, Want, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A request put aside.
@@ -10,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Waiting {
     /// Where it stands in the order.
     pub stamp: Stamp,
-    /// How its object is ordered.
-    pub ordering: Ordering,
+    /// What the ordering of its object decides.
+    pub policy: &'static Policy,
     /// On which object.
     pub object: ObjectId,
     /// The blocks that others are to be done with: of a write all that were pre-written, though it may bring fewer.
@@ -34,8 +35,6 @@ pub enum WaitingRequest {
 pub struct ReadRequest {
     /// Which object.
     pub object: ObjectId,
-    /// How the host takes it to be ordered.
-    pub ordering: Ordering,
     /// Which blocks.
     pub extents: Vec<BlockRange>,
     /// What of them.
