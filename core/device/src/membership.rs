@@ -11,7 +11,7 @@ use crate::device::{Device, Service};
 use crate::tickets::Ticket;
 use braid_base::{Generation, Membership, NodeId, Now, Time, TransactionId};
 use braid_machine::{Effects, Ignored};
-use braid_membership::client::{Ctx, Event, MembershipView, Report};
+use braid_membership::client::{Ctx, DeviceEvent, MembershipView, Report};
 use braid_wire::{Answer, Message, MonitorAnswer, Rejection, Reply, Unwelcome};
 
 impl Device {
@@ -81,20 +81,15 @@ impl Device {
             return self.ignore(Ignored::NotStarted, out);
         }
         self.monitor.on_answer(now.time, answer);
-        while let Some(event) = self.monitor.next_event(&Ctx { now, settings: &self.config.settings, out }) {
+        while let Some(event) = self.monitor.next_device_event(&Ctx { now, settings: &self.config.settings, out }) {
             match event {
-                Event::ReportDue => self.report(now, out),
-                Event::Lease { stamps } => self.scheduler.know_stamps(now.time, stamps),
-                Event::Adopt { membership } => {
+                DeviceEvent::ReportDue => self.report(now, out),
+                DeviceEvent::Lease { stamps } => self.scheduler.know_stamps(now.time, stamps),
+                DeviceEvent::Adopt { membership } => {
                     let ticket = self.tickets.open(Ticket::Adopt);
                     self.store.adopt(ticket, membership, out);
                 }
-                Event::Ignored(why) => self.ignore(why, out),
-                Event::NewView { .. }
-                | Event::Unavailable
-                | Event::Fenced { .. }
-                | Event::Administered { .. }
-                | Event::Expired { .. } => unreachable!("a device asks for nothing but leases"),
+                DeviceEvent::Ignored(why) => self.ignore(why, out),
             }
         }
     }

@@ -106,7 +106,6 @@ impl Host {
             }
             Event::Expired { asker, waited } => out.reply(OpId(asker), Err(HostError::MonitorSilent { waited })),
             Event::Ignored(why) => out.ignore(why),
-            Event::Adopt { .. } | Event::Lease { .. } => unreachable!("only devices have leases"),
         }
     }
 

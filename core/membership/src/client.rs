@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   owner ── report, fence, administer ──► MonitorClient ──► monitor
-//!   owner ◄─────────── Event ───────────── MonitorClient ◄── monitor
+//!   owner ◄─── Event or DeviceEvent ────── MonitorClient ◄── monitor
 //! ```
 //!
 //! The client owns the membership that its owner lives by, which devices are unavailable, the recovery throttle, a device's lease, and
@@ -14,8 +14,8 @@
 //! | device | as its lease needs it | once that is durable | |
 //! | lock server | never | never | are sent until they are answered |
 //!
-//! What an answer brings is taken over piece by piece: each [`MonitorClient::next_event`] takes over one thing and tells it, so that the
-//! owner acts on that before the next.
+//! What an answer brings is taken over piece by piece: each [`MonitorClient::next_event`], or of a device
+//! [`MonitorClient::next_device_event`], takes over one thing and tells it, so that the owner acts on that before the next.
 
 mod lease;
 mod pending;
@@ -66,7 +66,26 @@ pub struct Ctx<'a> {
     pub out: &'a mut Effects,
 }
 
-/// What the owner is told.
+/// What a device is told.
+#[derive(Clone, Debug)]
+pub enum DeviceEvent {
+    /// It is to make this membership durable, and then to call [`MonitorClient::adopted`].
+    Adopt {
+        /// The next membership.
+        membership: Membership,
+    },
+    /// Its lease has been extended.
+    Lease {
+        /// Devices and hosts have named stamps up to this clock to the monitor.
+        stamps: Clock,
+    },
+    /// It is time to report.
+    ReportDue,
+    /// The answer had no effect.
+    Ignored(Ignored),
+}
+
+/// What a host is told; of these a lock server, which asks for fences alone, hears that hosts are fenced.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The view has another membership; `before` was the last one.
@@ -74,18 +93,8 @@ pub enum Event {
         /// None if this is the first.
         before: Option<Membership>,
     },
-    /// A device is to make this membership durable, and then to call [`MonitorClient::adopted`].
-    Adopt {
-        /// The next membership.
-        membership: Membership,
-    },
     /// Other devices are unavailable than before.
     Unavailable,
-    /// A device's lease has been extended.
-    Lease {
-        /// Devices and hosts have named stamps up to this clock to the monitor.
-        stamps: Clock,
-    },
     /// It is time to report.
     ReportDue,
     /// Hosts are fenced.
@@ -308,16 +317,11 @@ impl MonitorClient {
         self.news = Some(News { reported_deaf, membership, unavailable: Some(away), reply: Some(reply) });
     }
 
-    /// Takes over the next thing that an answer has brought; none if that was all.
+    /// Takes over the next thing that an answer has brought to a host or a lock server; none if that was all.
     pub fn next_event(&mut self, cx: &Ctx) -> Option<Event> {
-        if self.news.is_some() && self.view.is_fixed() {
-            self.news = None;
+        if self.drop_unasked() {
             return Some(Event::Ignored(Ignored::NotForUs));
         }
-        if self.lease.is_some() { self.next_of_device(cx) } else { self.next_of_host(cx) }
-    }
-
-    fn next_of_host(&mut self, cx: &Ctx) -> Option<Event> {
         let news = self.news.as_mut()?;
         if let Some(membership) = news.membership.take_if(|membership| membership.epoch > self.view.epoch()) {
             return Some(Event::NewView { before: self.view.adopt(cx.now.time, membership) });
@@ -349,24 +353,36 @@ impl MonitorClient {
         }
     }
 
-    fn next_of_device(&mut self, cx: &Ctx) -> Option<Event> {
+    /// Drops what has come though nobody was asked, since the membership is fixed. True if there was anything.
+    fn drop_unasked(&mut self) -> bool {
+        self.view.is_fixed() && self.news.take().is_some()
+    }
+}
+
+/// What only devices need.
+impl MonitorClient {
+    /// Takes over the next thing that an answer has brought to a device; none if that was all.
+    pub fn next_device_event(&mut self, cx: &Ctx) -> Option<DeviceEvent> {
+        if self.drop_unasked() {
+            return Some(DeviceEvent::Ignored(Ignored::NotForUs));
+        }
         let news = self.news.as_mut()?;
         let lease = self.lease.as_mut().expect("it is that of a device");
         if std::mem::take(&mut news.reported_deaf) {
             // It hears the monitor again; and no lease came for what it had reported.
-            return Some(Event::ReportDue);
+            return Some(DeviceEvent::ReportDue);
         }
         let Some(reply) = news.reply.take() else {
             let membership = self.news.take().and_then(|news| news.membership)?;
             lease.adopting = Some(membership.clone());
-            return Some(Event::Adopt { membership });
+            return Some(DeviceEvent::Adopt { membership });
         };
         let known = lease.adopting.as_ref().map_or(self.view.epoch(), |membership| membership.epoch);
         news.membership.take_if(|membership| membership.epoch <= known);
         if news.membership.is_some() && lease.adopting.is_some() {
             // One after the other: it is told again. The lease is one for the later epoch, and must not serve the earlier.
             self.news = None;
-            return Some(Event::Ignored(Ignored::InProgress));
+            return Some(DeviceEvent::Ignored(Ignored::InProgress));
         }
         match reply {
             MonitorReply::Unwelcome(why) => {
@@ -376,18 +392,14 @@ impl MonitorClient {
             }
             MonitorReply::Lease { sent, length, stamps, .. } if lease.has_asked(sent) => {
                 lease.extend(cx.settings, sent, length);
-                Some(Event::Lease { stamps })
+                Some(DeviceEvent::Lease { stamps })
             }
             _ => {
                 let told = self.news.take().and_then(|news| news.membership);
-                lease.seek(told.map(|membership| membership.epoch)).then_some(Event::ReportDue)
+                lease.seek(told.map(|membership| membership.epoch)).then_some(DeviceEvent::ReportDue)
             }
         }
     }
-}
-
-/// What only devices need.
-impl MonitorClient {
     /// True if the owner may serve: it is in, or returning, and its lease runs.
     pub fn may_serve(&self, now: Time) -> bool {
         let Some(lease) = &self.lease else { return true };
@@ -411,7 +423,7 @@ impl MonitorClient {
         self.view.recover(recorded);
     }
 
-    /// The membership of [`Event::Adopt`] is durable, and the owner lives by it. Tells the one before.
+    /// The membership of [`DeviceEvent::Adopt`] is durable, and the owner lives by it. Tells the one before.
     pub fn adopted(&mut self, now: Time) -> Option<Membership> {
         let membership = self.lease_mut().adopting.take().expect("one membership at a time is on its way to the disk");
         self.view.adopt(now, membership)
