@@ -37,6 +37,16 @@ impl<K: Ord + Copy> Timers<K> {
         self.by_key.get(&key).copied()
     }
 
+    /// How many keys have a deadline.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// True if none has.
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
     /// The earliest deadline.
     pub fn next(&self) -> Option<(Time, K)> {
         self.by_time.first().copied()

@@ -2,7 +2,7 @@
 
 use crate::counters::HostCounters;
 use braid_base::limits::Settings;
-use braid_base::{Epoch, Generation, Now, Rng, Timers};
+use braid_base::{Epoch, Generation, Now, Rng};
 use braid_healing::StepId;
 use braid_machine::{Effects, HostOutcome};
 use braid_transactions::{LinkTimer, OperationId, Outbound, Timer as TransactionTimer};
@@ -15,7 +15,6 @@ pub(crate) struct Ctx<'a> {
     /// The epoch that it lives by.
     pub epoch: Epoch,
     pub settings: &'a Settings,
-    pub timers: &'a mut Timers<RequestTimer>,
     pub rng: &'a mut Rng,
     pub counters: &'a mut HostCounters,
     /// Steps of background jobs that have ended.

@@ -11,7 +11,7 @@
 //! have ended. The same holds for commits that a device finds in its journal when it restarts: a mark reaches the disk with the next batch
 //! only.
 
-use crate::ctx::{Ctx, RequestTimer};
+use crate::ctx::Ctx;
 use braid_base::{DeviceId, Time, TransactionId};
 use braid_machine::{HostRequest, HostSuccess, OpId};
 use braid_transactions::Links;
@@ -27,6 +27,8 @@ pub(crate) struct Disconnect {
     until: Time,
     /// Until devices and lock servers are told again.
     again_after: Duration,
+    /// When they are.
+    again_at: Option<Time>,
     /// All that was under way has ended.
     is_quiet: bool,
     /// Names what devices are told. Their answers must not be taken for those to earlier messages.
@@ -68,12 +70,34 @@ impl Disconnect {
     /// What users ask for from now on is refused.
     pub fn new(ctx: &Ctx, op: OpId) -> Disconnect {
         let until = ctx.now.time.after(QUIET_WITHIN);
-        Disconnect { op: Some(op), until, again_after: ctx.settings.commit_linger, is_quiet: false, ticket: None }
+        Disconnect {
+            op: Some(op),
+            until,
+            again_after: ctx.settings.commit_linger,
+            again_at: None,
+            is_quiet: false,
+            ticket: None,
+        }
     }
 
     /// True until it is answered.
     pub fn is_awaited(&self) -> bool {
         self.op.is_some()
+    }
+
+    /// When devices and lock servers are told again.
+    pub fn deadline(&self) -> Option<Time> {
+        self.again_at
+    }
+
+    /// They are told now.
+    pub fn take_timer(&mut self) {
+        self.again_at = None;
+    }
+
+    /// Asserts that it ends.
+    pub fn invariants(&self) {
+        assert_eq!(self.is_awaited(), self.again_at.is_some(), "a disconnect has a deadline until it is answered");
     }
 
     pub fn ticket(&self) -> Option<u64> {
@@ -101,7 +125,7 @@ impl Disconnect {
         let keep = links.devices().any(|device| links.keeps(device) && !rest.devices_out.contains(&device));
         let heard = self.ticket.is_some() && !keep && !rest.locks;
         if heard || rest.fenced || ctx.now.time >= self.until {
-            ctx.timers.cancel(RequestTimer::Leave);
+            self.again_at = None;
             if let Some(op) = self.op.take() {
                 ctx.out.reply(op, Ok(HostSuccess::Done));
             }
@@ -116,7 +140,7 @@ impl Disconnect {
         }
         let wait = self.again_after;
         self.again_after = (wait * 2).min(AGAIN_MAX);
-        ctx.timers.set(RequestTimer::Leave, ctx.now.time.after(wait).min(self.until));
+        self.again_at = Some(ctx.now.time.after(wait).min(self.until));
         for device in links.devices().collect::<Vec<_>>() {
             let command = match self.ticket {
                 Some(sequence) if links.keeps(device) => {

@@ -6,7 +6,7 @@ use crate::disconnect::{Rest, begins_something};
 use crate::object_requests::Asks;
 use crate::requests::DeviceRequests;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Generation, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, Timers, VolumeId};
+use braid_base::{DeviceId, Generation, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, VolumeId};
 use braid_healing::{Healing, StepId};
 use braid_layout::VolumeDescription;
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
@@ -56,7 +56,6 @@ pub struct Host {
     pub(crate) healing: Healing,
     /// Steps of background jobs that have ended.
     steps_done: Vec<(StepId, HostOutcome)>,
-    pub(crate) timers: Timers<RequestTimer>,
     pub(crate) counters: HostCounters,
 }
 
@@ -78,7 +77,6 @@ impl Host {
             healing: Healing::default(),
             steps_done: Vec::new(),
             monitor: MonitorClient::of_host(config.membership.clone()),
-            timers: Timers::default(),
             counters: HostCounters::default(),
             config,
         }
@@ -338,7 +336,7 @@ impl Host {
         };
         let transactions = self.coordinator.next_timer().map(|(time, timer)| (time, of_coordinator(timer)));
         let link = self.links.next_timer().map(|(time, timer)| (time, Timer::Link(timer)));
-        let request = self.timers.next().map(|(time, timer)| (time, Timer::Request(timer)));
+        let request = self.requests.next_timer().map(|(time, timer)| (time, Timer::Request(timer)));
         let locks = self.locks.deadline().map(|time| (time, Timer::Locks));
         let monitor = self.monitor.deadline().map(|time| (time, Timer::Monitor));
         transactions.into_iter().chain(link).chain(request).chain(locks).chain(monitor).min()
@@ -361,8 +359,9 @@ impl Host {
                     let (_, links, mut ctx) = self.requests(now, out);
                     links.wake(&mut ctx.outbound(), timer);
                 }
+                // It needs to know what else is under way.
                 Timer::Request(RequestTimer::Leave) => {
-                    self.timers.cancel(RequestTimer::Leave);
+                    self.requests.take_disconnect_timer();
                     self.tell_disconnect(now, out);
                 }
                 Timer::Request(timer) => {
@@ -436,9 +435,9 @@ impl Host {
         now: Now,
         out: &'a mut Effects,
     ) -> (&'a mut DeviceRequests, &'a mut Links, Ctx<'a>) {
-        let Host { config, monitor, links, requests, timers, rng, counters, steps_done, .. } = self;
+        let Host { config, monitor, links, requests, rng, counters, steps_done, .. } = self;
         let (host, epoch, settings) = (config.generation, monitor.epoch(), &config.settings);
-        (requests, links, Ctx { now, host, epoch, settings, timers, rng, counters, steps_done, out })
+        (requests, links, Ctx { now, host, epoch, settings, rng, counters, steps_done, out })
     }
 
     fn start_objects(
@@ -532,6 +531,7 @@ impl Machine for Host {
         self.locks.invariants();
         self.coordinator.invariants(self.locks.holders(TRANSACTIONS));
         self.links.invariants();
+        self.requests.invariants();
         self.healing.invariants(self.requests.is_disconnecting());
     }
 }

@@ -122,7 +122,7 @@ impl Host {
     /// A device that was behind has taken over the epoch: now it takes what waits for it.
     pub(crate) fn on_adoption(&mut self, now: Now, device: DeviceId) {
         self.coordinator.on_adoption(now, device);
-        self.requests.hurry(&mut self.timers, now, |asked| asked == device);
+        self.requests.hurry(now, |asked| asked == device);
     }
 
     /// Another epoch begins.
@@ -135,7 +135,7 @@ impl Host {
         let same = before.is_some_and(|before| before.has_same_devices(membership));
         self.coordinate(now, out, |coordinator, ctx| coordinator.on_epoch(ctx, same));
         self.follow_members();
-        self.requests.hurry(&mut self.timers, now, |_| true);
+        self.requests.hurry(now, |_| true);
         self.heal(now, out, |healing, ctx| healing.on_membership(ctx));
         self.coordinate(now, out, Coordinator::retry_all);
         let is_member = |device: &DeviceId| self.view().member(*device).is_some();

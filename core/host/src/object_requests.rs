@@ -4,7 +4,7 @@
 //! answered, or given up: then the mark that rides on later requests passes it, and the device need not keep the answer. What was given up
 //! is named by all that is begun later ([`Links::abandoned_before`]), until something of that is answered: by then it has happened, or never will.
 
-use crate::ctx::{Ctx, RequestTimer};
+use crate::ctx::Ctx;
 use braid_base::{DeviceId, Now, ObjectId, Time, Timers, limits};
 use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
 use braid_transactions::{Links, RequestEnd};
@@ -21,6 +21,8 @@ const CHANGE_GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct ObjectRequests {
     pending: BTreeMap<u64, PendingRequest>,
+    /// When each is sent again, or its time is up.
+    timers: Timers<u64>,
 }
 
 #[derive(Debug)]
@@ -120,7 +122,7 @@ impl ObjectRequests {
         if busy {
             let most = ctx.settings.backoff_max.as_nanos() as u64;
             let wait = Duration::from_nanos(ctx.rng.between(most / 2, most));
-            return ctx.timers.set(RequestTimer::ObjectRequest(sequence), ctx.now.time.after(wait).min(pending.until));
+            return self.timers.set(sequence, ctx.now.time.after(wait).min(pending.until));
         }
         self.end(ctx, links, sequence, answer.map(HostSuccess::Objects).map_err(HostError::Objects));
     }
@@ -139,6 +141,16 @@ impl ObjectRequests {
         }
         let refused = |failure| HostError::Objects(ObjectRefusal { command: 0, failure });
         self.end(ctx, links, sequence, value.map(HostSuccess::Value).map_err(refused));
+    }
+
+    /// What is looked at next, and when.
+    pub fn next_timer(&self) -> Option<(Time, u64)> {
+        self.timers.next()
+    }
+
+    /// Asserts that each has a deadline.
+    pub fn invariants(&self) {
+        assert_eq!(self.pending.len(), self.timers.len(), "a request that is not answered has a deadline");
     }
 
     /// The device has not answered for a while, or there was no room: it is asked again, or the request is abandoned.
@@ -174,9 +186,9 @@ impl ObjectRequests {
     }
 
     /// Has requests sent again at once that these devices have not answered.
-    pub fn hurry(&self, timers: &mut Timers<RequestTimer>, now: Now, of: impl Fn(DeviceId) -> bool) {
+    pub fn hurry(&mut self, now: Now, of: impl Fn(DeviceId) -> bool) {
         for (sequence, _) in self.pending.iter().filter(|(_, pending)| of(pending.device)) {
-            timers.set(RequestTimer::ObjectRequest(*sequence), now.time);
+            self.timers.set(*sequence, now.time);
         }
     }
 
@@ -196,7 +208,7 @@ impl ObjectRequests {
 
     fn end(&mut self, ctx: &mut Ctx, links: &mut Links, sequence: u64, outcome: HostOutcome) {
         let pending = self.pending.remove(&sequence).expect("it is pending");
-        ctx.timers.cancel(RequestTimer::ObjectRequest(sequence));
+        self.timers.cancel(sequence);
         if let Asks::Commands(request) = &pending.asks {
             let end = match &outcome {
                 _ if request.only_asks() => RequestEnd::NothingKept,
@@ -226,7 +238,7 @@ impl ObjectRequests {
         };
         // It is answered only when something happens, but the device may have lost it: it is told again now and then.
         let most = if now < until { until } else { until.after(CHANGE_GRACE) };
-        ctx.timers.set(RequestTimer::ObjectRequest(sequence), now.after(wait).min(most));
+        self.timers.set(sequence, now.after(wait).min(most));
         links.send(&mut ctx.outbound(), device, command);
     }
 }

@@ -4,7 +4,7 @@ use crate::ctx::{Ctx, RequestTimer};
 use crate::disconnect::{Disconnect, Rest};
 use crate::object_requests::{Asks, ObjectRequests};
 use crate::tasks::Tasks;
-use braid_base::{DeviceId, Now, Timers};
+use braid_base::{DeviceId, Now, Time};
 use braid_machine::{HostError, HostSuccess, OpId};
 use braid_transactions::{Links, OperationId};
 use braid_wire::{Reply, Task};
@@ -57,13 +57,28 @@ impl DeviceRequests {
         }
     }
 
+    /// What is looked at next, and when.
+    pub fn next_timer(&self) -> Option<(Time, RequestTimer)> {
+        let task = self.tasks.next_timer().map(|(time, ticket)| (time, RequestTimer::Task(ticket)));
+        let objects = self.objects.next_timer().map(|(time, sequence)| (time, RequestTimer::ObjectRequest(sequence)));
+        let disconnect = self.disconnect.as_ref().and_then(Disconnect::deadline);
+        let leave = disconnect.map(|time| (time, RequestTimer::Leave));
+        task.into_iter().chain(objects).chain(leave).min()
+    }
+
     /// Looks at what is due.
     pub fn wake(&mut self, ctx: &mut Ctx, links: &mut Links, timer: RequestTimer) {
-        ctx.timers.cancel(timer);
         match timer {
             RequestTimer::Task(ticket) => self.tasks.resend(ctx, links, ticket),
             RequestTimer::ObjectRequest(sequence) => self.objects.resend(ctx, links, sequence),
             RequestTimer::Leave => unreachable!("a disconnect needs to know what else is under way"),
+        }
+    }
+
+    /// It is time to say again that the host disconnects.
+    pub fn take_disconnect_timer(&mut self) {
+        if let Some(disconnect) = &mut self.disconnect {
+            disconnect.take_timer();
         }
     }
 
@@ -73,8 +88,8 @@ impl DeviceRequests {
     }
 
     /// Requests for objects that these devices have not taken in another epoch are sent again at once.
-    pub fn hurry(&self, timers: &mut Timers<RequestTimer>, now: Now, of: impl Fn(DeviceId) -> bool) {
-        self.objects.hurry(timers, now, of);
+    pub fn hurry(&mut self, now: Now, of: impl Fn(DeviceId) -> bool) {
+        self.objects.hurry(now, of);
     }
 
     /// The devices that have something to answer.
@@ -113,7 +128,7 @@ impl DeviceRequests {
         let is_over = self.disconnect.as_mut().is_some_and(|disconnect| disconnect.go_on(ctx, links, rest, requests));
         if is_over {
             // The mark that devices are told of would stay below what they have not answered.
-            self.tasks.drop_all(ctx, links);
+            self.tasks.drop_all(links);
         }
         is_over
     }
@@ -134,6 +149,14 @@ impl DeviceRequests {
     pub fn on_forgotten(&self, links: &mut Links, device: DeviceId, ticket: u64) {
         if self.disconnect_ticket() == Some(ticket) {
             links.keeps_nothing(device);
+        }
+    }
+    /// Asserts that whatever is asked has a deadline.
+    pub fn invariants(&self) {
+        self.tasks.invariants();
+        self.objects.invariants();
+        if let Some(disconnect) = &self.disconnect {
+            disconnect.invariants();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Tasks for one device: objects, what others missed, counters. Each is sent until it is answered or its time is up.
 
-use crate::ctx::{Ctx, RequestTimer};
-use braid_base::{DeviceId, Time, limits};
+use crate::ctx::Ctx;
+use braid_base::{DeviceId, Time, Timers, limits};
 use braid_machine::{HostError, HostSuccess};
 use braid_transactions::{Links, OperationId};
 use braid_wire::{Command, Failure, Managed, Task};
@@ -12,6 +12,8 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     pending: BTreeMap<u64, PendingTask>,
+    /// When each is sent again, or its time is up.
+    timers: Timers<u64>,
 }
 
 #[derive(Debug)]
@@ -51,9 +53,18 @@ impl Tasks {
             return;
         }
         let task = self.end(links, ticket);
-        ctx.timers.cancel(RequestTimer::Task(ticket));
         let outcome = result.map(HostSuccess::Managed).map_err(|failure| HostError::Device { device, failure });
         ctx.reply(task.op, outcome);
+    }
+
+    /// What is looked at next, and when.
+    pub fn next_timer(&self) -> Option<(Time, u64)> {
+        self.timers.next()
+    }
+
+    /// Asserts that each has a deadline.
+    pub fn invariants(&self) {
+        assert_eq!(self.pending.len(), self.timers.len(), "a task that is not answered has a deadline");
     }
 
     /// The device has not answered for a while.
@@ -73,10 +84,9 @@ impl Tasks {
     }
 
     /// The host is about to end: what its background jobs have asked is over, unanswered.
-    pub fn drop_all(&mut self, ctx: &mut Ctx, links: &mut Links) {
-        while let Some((ticket, task)) = self.pending.pop_first() {
-            ctx.timers.cancel(RequestTimer::Task(ticket));
-            links.settle_read(task.device, ticket);
+    pub fn drop_all(&mut self, links: &mut Links) {
+        while let Some((ticket, _)) = self.pending.first_key_value() {
+            self.end(links, *ticket);
         }
     }
 
@@ -87,6 +97,7 @@ impl Tasks {
 
     fn end(&mut self, links: &mut Links, ticket: u64) -> PendingTask {
         let task = self.pending.remove(&ticket).expect("it is pending");
+        self.timers.cancel(ticket);
         links.settle_read(task.device, ticket);
         task
     }
@@ -95,7 +106,7 @@ impl Tasks {
         let task = self.pending.get_mut(&ticket).expect("it is pending");
         let wait = task.resend_after;
         task.resend_after = (wait * 2).min(ctx.settings.resend_max);
-        ctx.timers.set(RequestTimer::Task(ticket), ctx.now.time.after(wait));
+        self.timers.set(ticket, ctx.now.time.after(wait));
         links.send(&mut ctx.outbound(), task.device, Command::Manage { ticket, task: task.task.clone() });
     }
 }
