@@ -435,5 +435,9 @@ impl Machine for Device {
         assert!(self.decisions.is_empty(), "what was decided is carried out");
         self.store.invariants();
         self.scheduler.invariants();
+        self.sessions.invariants();
+        self.requests.invariants();
+        self.monitor.invariants();
+        self.tickets.invariants(self.monitor.is_adopting(), |id| self.scheduler.is_reading(id));
     }
 }

@@ -29,6 +29,9 @@ pub(crate) struct Requests {
     patience: Timers<(Generation, u64)>,
 }
 
+/// The most waits that one look at the invariants checks.
+const CHECKED_MAX: usize = 16;
+
 /// What a command may change.
 #[derive(Clone, Copy, Debug)]
 enum MayChange {
@@ -89,6 +92,21 @@ impl Requests {
     /// Those hosts are fenced: the store does nothing for them any more.
     pub fn drop_fenced(&mut self, fenced: impl Fn(Generation) -> bool) {
         self.executing.retain(|name, _| !fenced(name.host));
+    }
+
+    /// Asserts that whoever waits is found by the object, and is told something in the end.
+    pub fn invariants(&self) {
+        assert_eq!(self.watchers.len(), self.watched.len(), "who waits is known by the object");
+        let is_bounded = self.watchers.len() <= limits::WATCHERS_MAX && self.watched_bytes <= limits::WATCHED_BYTES_MAX;
+        assert!(is_bounded, "so many may wait for a change");
+        for (key, watcher) in self.watchers.iter().take(CHECKED_MAX) {
+            assert!(
+                self.watched.contains(&(watcher.object, key.0, key.1)),
+                "who waits is known by the object: {key:?}"
+            );
+            let ends = watcher.looking || self.patience.deadline_of(*key).is_some();
+            assert!(ends, "a wait for a change ends: {key:?}");
+        }
     }
 
     fn remove(&mut self, key: (Generation, u64)) -> Option<Watcher> {

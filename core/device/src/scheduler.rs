@@ -138,6 +138,11 @@ impl Scheduler {
         self.waiting.len() + self.locks.waiting()
     }
 
+    /// True if the store reads for this transaction.
+    pub fn is_reading(&self, id: TransactionId) -> bool {
+        self.reading.contains(&id)
+    }
+
     /// How many transactions hold locks, or wait for them.
     pub fn locks(&self) -> usize {
         self.locks.len()

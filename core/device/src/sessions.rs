@@ -38,6 +38,8 @@ pub(crate) struct Sessions {
 
 /// How often silent hosts are looked for, as a part of the lease.
 const PATROLS_PER_LEASE: u32 = 4;
+/// The most hosts that one look at the invariants checks.
+const CHECKED_MAX: usize = 16;
 
 impl Sessions {
     /// Renews `host`'s lease. False if it is new here and `most` have spoken.
@@ -161,5 +163,16 @@ impl Sessions {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.live.len()
+    }
+    /// Asserts that a host which has not spoken has had nothing served and settled nothing, and that such hosts are counted.
+    pub fn invariants(&self) {
+        assert!(self.recovered <= self.live.len(), "hosts that have not spoken have leases");
+        for (host, session) in self.live.iter().take(CHECKED_MAX).filter(|(_, session)| session.is_recovered) {
+            assert!(session.last_served.is_none() && session.settled == 0, "it has not spoken: {host}");
+        }
+        if self.live.len() <= CHECKED_MAX {
+            let recovered = self.live.values().filter(|session| session.is_recovered).count();
+            assert_eq!(recovered, self.recovered, "hosts that have not spoken are counted");
+        }
     }
 }

@@ -19,6 +19,9 @@ pub(crate) enum Ticket {
     Adopt,
 }
 
+/// The most that one look at the invariants checks.
+const CHECKED_MAX: usize = 16;
+
 /// Tickets that the store holds, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
@@ -37,6 +40,21 @@ impl Tickets {
     /// The store is done with that.
     pub fn close(&mut self, number: u64) -> Ticket {
         self.pending.remove(&number).expect("the store is done with what it was asked for")
+    }
+
+    /// Asserts that no number is given twice, that one membership at a time is made durable, and that whoever `is_read` for is being read for.
+    pub fn invariants(&self, is_adopting: bool, is_read: impl Fn(TransactionId) -> bool) {
+        assert!(self.pending.last_key_value().is_none_or(|(number, _)| *number <= self.last), "numbers count up");
+        if self.pending.len() > CHECKED_MAX {
+            return;
+        }
+        let adopting = self.pending.values().filter(|ticket| matches!(ticket, Ticket::Adopt)).count();
+        assert_eq!(adopting, usize::from(is_adopting), "one membership at a time is on its way to the disk");
+        for ticket in self.pending.values() {
+            if let Ticket::Read { transaction, .. } = ticket {
+                assert!(is_read(*transaction), "what the store reads is waited for: {transaction}");
+            }
+        }
     }
 
     /// True if the store is at a task of the host.

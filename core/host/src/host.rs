@@ -532,6 +532,7 @@ impl Machine for Host {
         self.coordinator.invariants(self.locks.holders(TRANSACTIONS));
         self.links.invariants();
         self.requests.invariants();
+        self.monitor.invariants();
         self.healing.invariants(self.requests.is_disconnecting());
     }
 }

@@ -88,6 +88,7 @@ impl Fencing {
 
     /// Asserts that whoever is doomed is being fenced.
     pub fn invariants(&self) {
+        self.monitor.invariants();
         assert_eq!(self.doomed.is_empty(), !self.monitor.is_fencing(), "whoever is doomed is being fenced");
     }
 }

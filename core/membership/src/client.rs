@@ -353,6 +353,17 @@ impl MonitorClient {
         }
     }
 
+    /// Asserts that what an answer brought was taken over, that what was asked for has a deadline, and that the membership only goes forward.
+    pub fn invariants(&self) {
+        assert!(self.news.is_none(), "an owner takes over all that an answer brings");
+        let asked = self.pending.fences.len() + self.pending.administrations.len();
+        let reports = usize::from(self.timers.deadline_of(Deadline::Report).is_some());
+        assert_eq!(self.timers.len(), asked + reports, "what is asked of the monitor has a deadline");
+        let adopting = self.lease.as_ref().and_then(|lease| lease.adopting.as_ref());
+        let is_later = |membership: &Membership| membership.epoch > self.view.epoch();
+        assert!(adopting.is_none_or(is_later), "a later membership alone is made durable");
+    }
+
     /// Drops what has come though nobody was asked, since the membership is fixed. True if there was anything.
     fn drop_unasked(&mut self) -> bool {
         self.view.is_fixed() && self.news.take().is_some()
@@ -409,6 +420,11 @@ impl MonitorClient {
     /// Its own state in the array, as far as it knows.
     pub fn own_state(&self) -> Option<Standing> {
         self.view.state(self.lease.as_ref()?.device)
+    }
+
+    /// True if a later membership is on its way to the disk.
+    pub fn is_adopting(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.adopting.is_some())
     }
 
     /// When to report next; never with a fixed membership.

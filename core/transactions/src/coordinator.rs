@@ -243,5 +243,6 @@ impl Coordinator {
         assert!(self.events.is_empty(), "an owner is told at once");
         self.operations.invariants(&self.transactions);
         self.transactions.invariants(holders);
+        self.resolutions.invariants();
     }
 }

@@ -28,6 +28,8 @@ use std::time::Duration;
 
 /// The most that are resolved at once.
 const RESOLUTIONS_MAX: usize = 256;
+/// The most that one look at the invariants checks.
+const CHECKED_MAX: usize = 16;
 
 /// All resolutions under way.
 #[derive(Clone, Debug, Default)]
@@ -244,5 +246,14 @@ impl Resolutions {
     pub fn end(&mut self, id: TransactionId) {
         self.under_way.remove(&id);
         self.timers.cancel(id);
+    }
+    /// Asserts that each has a deadline, and that the last answer ends a phase.
+    pub fn invariants(&self) {
+        assert_eq!(self.under_way.len(), self.timers.len(), "a resolution is asked for until it ends");
+        for (id, resolution) in self.under_way.iter().take(CHECKED_MAX) {
+            let silent = resolution.silent();
+            assert!(!silent.is_empty(), "the last answer ends a phase of a resolution: {id}");
+            assert!(silent.is_subset(&resolution.participants), "participants alone are asked: {id}");
+        }
     }
 }
