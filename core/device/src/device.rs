@@ -111,7 +111,7 @@ impl Device {
 
     /// Its transactions, to look at.
     pub fn transactions(&self) -> impl Iterator<Item = TransactionView<'_>> {
-        self.scheduler.transactions()
+        self.scheduler.ledger().views()
     }
 
     /// How many requests wait in it for others.
@@ -126,12 +126,12 @@ impl Device {
 
     /// How many transactions wait in it for somebody to resolve them.
     pub fn orphans(&self) -> usize {
-        self.scheduler.orphans()
+        self.scheduler.ledger().orphans()
     }
 
     /// How many transactions are suspect in it.
     pub fn suspects(&self) -> usize {
-        self.scheduler.suspects()
+        self.scheduler.ledger().suspects()
     }
 
     /// True if it serves this host no more.
@@ -182,7 +182,7 @@ impl Device {
             self.store.settle(host, request.settled);
             self.schedule(now, out, |scheduler, cx| scheduler.on_settled(cx, host, request.settled));
         }
-        if !request.over.is_empty() || self.scheduler.have_released() {
+        if !request.over.is_empty() || self.scheduler.ledger().have_released() {
             self.schedule(now, out, |scheduler, cx| {
                 for sequence in request.over {
                     scheduler.on_over(cx, TransactionId { host, sequence });
@@ -412,7 +412,7 @@ impl Machine for Device {
         // Each may bring about more of the other.
         loop {
             self.on_store_events(now, out);
-            if !self.scheduler.have_released() {
+            if !self.scheduler.ledger().have_released() {
                 break;
             }
             self.schedule(now, out, |scheduler, cx| scheduler.resume_waiting(cx));
@@ -434,10 +434,10 @@ impl Machine for Device {
         }
         assert!(self.decisions.is_empty(), "what was decided is carried out");
         self.store.invariants();
-        self.scheduler.invariants();
+        self.scheduler.invariants(self.tickets.reads());
         self.sessions.invariants();
         self.requests.invariants();
         self.monitor.invariants();
-        self.tickets.invariants(self.monitor.is_adopting(), |id| self.scheduler.is_reading(id));
+        self.tickets.invariants(self.monitor.is_adopting());
     }
 }

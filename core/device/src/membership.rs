@@ -45,7 +45,7 @@ impl Device {
 
     /// Fenced hosts of which something is undecided here.
     fn undecided_of_fenced(&self) -> Vec<Generation> {
-        let of = |membership| self.scheduler.undecided_of_fenced(&self.store, membership);
+        let of = |membership| self.scheduler.ledger().undecided_of_fenced(&self.store, membership);
         self.membership().map_or_else(Vec::new, of)
     }
 

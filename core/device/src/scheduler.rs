@@ -42,15 +42,14 @@ pub(crate) mod transactions;
 pub(crate) mod waiting;
 
 use braid_base::limits::Settings;
-use braid_base::{Clock, DeviceId, Generation, Membership, ObjectId, Stamp, Time, TransactionId};
+use braid_base::{Clock, Generation, ObjectId, Stamp, Time, TransactionId};
 use braid_wire::{Orphan, Suspect};
-use ctx::{Ctx, Objects};
+use ctx::Ctx;
 use ledger::Ledger;
 use locks::Locks;
 use reservation::Reservation;
 use stamps::Stamps;
 use std::collections::BTreeSet;
-use transactions::TransactionView;
 use waiting::{Waiting, WaitingQueue};
 
 /// What a device holds of transactions.
@@ -94,38 +93,8 @@ impl Scheduler {
     }
 
     /// The transactions, to look at.
-    pub fn transactions(&self) -> impl Iterator<Item = TransactionView<'_>> {
-        self.ledger.table().views()
-    }
-
-    /// True if an undecided transaction is on this object.
-    pub fn touches(&self, object: ObjectId) -> bool {
-        self.ledger.table().touch(object)
-    }
-
-    /// How many transactions wait for somebody to resolve them.
-    pub fn orphans(&self) -> usize {
-        self.ledger.orphans()
-    }
-
-    /// How many transactions are suspect.
-    pub fn suspects(&self) -> usize {
-        self.ledger.suspects()
-    }
-
-    /// True if claims were released since waiting requests were last looked at.
-    pub fn have_released(&self) -> bool {
-        self.ledger.have_released()
-    }
-
-    /// Fenced hosts of which something is undecided.
-    pub fn undecided_of_fenced(&self, objects: &dyn Objects, membership: &Membership) -> Vec<Generation> {
-        self.ledger.undecided_of_fenced(objects, membership)
-    }
-
-    /// See [`Ledger::has_undecided_before_return_of`].
-    pub fn has_undecided_before_return_of(&self, membership: &Membership, device: DeviceId, object: ObjectId) -> bool {
-        self.ledger.has_undecided_before_return_of(membership, device, object)
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// What it has decided since the start.
@@ -136,11 +105,6 @@ impl Scheduler {
     /// How many requests wait for others.
     pub fn waiting(&self) -> usize {
         self.waiting.len() + self.locks.waiting()
-    }
-
-    /// True if the store reads for this transaction.
-    pub fn is_reading(&self, id: TransactionId) -> bool {
-        self.reading.contains(&id)
     }
 
     /// How many transactions hold locks, or wait for them.
@@ -183,8 +147,9 @@ impl Scheduler {
         self.locks.deadline()
     }
 
-    /// Asserts what holds between steps.
-    pub fn invariants(&self) {
+    /// Asserts what holds between steps. `reads`: some of the transactions for which the store reads.
+    pub fn invariants(&self, mut reads: impl Iterator<Item = TransactionId>) {
+        assert!(reads.all(|id| self.reading.contains(&id)), "what the store reads is waited for");
         self.ledger.invariants();
         self.locks.invariants();
         self.reservation.invariants(self.stamps.highest_ever());

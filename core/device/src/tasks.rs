@@ -74,21 +74,21 @@ impl Device {
             Task::SetOrdering { object, ordering } => match existing(object) {
                 None => refuse(Failure::NoSuchObject),
                 Some(existing) if existing.ordering == ordering => Plan::Flush,
-                Some(_) if self.scheduler.touches(object) => refuse(Failure::InUse),
+                Some(_) if self.scheduler.ledger().touch(object) => refuse(Failure::InUse),
                 Some(_) => Plan::SetOrdering { object, ordering },
             },
             Task::ResizeObject { range, .. } if range.is_empty() || !is_possible(range) => refuse(Failure::Malformed),
             Task::ResizeObject { object, range, absent } => match existing(object) {
                 None => refuse(Failure::NoSuchObject),
                 // Also where nothing changes: whoever asks may go by another description of the volume afterwards.
-                Some(_) if self.scheduler.touches(object) => refuse(Failure::InUse),
+                Some(_) if self.scheduler.ledger().touch(object) => refuse(Failure::InUse),
                 Some(existing) if existing.range() == range => Plan::Flush,
                 Some(existing) if !existing.redundant && !absent.is_empty() => refuse(Failure::Malformed),
                 Some(_) => Plan::Resize { object, range, absent },
             },
             Task::RemoveObject { object } => match existing(object) {
                 None => Plan::Flush,
-                Some(_) if self.scheduler.touches(object) => refuse(Failure::InUse),
+                Some(_) if self.scheduler.ledger().touch(object) => refuse(Failure::InUse),
                 Some(_) => Plan::Remove { object },
             },
             Task::ListObjects => Plan::Answer(Ok(Managed::Objects(self.store.objects()))),
@@ -129,7 +129,7 @@ impl Device {
 
     /// True if a transaction on this object is undecided here that a device which has been out since has no say in.
     fn has_undecided_before_return_of(&self, device: DeviceId, object: ObjectId) -> bool {
-        let pending = |membership| self.scheduler.has_undecided_before_return_of(membership, device, object);
+        let pending = |membership| self.scheduler.ledger().has_undecided_before_return_of(membership, device, object);
         self.membership().is_some_and(pending)
     }
 

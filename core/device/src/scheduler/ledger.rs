@@ -8,7 +8,7 @@ use super::ctx::{Ctx, Objects};
 use super::decision::Decision;
 use super::in_turn::InTurn;
 use super::suspects::Suspects;
-use super::transactions::{Asked, State, Transaction, Transactions};
+use super::transactions::{Asked, State, Transaction, TransactionView, Transactions};
 use braid_base::{BlockRange, DeviceId, FenceTable, Generation, Membership, ObjectId, TransactionId, limits};
 use braid_wire::{Orphan, Outcome, Reply, Suspect, SuspectBlocks, Vote};
 
@@ -33,12 +33,22 @@ impl Ledger {
         }
     }
 
-    /// The table of transactions.
-    pub fn table(&self) -> &Transactions {
+    /// All transactions, to look at.
+    pub fn views(&self) -> impl Iterator<Item = TransactionView<'_>> {
+        self.transactions.views()
+    }
+
+    /// True if an undecided transaction is on this object.
+    pub fn touch(&self, object: ObjectId) -> bool {
+        self.transactions.touch(object)
+    }
+
+    /// The table of transactions, for the scheduler alone.
+    pub(super) fn table(&self) -> &Transactions {
         &self.transactions
     }
 
-    pub fn get(&self, id: TransactionId) -> Option<&Transaction> {
+    pub(super) fn get(&self, id: TransactionId) -> Option<&Transaction> {
         self.transactions.get(id)
     }
 

@@ -86,7 +86,7 @@ impl Bench {
         };
         step(&mut self.scheduler, &mut cx);
         self.scheduler.resume_waiting(&mut cx);
-        self.scheduler.invariants();
+        self.scheduler.invariants(std::iter::empty());
         decisions.into()
     }
 
@@ -262,7 +262,7 @@ fn of_a_host_that_is_gone_what_is_prepared_is_an_orphan_and_what_was_announced_o
         assert_eq!(orphans.iter().map(|orphan| orphan.transaction).collect::<Vec<_>>(), [id(2, prepared)]);
         assert_eq!(suspects.iter().map(|suspect| suspect.transaction).collect::<Vec<_>>(), [id(4, arrived)]);
     });
-    assert!(bench.scheduler.transactions().all(|held| held.id != id(3, announced)), "it left nothing");
+    assert!(bench.scheduler.ledger().views().all(|held| held.id != id(3, announced)), "it left nothing");
 }
 
 proptest! {
