@@ -1,6 +1,23 @@
 //! The words that every part of Braid shares.
 //!
 //! Pure: no clock, no socket, no thread, no file. Time, chance and identity come in as arguments.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `buffer` | memory whose address suits direct I/O |
+//! | `checksum` | CRC32C, over frames, journal records and blocks |
+//! | `counters` | what a node counts, as a struct of numbers |
+//! | `extents` | runs of blocks, as few as can be |
+//! | `id` | the names of arrays, devices, hosts, objects and transactions |
+//! | `limits` | every bound and every default |
+//! | `membership` | who is in the array: one membership for each epoch; and which hosts are fenced |
+//! | `range` | ranges of blocks |
+//! | `range_table` | a table of ranges that may overlap |
+//! | `rng` | random numbers from a seed |
+//! | `stamp` | stamps: the order in which transactions take effect |
+//! | `time` | time, as the world hands it in |
+//! | `timers` | one timer a key, the earliest first |
+//! | `units` | sizes as people write them |
 
 pub mod buffer;
 pub mod checksum;

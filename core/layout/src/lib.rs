@@ -9,6 +9,14 @@
 //!                                │
 //!        what was read (Old) ────┴──► the bytes asked for / the pieces to write, parity included
 //! ```
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `scheme` | the RAID level and its numbers |
+//! | `layout` | where the blocks of a volume lie |
+//! | `volume` | what is recorded of a volume, and how its devices are ordered into a ring |
+//! | `absence` | which devices of a ring are unavailable, as plans see it |
+//! | `plan` | what each device reads and writes for one request |
 
 mod absence;
 mod layout;

@@ -11,6 +11,12 @@
 //!   commands in flight, one of them a write, are a bug of the machine; the simulated disk asserts that there are
 //!   none.
 //! * Messages are datagrams. Connections are the shell's business; silence is found by waking.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `disk` | commands to the one disk that a machine may have |
+//! | `effects` | what a step wants done |
+//! | `request` | what front ends ask of a host, and how it ends |
 
 mod disk;
 mod effects;

@@ -3,6 +3,18 @@
 //! [`message`] is the vocabulary: every protocol speaks only in these enums. [`frame`] is their form on the
 //! wire, drawn byte by byte in `docs/wire-format.md`. Decoding trusts nothing and never panics.
 //!
+//! | module | what |
+//! | --- | --- |
+//! | `message` | what hosts and devices say to each other |
+//! | `locking` | what hosts and lock servers say to each other |
+//! | `monitoring` | what nodes say to the monitor |
+//! | `objects` | requests for objects that hold bytes and attributes, and their answers |
+//! | `administration` | what operators ask of the monitor |
+//! | `frame` | frames: a message between two nodes, with a checksum |
+//! | `message_codec` | the form of each message in bytes |
+//! | `codec` | numbers, lists and payloads in and out of bytes |
+//! | `fuzzing` | what must hold for any bytes at all |
+//!
 //! Wire history, newest first; a frame of another version is refused:
 //!
 //! | version | what changed, and why |
