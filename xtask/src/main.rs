@@ -61,19 +61,19 @@ fn chore() -> Result<()> {
 
 fn test() -> Result<()> {
     packages::install(&packages::CLIENTS, "the tests need")?;
-    // The tests with real processes start this program.
-    run(cargo(&["build", "--locked", "--package", "braid"]))?;
+    // The tests with real processes start these programs.
+    run(cargo(&["build", "--locked", "--package", "braid", "--package", "braid-sim"]))?;
     run(cargo(&["test", "--workspace", "--locked"]))
 }
 
 /// What takes too long for every change.
 fn soak() -> Result<()> {
     packages::install(&packages::CLIENTS, "the tests need")?;
-    run(cargo(&["build", "--locked", "--package", "braid"]))?;
+    run(cargo(&["build", "--locked", "--package", "braid", "--package", "braid-sim"]))?;
     let mut tests = cargo(&["test", "--locked", "--package", "braid-processes"]);
     tests.env("BRAID_SOAK", "1");
     run(tests)?;
-    run(cargo(&["run", "--locked", "--package", "braid", "--", "sim", "attack", "--runs", "20000", "--keep-going"]))
+    run(cargo(&["run", "--locked", "--package", "braid-sim", "--", "attack", "--runs", "20000", "--keep-going"]))
 }
 
 /// The command `braid` as it is meant to be used: the one that is `named`, or one that is built now.

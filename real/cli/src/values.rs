@@ -1,6 +1,6 @@
 //! Objects, attributes and values as they are written on the command line, and values as they are shown.
 
-use crate::failure::Failure;
+use braid_admin::failure::Failure;
 use braid_client::{Array, AttributeName, Bytes, Object, Space, Value};
 use serde_json::json;
 use std::fmt;

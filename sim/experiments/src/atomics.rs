@@ -3,8 +3,9 @@
 
 use crate::assumptions::Assumption;
 use crate::catalogue::{THROUGHPUT, plot};
-use crate::experiment::{Axis, Base, Effort, Experiment, PlotKind, Point, Series};
-use braid_measure::Strategy;
+use crate::experiment::{Base, Effort, Experiment, Point, Series};
+use braid_benchkit::locking::Strategy;
+use braid_benchkit::plot::{Axis, PlotKind};
 
 const OBJECTS: Axis = Axis { name: "objects", title: "objects that are locked" };
 const PROCESSES: Axis = Axis { name: "processes", title: "processes" };

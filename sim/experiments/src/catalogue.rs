@@ -2,7 +2,8 @@
 
 use crate::assumptions;
 use crate::atomics;
-use crate::experiment::{Axis, Base, Effort, Experiment, PlotKind, Point, Series};
+use crate::experiment::{Base, Effort, Experiment, Point, Series};
+use braid_benchkit::plot::{Axis, PlotKind};
 use braid_wire::Ordering;
 
 const HOSTS: Axis = Axis { name: "hosts", title: "hosts" };

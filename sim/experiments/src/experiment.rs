@@ -1,5 +1,6 @@
 //! What an experiment is: points at which arrays are run, and how they are shown.
 
+use braid_benchkit::plot::{Axis, PlotKind};
 use braid_measure::named::Limit;
 use braid_measure::{LockParameters, Measured, Named, ParameterError, Parameters};
 use braid_wire::Ordering;
@@ -141,32 +142,6 @@ impl Subject {
             Subject::Locks(LockParameters { run, .. }) => run.locks_per_process = run.locks_per_process.min(200),
         }
     }
-}
-
-/// What is measured along an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Axis {
-    /// In files.
-    pub name: &'static str,
-    /// For people, with the unit.
-    pub title: &'static str,
-}
-
-/// A plot.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PlotKind {
-    /// Added to the experiment's name, where there are several.
-    pub suffix: &'static str,
-    /// Which metric is along x; none: the points' own values.
-    pub x: Option<Axis>,
-    /// Which metric goes up.
-    pub y: Axis,
-    /// Whether that axis is logarithmic.
-    pub logarithmic: bool,
-    /// Whether the axis along x is.
-    pub logarithmic_x: bool,
-    /// Above it, points are left out.
-    pub y_most: Option<f64>,
 }
 
 /// How thoroughly to measure.

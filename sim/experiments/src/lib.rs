@@ -8,9 +8,10 @@
 //! | [`paper`] | the numbers that it states |
 //! | [`experiment`] | what an experiment is |
 //! | [`mod@run`] | runs one: replications, peaks |
-//! | [`statistics`] | means and confidence intervals |
 //! | [`rows`] | what was found |
-//! | [`output`], [`plot`], [`report`] | files, tables, plots, and a page of all |
+//! | [`output`], [`report`] | files, and a page of all |
+//!
+//! Tables, plots and confidence intervals are of `braid-benchkit`.
 
 pub mod assumptions;
 pub mod atomics;
@@ -18,11 +19,9 @@ pub mod catalogue;
 pub mod experiment;
 pub mod output;
 pub mod paper;
-pub mod plot;
 pub mod report;
 pub mod rows;
 pub mod run;
-pub mod statistics;
 
 pub use catalogue::{EXPERIMENTS, find};
 pub use experiment::{Effort, Experiment};

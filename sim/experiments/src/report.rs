@@ -5,8 +5,9 @@ use crate::assumptions::{ASSUMPTIONS, Assumption};
 use crate::atomics::OPEN;
 use crate::catalogue::EXPERIMENTS;
 use crate::experiment::Base;
-use crate::output::{Block, Cell, FELL_BEHIND_MEANS, Record, fell_behind, tables};
-use crate::plot::plots_of;
+use crate::output::Record;
+use braid_benchkit::plot::plots_of;
+use braid_benchkit::tables::{Block, Cell, FELL_BEHIND_MEANS, fell_behind, tables};
 use std::path::{Path, PathBuf};
 
 /// Why there is no report.
@@ -97,7 +98,7 @@ fn section(record: &Record) -> String {
     if record.quick {
         html.push_str("<p class=\"note\">A first look (<code>--quick</code>): few operations, two replications.</p>\n");
     }
-    let plots = plots_of(experiment, &record.rows);
+    let plots = plots_of(experiment.title, experiment.x, experiment.plots, &record.rows);
     if !plots.is_empty() {
         html.push_str("<div class=\"plots\">\n");
         for plot in plots {

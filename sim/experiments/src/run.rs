@@ -1,7 +1,7 @@
 //! Runs the points of an experiment: replications in parallel, each decided by the seed and its number.
 
 use crate::experiment::{Effort, Experiment, Point, Subject};
-use crate::statistics::Estimate;
+use braid_benchkit::statistics::Estimate;
 use braid_measure::{Measured, ParameterError};
 use indicatif::ProgressBar;
 use rayon::prelude::*;

@@ -25,7 +25,7 @@ pub mod system;
 pub mod tally;
 pub mod workload;
 
-pub use locking::{LockParameters, Strategy};
+pub use locking::LockParameters;
 pub use named::{Named, ParameterError};
 pub use parameters::Parameters;
 pub use tally::Measured;

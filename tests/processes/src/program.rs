@@ -32,7 +32,7 @@ pub fn braid_bin() -> PathBuf {
     let path = std::env::var_os("BRAID_BIN").map_or_else(built, PathBuf::from);
     assert!(
         path.exists(),
-        "{} is not there: `cargo xtask test` builds it and runs the tests; or `cargo build -p braid`",
+        "{} is not there: `cargo xtask test` builds it and runs the tests; or `cargo build`",
         path.display()
     );
     path

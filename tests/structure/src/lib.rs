@@ -29,15 +29,21 @@ impl Crate {
         names.filter(|name| !name.is_empty() && !name.starts_with('#')).map(str::to_string).collect()
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        let line = self.manifest.lines().find_map(|line| line.strip_prefix("name = "));
+        line.expect("a crate has a name").trim_matches('"')
+    }
+
     /// What it uses of Braid's own, without the prefix of their names.
     pub fn uses(&self) -> Vec<String> {
         self.dependencies().iter().filter_map(|name| name.strip_prefix("braid-")).map(str::to_string).collect()
     }
 }
 
-/// The crates under `core/`, `sim/` and `real/`, and the benches.
+/// The crates under `core/`, `sim/` and `real/`, the benches, and what measurements share.
 pub fn crates() -> Vec<Crate> {
-    let mut folders = vec!["benches".to_string()];
+    let mut folders = vec!["benches".to_string(), "benchkit".to_string()];
     for world in ["core", "sim", "real"] {
         for entry in std::fs::read_dir(root().join(world)).expect("the three worlds are there") {
             let name = entry.expect("a folder can be listed").file_name();
@@ -55,7 +61,7 @@ pub fn crates() -> Vec<Crate> {
 
 /// All Rust sources of the workspace.
 pub fn sources() -> Vec<PathBuf> {
-    ["core", "sim", "real", "tests", "benches", "xtask"]
+    ["core", "sim", "real", "tests", "benches", "benchkit", "xtask"]
         .iter()
         .flat_map(|folder| sources_in(&root().join(folder)))
         .collect()

@@ -66,6 +66,23 @@ fn hosts_and_devices_speak_only_the_messages_of_the_wire() {
 }
 
 #[test]
+fn neither_programs_nor_daemons_contain_the_simulator() {
+    let all = crates();
+    let with_name = |name: &str| all.iter().find(|found| found.name() == name);
+    for program in ["braid", "braid-daemons", "braid-admin", "braid-bench"] {
+        let (mut reached, mut next) = (BTreeSet::new(), vec![program.to_string()]);
+        while let Some(name) = next.pop() {
+            let Some(found) = with_name(&name) else { continue };
+            assert!(!found.folder.starts_with("sim/"), "{program} must not contain {name}: it is of the simulator");
+            if reached.insert(name) {
+                next.extend(found.dependencies().into_iter().filter(|name| name.starts_with("braid")));
+            }
+        }
+        assert!(reached.contains("braid-session"), "{program}: what it uses was found");
+    }
+}
+
+#[test]
 fn pure_crates_do_not_reach_for_the_world() {
     let banned = [
         ("std::time::Instant", "time comes in as an argument"),

@@ -2,11 +2,12 @@
 
 use crate::commands::guard::Guarding;
 use crate::commands::object::Trying;
-use crate::commands::{Common, span};
-use crate::failure::Failure;
-use crate::output;
 use crate::values::{As, ObjectName, Written, attribute, name, page, text, to_json};
+use braid_admin::failure::Failure;
 use braid_client::{AttributeName, Error as ClientError, Object, RequestError, Value};
+use braid_terminal::Common;
+use braid_terminal::arguments::span;
+use braid_terminal::output;
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;

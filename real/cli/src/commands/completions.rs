@@ -1,6 +1,6 @@
 //! `braid completions`: scripts that let a shell complete the command line.
 
-use crate::failure::Failure;
+use braid_admin::failure::Failure;
 use clap_complete::Shell;
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! `braid down`: ends what `braid up` runs.
 
-use crate::commands::Common;
-use crate::failure::Failure;
-use crate::output;
+use braid_admin::failure::Failure;
+use braid_terminal::Common;
+use braid_terminal::output;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

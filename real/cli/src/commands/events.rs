@@ -1,10 +1,10 @@
 //! `braid events`: what has happened to the array.
 
-use crate::commands::Common;
-use crate::failure::Failure;
-use crate::output;
-use crate::signals::Signals;
+use braid_admin::failure::Failure;
 use braid_control::Event;
+use braid_terminal::Common;
+use braid_terminal::Signals;
+use braid_terminal::output;
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! `--guard`: requests that are done only while a token is in an attribute.
 
-use crate::failure::{Exit, Failure};
 use crate::values::{attribute, name};
+use braid_admin::failure::{Exit, Failure};
 use braid_client::{Answers, AttributeName, Object, Request, RequestError, Value};
 
 /// A token, and the attribute that must hold it.

@@ -1,12 +1,12 @@
 //! `braid lockd`: the daemon of one lock server.
 
-use crate::commands::Common;
-use crate::daemon;
-use crate::failure::Failure;
-use crate::lockd::LockDaemon;
-use crate::signals::{self, Signals};
+use crate::report;
+use braid_admin::failure::Failure;
 use braid_base::LockServerId;
+use braid_daemons::lockd::LockDaemon;
 use braid_shell::Address;
+use braid_terminal::Common;
+use braid_terminal::Signals;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -36,13 +36,13 @@ pub struct Arguments {
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(parent) = arguments.child_of {
-        signals::die_with(parent)?;
+        report::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
     let daemon = LockDaemon::open(&common.folder(), LockServerId(arguments.id))?;
     let serving = |address: &Address| {
         let id = arguments.id;
-        daemon::announce(common.json, &format!("lock server {id}"), address, json!({"id": id}));
+        report::announce(common.json, &format!("lock server {id}"), address, json!({"id": id}));
     };
     daemon.serve(&arguments.listen, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)

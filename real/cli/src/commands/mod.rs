@@ -1,7 +1,6 @@
 //! One file for each command: its arguments, its help, what it does.
 
 mod attr;
-mod bench;
 mod completions;
 mod device;
 mod down;
@@ -20,17 +19,14 @@ mod status;
 mod up;
 mod volume;
 
-use crate::failure::{Exit, Failure};
-use braid_control::ArrayFolder;
+use crate::report;
+use braid_admin::failure::{Exit, Failure};
 use braid_session::{HEARTBEAT, Session};
-use braid_wire::{Atomicity, Ordering};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::parser::ValueSource;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use braid_terminal::Common;
+use braid_terminal::arguments::{asks_for_json, sentence};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 use tokio::task::LocalSet;
 
 /// A shared storage array without a controller.
@@ -45,29 +41,6 @@ struct Cli {
     common: Common,
     #[command(subcommand)]
     command: Command,
-}
-
-/// What every command takes.
-#[derive(Args)]
-pub struct Common {
-    /// The array: its folder, or the file array.json in it
-    #[arg(long, global = true, env = "BRAID_ARRAY", default_value = "./braid-data", value_name = "DIR-or-FILE")]
-    pub array: PathBuf,
-
-    /// Whether the command line says so, and not the environment or nobody.
-    #[arg(skip)]
-    pub array_named: bool,
-
-    /// Print one JSON object instead of text; errors too
-    #[arg(long, global = true)]
-    pub json: bool,
-}
-
-impl Common {
-    /// The folder of the array in question.
-    pub fn folder(&self) -> ArrayFolder {
-        ArrayFolder::at(&self.array)
-    }
 }
 
 #[derive(Subcommand)]
@@ -93,9 +66,8 @@ enum Command {
     Monitor(monitor::Command),
     Lockd(lockd::Arguments),
     Monitord(monitord::Arguments),
-    Bench(Box<bench::Arguments>),
-    #[command(subcommand)]
-    Sim(sim::Command),
+    Bench(Box<braid_bench::Arguments>),
+    Sim(sim::Arguments),
     Completions(completions::Arguments),
 }
 
@@ -120,10 +92,9 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let cli = match parse(&arguments) {
         Ok(cli) => cli,
-        Err(error) if error.use_stderr() && arguments.iter().any(|argument| argument == "--json") => {
-            return Failure::usage("usage", sentence(&error))
-                .hint("`--help` after any command explains it")
-                .report(true);
+        Err(error) if error.use_stderr() && asks_for_json(&arguments) => {
+            let failure = Failure::usage("usage", sentence(&error)).hint("`--help` after any command explains it");
+            return report::failure(&failure, true);
         }
         Err(error) => {
             let _ = error.print();
@@ -137,22 +108,14 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         runtime.shutdown_background();
         outcome
     });
-    outcome.unwrap_or_else(|failure| failure.report(cli.common.json))
+    outcome.unwrap_or_else(|failure| report::failure(&failure, cli.common.json))
 }
 
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let matches = Cli::command().try_get_matches_from(arguments)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
-    cli.common.array_named = matches.value_source("array") == Some(ValueSource::CommandLine);
+    cli.common.note_source(&matches);
     Ok(cli)
-}
-
-/// What the parser says, in one line, without the usage that it shows to people.
-fn sentence(error: &clap::Error) -> String {
-    let text = error.render().to_string();
-    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
-    lines.join(" ").trim_start_matches("error: ").to_string()
 }
 
 async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure> {
@@ -172,41 +135,12 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         Command::Lockd(arguments) => lockd::run(arguments, common).await,
         Command::Monitord(arguments) => monitord::run(arguments, common).await,
         Command::Nbd(arguments) => nbd::run(arguments, common).await,
-        Command::Bench(arguments) => bench::run(*arguments, common).await,
-        Command::Sim(command) => sim::execute(command, common),
+        Command::Bench(arguments) => braid_bench::run(*arguments, common).await,
+        Command::Sim(arguments) => sim::run(arguments, common),
         Command::Completions(arguments) => completions::run(arguments, Cli::command()),
     }
 }
 
-/// Reads an atomicity for an argument; shells complete it.
-fn atomicity() -> impl TypedValueParser<Value = Atomicity> {
-    PossibleValuesParser::new(Atomicity::ALL.map(Atomicity::name))
-        .map(|name| name.parse().expect("only names of atomicities are possible"))
-}
-
-/// Reads an ordering for an argument; shells complete it.
-fn ordering() -> impl TypedValueParser<Value = Ordering> {
-    PossibleValuesParser::new(Ordering::ALL.map(Ordering::name))
-        .map(|name| name.parse().expect("only names of orderings are possible"))
-}
-
-/// Reads a rate for an argument, in bytes a second; zero is none.
-fn rate(text: &str) -> Result<u64, String> {
-    match text {
-        "none" => Ok(0),
-        _ => match size(text.strip_suffix("/s").unwrap_or(text))? {
-            0 => Err("a rate is more than nothing: `none` is no limit, and `braid rebuild pause` stops it".to_string()),
-            rate => Ok(rate),
-        },
-    }
-}
-
-/// Reads a size for an argument.
-fn size(text: &str) -> Result<u64, String> {
-    braid_base::units::parse_size(text).map_err(|error| error.to_string())
-}
-
-/// Reads a span such as 90s, 5m or 1h; a number alone is seconds.
 /// What a command has come to; or that its host was shut out, if that is why nobody has answered.
 async fn outcome_of<T>(session: &Session, outcome: Result<T, Failure>) -> Result<T, Failure> {
     match &outcome {
@@ -219,21 +153,10 @@ async fn outcome_of<T>(session: &Session, outcome: Result<T, Failure>) -> Result
     }
 }
 
-fn span(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let unit = match &text[digits.len()..] {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        other => return Err(format!("'{other}' is no unit of time: use s, m or h")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("'{text}' is no span: write 90s, 5m or 1h"))?;
-    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| "that is too long".to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     #[test]
     fn the_command_line_is_sound() {
@@ -251,25 +174,29 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_read_with_and_without_their_second() {
-        assert_eq!((rate("50MiB/s"), rate("1G"), rate("none")), (Ok(50 << 20), Ok(1 << 30), Ok(0)));
-        assert!(rate("0").is_err() && rate("fast").is_err() && rate("1/min").is_err());
+    fn the_pace_of_rebuilding_is_one_for_all_devices() {
         assert!(parse(&words("braid rebuild 2")).is_ok() && parse(&words("braid rebuild pause")).is_ok());
-        assert!(parse(&words("braid rebuild 2 --rate 1M")).is_err(), "the pace is one for all");
+        assert!(parse(&words("braid rebuild 2 --rate 1M")).is_err());
+    }
+
+    #[test]
+    fn what_the_simulator_is_told_is_handed_on_as_it_is() {
+        for (line, told, json) in [
+            ("braid sim --help", "--help", false),
+            ("braid sim attack --seed 3 --json", "attack --seed 3 --json", false),
+            ("braid --json sim run -h", "run -h", true),
+            ("braid sim --json list --array x", "list --array x", true),
+        ] {
+            let cli = parse(&words(line)).unwrap();
+            let Command::Sim(arguments) = cli.command else { panic!("{line}") };
+            assert_eq!((arguments.words(), cli.common.json), (words(told).as_slice(), json), "{line}");
+        }
     }
 
     #[test]
     fn a_usage_error_names_all_that_is_missing() {
         let error = parse(&words("braid volume create")).err().unwrap();
         assert_eq!(sentence(&error), "the following required arguments were not provided: --size <SIZE> <NAME>");
-    }
-
-    #[test]
-    fn spans_are_seconds_minutes_or_hours() {
-        assert_eq!(["7", "90s", "5m", "1h"].map(|text| span(text).unwrap().as_secs()), [7, 90, 300, 3_600]);
-        for wrong in ["", "m", "5d", "1.5h", "-3s", "99999999999999999h"] {
-            assert!(span(wrong).is_err(), "{wrong}");
-        }
     }
 
     fn words(line: &str) -> Vec<OsString> {

@@ -1,11 +1,11 @@
 //! `braid monitord`: the daemon of the array's monitor.
 
-use crate::commands::Common;
-use crate::daemon;
-use crate::failure::Failure;
-use crate::monitord::MonitorDaemon;
-use crate::signals::{self, Signals};
+use crate::report;
+use braid_admin::failure::Failure;
+use braid_daemons::monitord::MonitorDaemon;
 use braid_shell::Address;
+use braid_terminal::Common;
+use braid_terminal::Signals;
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: Address,
     /// How long a device stays out until a spare takes its place [default: 10m]
-    #[arg(long, value_name = "TIME", value_parser = super::span)]
+    #[arg(long, value_name = "TIME", value_parser = braid_terminal::arguments::span)]
     spare_after: Option<Duration>,
     /// Die with this process, which must be the parent
     #[arg(long, hide = true)]
@@ -36,11 +36,11 @@ pub struct Arguments {
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(parent) = arguments.child_of {
-        signals::die_with(parent)?;
+        report::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
     let monitor = MonitorDaemon::open(&common.folder(), arguments.spare_after)?;
-    let serving = |address: &Address| daemon::announce(common.json, "the monitor", address, json!({}));
+    let serving = |address: &Address| report::announce(common.json, "the monitor", address, json!({}));
     monitor.serve(&arguments.listen, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,14 +1,15 @@
 //! `braid nbd`: one more NBD server for a running array.
 
-use crate::commands::Common;
-use crate::failure::Failure;
-use crate::front::{self, Front};
-use crate::output;
-use crate::signals::{self, Signals};
-use crate::volumes;
+use crate::report;
+use braid_admin::failure::Failure;
+use braid_admin::volumes;
+use braid_daemons::front::{self, Front};
 use braid_nbd::uri;
 use braid_session::{Session, require_up};
 use braid_shell::Address;
+use braid_terminal::Common;
+use braid_terminal::Signals;
+use braid_terminal::output;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -28,14 +29,14 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: Address,
     /// Die with this process, which must be the parent
-    #[arg(long, hide = true, env = super::bench::CHILD_OF)]
+    #[arg(long, hide = true, env = braid_bench::CHILD_OF)]
     child_of: Option<u32>,
 }
 
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(parent) = arguments.child_of {
-        signals::die_with(parent)?;
+        report::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
     let folder = common.folder();

@@ -1,13 +1,14 @@
 //! `braid object`: objects that hold bytes.
 
 use crate::commands::guard::Guarding;
-use crate::commands::{Common, size, span};
-use crate::failure::Failure;
-use crate::output;
 use crate::values::{As, ObjectName, Place, Written, next_part, text, to_json};
+use braid_admin::failure::Failure;
 use braid_base::limits;
 use braid_base::units::format_size;
 use braid_client::{Array, ArrayOptions, Error as ClientError, Object, Value};
+use braid_terminal::Common;
+use braid_terminal::arguments::{size, span};
+use braid_terminal::output;
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;

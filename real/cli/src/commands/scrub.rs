@@ -1,17 +1,17 @@
 //! `braid scrub`: goes through volumes, to find what has rotted before it is needed.
 
-use crate::commands::Common;
-use crate::condition::span;
-use crate::failure::{Exit, Failure};
-use crate::output;
-use crate::signals::Signals;
-use crate::volumes;
+use braid_admin::condition::span;
+use braid_admin::failure::{Exit, Failure};
+use braid_admin::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, VolumeId};
 use braid_control::{ByteRange, Event, EventKind, ScrubFindings, ScrubRecord, VolumeState, merged};
 use braid_layout::VolumeDescription;
 use braid_machine::{Found, HostRequest, HostSuccess, ScrubReport};
 use braid_session::{SCRUB, Session, require_up};
+use braid_terminal::Common;
+use braid_terminal::Signals;
+use braid_terminal::output;
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ pub struct Arguments {
     #[arg(long)]
     again: bool,
     /// Look at so much at most, such as 50MiB/s of the volume; besides what `braid rebuild --rate` says
-    #[arg(long, value_parser = super::rate)]
+    #[arg(long, value_parser = braid_terminal::arguments::rate)]
     rate: Option<u64>,
 }
 

@@ -3,21 +3,17 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`strategy`] | how to wait for a lock |
-//! | [`locker`] | a process that locks, works and unlocks: what it asks for, step by step |
 //! | [`manager`] | the lock manager that commits every change |
 //! | [`parameters`] | every number that a run depends on |
 //! | [`system`] | processes, devices, and the loop that runs them |
+//!
+//! What a process does, step by step, is in `braid_benchkit::locking`: real processes do the same.
 
-pub mod locker;
 pub mod manager;
 pub mod parameters;
-pub mod strategy;
 pub mod system;
 
-pub use locker::{Counts, Habit, Heard, Keeper, Locker, Place, Step, Unlock, Work};
 pub use parameters::LockParameters;
-pub use strategy::Strategy;
 
 use crate::tally::Measured;
 

@@ -1,10 +1,9 @@
 //! Every number that a run of the locking experiments depends on. The file with comments is
 //! `sim/experiments/parameters/device-atomics.toml`.
 
-use super::locker::{Habit, Keeper, Unlock, Work};
-use super::strategy::Strategy;
 use crate::named::{Limit, Named, ParameterError, limit};
 use crate::parameters::{Disk, Network, Processor};
+use braid_benchkit::locking::{Habit, Keeper, Strategy, Unlock, Work};
 use serde::{Deserialize, Serialize};
 
 /// What a run is decided by, besides its seed.

@@ -1,15 +1,14 @@
 //! Processes that lock objects on modelled devices, each one lock after the other, until all have had as many as they should.
 
-use super::locker::{Heard, Keeper, Locker, Place, Step};
 use super::manager::LockManager;
 use super::parameters::LockParameters;
-use super::strategy::Strategy;
 use crate::engine::{Engine, Role, Told};
 use crate::models::{DiskModel, NetworkModel, ProcessorCosts};
 use crate::storage::ModelStorage;
 use crate::tally::{LockCounts, Measured};
 use braid_base::limits::{OBJECT_COMMANDS_MAX, Settings};
 use braid_base::{ArrayId, BlockRange, DeviceId, Generation, LockServerId, Membership, NodeId, ObjectId, Rng, Time};
+use braid_benchkit::locking::{Heard, Keeper, Locker, Place, Step, Strategy};
 use braid_device::{Device, DeviceConfig};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::Atomicity;

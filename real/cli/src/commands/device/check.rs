@@ -1,9 +1,9 @@
 //! `braid device check`.
 
-use crate::commands::Common;
-use crate::device::DeviceFile;
-use crate::failure::{Exit, Failure};
-use crate::output;
+use braid_admin::device_file::DeviceFile;
+use braid_admin::failure::{Exit, Failure};
+use braid_terminal::Common;
+use braid_terminal::output;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,13 +1,15 @@
 //! `braid device create`.
 
 use super::array_id;
-use crate::commands::{Common, size};
-use crate::device;
-use crate::failure::Failure;
-use crate::{creation, output};
+use braid_admin::creation;
+use braid_admin::device_file;
+use braid_admin::failure::Failure;
 use braid_base::units::format_size;
 use braid_base::{ArrayId, DeviceId};
 use braid_store::StoreConfig;
+use braid_terminal::Common;
+use braid_terminal::arguments::size;
+use braid_terminal::output;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,7 +39,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { file, size, array_id: array, id, overwrite } = arguments;
     creation::check_multiple("--size", size)?;
-    device::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
+    device_file::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
     output::print(
         common.json,
         || json!({"schema": 1, "file": file, "array": array.to_string(), "id": id, "size": size}),

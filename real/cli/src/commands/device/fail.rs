@@ -1,12 +1,12 @@
 //! `braid device fail` and `braid device readmit`.
 
 use super::with_session;
-use crate::commands::Common;
-use crate::failure::Failure;
-use crate::output;
-use crate::slots::{self, ACT_WAIT};
+use braid_admin::failure::Failure;
+use braid_admin::slots::{self, ACT_WAIT};
 use braid_base::DeviceId;
 use braid_control::{DeviceReport, DeviceStanding};
+use braid_terminal::Common;
+use braid_terminal::output;
 use braid_wire::Administration;
 use serde_json::json;
 use std::process::ExitCode;

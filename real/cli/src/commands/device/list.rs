@@ -1,12 +1,12 @@
 //! `braid device list`.
 
-use crate::commands::Common;
-use crate::failure::Failure;
-use crate::output::{self, table};
-use crate::slots;
+use braid_admin::failure::Failure;
+use braid_admin::slots;
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_control::{DeviceEntry, DeviceReport, DeviceState, Moment};
+use braid_terminal::Common;
+use braid_terminal::output::{self, table};
 use serde_json::json;
 use std::process::ExitCode;
 

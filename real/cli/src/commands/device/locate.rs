@@ -1,14 +1,15 @@
 //! `braid device locate`.
 
 use super::list::standing;
-use crate::commands::{Common, size};
-use crate::failure::Failure;
-use crate::output::{self, table};
-use crate::{slots, volumes};
+use braid_admin::failure::Failure;
+use braid_admin::{slots, volumes};
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::ArrayDescription;
 use braid_layout::VolumeDescription;
+use braid_terminal::Common;
+use braid_terminal::arguments::size;
+use braid_terminal::output::{self, table};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 

@@ -11,11 +11,12 @@ mod remove;
 mod replace;
 mod serve;
 
-use crate::commands::{Common, outcome_of};
-use crate::failure::Failure;
+use crate::commands::outcome_of;
+use braid_admin::failure::Failure;
 use braid_base::ArrayId;
 use braid_base::units::format_size;
 use braid_session::{Session, require_up};
+use braid_terminal::Common;
 use std::process::ExitCode;
 
 /// Add, replace and remove devices of an array, see what lies on them; make, serve and check single devices
@@ -69,7 +70,7 @@ fn array_id(text: &str) -> Result<ArrayId, String> {
 /// Reads how much memory a device has for what its objects hold: enough for what one request may need at once, but for the most scattered.
 pub fn object_memory(text: &str) -> Result<u64, String> {
     const LEAST: u64 = 64 << 20;
-    let bytes = super::size(text)?;
+    let bytes = braid_terminal::arguments::size(text)?;
     if bytes < LEAST { Err(format!("a device needs {} at least", format_size(LEAST))) } else { Ok(bytes) }
 }
 

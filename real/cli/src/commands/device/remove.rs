@@ -1,9 +1,10 @@
 //! `braid device remove`.
 
 use super::with_session;
-use crate::commands::Common;
-use crate::failure::Failure;
-use crate::{output, slots};
+use braid_admin::failure::Failure;
+use braid_admin::slots;
+use braid_terminal::Common;
+use braid_terminal::output;
 use serde_json::json;
 use std::process::ExitCode;
 

@@ -1,14 +1,16 @@
 //! `braid device replace`.
 
 use super::with_session;
-use crate::commands::{Common, size};
-use crate::failure::Failure;
-use crate::slots::{self, ACT_WAIT, NewDisk};
-use crate::{creation, output, volumes};
+use braid_admin::failure::Failure;
+use braid_admin::slots::{self, ACT_WAIT, NewDisk};
+use braid_admin::{creation, volumes};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_control::{ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, DiskEntry};
 use braid_layout::VolumeDescription;
+use braid_terminal::Common;
+use braid_terminal::arguments::size;
+use braid_terminal::output;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;

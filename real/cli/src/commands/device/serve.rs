@@ -1,14 +1,16 @@
 //! `braid device serve`: the daemon of one device.
 
 use super::array_id;
-use crate::commands::Common;
-use crate::daemon::{self, MonitorAt};
-use crate::device::{DeviceFile, Expected};
-use crate::failure::Failure;
-use crate::signals::{self, Signals};
+use crate::report;
+use braid_admin::device_file::{DeviceFile, Expected};
+use braid_admin::failure::Failure;
 use braid_base::{ArrayId, DeviceId};
 use braid_control::ArrayFolder;
+use braid_daemons::daemon::MonitorAt;
+use braid_daemons::device::DeviceDaemon;
 use braid_shell::Address;
+use braid_terminal::Common;
+use braid_terminal::Signals;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,7 +49,7 @@ pub struct Arguments {
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(parent) = arguments.child_of {
-        signals::die_with(parent)?;
+        report::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
     let expected = Expected { array: arguments.array_id, id: arguments.id.map(DeviceId) };
@@ -63,13 +65,13 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let serving = |address: &Address| {
         let name = format!("device {} of array {}", superblock.device, superblock.array);
         let more = json!({"array": superblock.array.to_string(), "id": superblock.device.0});
-        daemon::announce(common.json, &name, address, more);
+        report::announce(common.json, &name, address, more);
     };
     let monitor = match arguments.monitor {
         Some(address) => MonitorAt::Address(address),
         None => MonitorAt::Folder(monitor_folder(common, superblock.array)?),
     };
-    let device = device.with_object_memory(arguments.object_memory);
+    let device = DeviceDaemon::new(device, arguments.object_memory);
     device.serve(&arguments.listen, monitor, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }

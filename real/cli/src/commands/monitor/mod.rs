@@ -3,7 +3,7 @@
 mod recover;
 
 use super::Common;
-use crate::failure::Failure;
+use braid_admin::failure::Failure;
 use std::process::ExitCode;
 
 /// Look after the array's monitor, which decides which devices are in

@@ -1,11 +1,11 @@
 //! `braid monitor recover`.
 
-use crate::commands::Common;
-use crate::failure::Failure;
-use crate::output::{self, table};
-use crate::recovery::{self, DeviceFacts, Plan};
+use braid_admin::failure::Failure;
+use braid_admin::recovery::{self, DeviceFacts, Plan};
 use braid_base::{DeviceId, Standing};
 use braid_control::{ArrayDescription, ArrayFolder, ControlError, Moment};
+use braid_terminal::Common;
+use braid_terminal::output::{self, table};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,14 +1,14 @@
 //! Following devices until they are in.
 
 use super::{lacking, require_monitor};
-use crate::condition::{Condition, Healing, span};
-use crate::failure::{Exit, Failure};
-use crate::look::{Look, Looker};
-use crate::output;
-use crate::signals::Signals;
+use braid_admin::condition::{Condition, Healing, span};
+use braid_admin::failure::{Exit, Failure};
+use braid_admin::look::{Look, Looker};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_control::{ByteRange, merged};
+use braid_terminal::Signals;
+use braid_terminal::output;
 use indicatif::{MultiProgress, ProgressBar};
 use serde_json::json;
 use std::collections::BTreeMap;

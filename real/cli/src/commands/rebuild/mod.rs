@@ -2,17 +2,17 @@
 
 mod follow;
 
-use crate::chronicle::pace_words;
-use crate::commands::Common;
-use crate::condition::{Condition, Healing};
-use crate::failure::Failure;
-use crate::health::MonitorHealth;
-use crate::look::{Look, Looker};
-use crate::output;
+use braid_admin::condition::pace_words;
+use braid_admin::condition::{Condition, Healing};
+use braid_admin::failure::Failure;
+use braid_admin::health::MonitorHealth;
+use braid_admin::look::{Look, Looker};
 use braid_base::DeviceId;
 use braid_control::{Moment, PaceReport};
 use braid_machine::HostRequest;
 use braid_session::{Session, require_up};
+use braid_terminal::Common;
+use braid_terminal::output;
 use braid_wire::{Administration, Pace};
 use serde_json::json;
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ pub struct Arguments {
     #[arg(value_parser = device)]
     device: Option<DeviceId>,
     /// Don't follow, but have each device be brought this much at most, such as 50MiB/s; none: no limit
-    #[arg(long, value_parser = super::rate, conflicts_with = "device")]
+    #[arg(long, value_parser = braid_terminal::arguments::rate, conflicts_with = "device")]
     rate: Option<u64>,
     /// Don't follow, but have hosts heal for such a part of the time while users would feel it, such as 30%; 100%: give way to nobody;
     /// usual: what is usual

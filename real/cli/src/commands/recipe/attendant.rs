@@ -2,8 +2,8 @@
 //! the command with all that this has started, also what runs in the background and in groups of its own: the system makes it the parent of
 //! whatever loses its own.
 
-use crate::failure::Failure;
-use crate::signals;
+use crate::report;
+use braid_admin::failure::Failure;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
 };
@@ -71,7 +71,7 @@ impl Attend {
         let mut quit = signal(SignalKind::quit())?;
         let mut hangup = signal(SignalKind::hangup())?;
         set_child_subreaper(Some(getpid())).map_err(std::io::Error::from)?;
-        signals::heed_death_of(self.parent, END_ALL)?;
+        report::heed_death_of(self.parent, END_ALL)?;
 
         let mut command = ourselves("become");
         command.arg("--").args(&self.command);
@@ -123,7 +123,7 @@ impl Attend {
 impl Become {
     /// Becomes the command. What comes back is why not.
     pub fn run(&self) -> Result<ExitCode, Failure> {
-        signals::heed_death_of(self.parent, Signal::KILL)?;
+        report::heed_death_of(self.parent, Signal::KILL)?;
         let (program, arguments) = self.command.split_first().expect("the command line asks for a command");
         let error = Command::new(program).args(arguments).exec();
         let found = error.kind() != std::io::ErrorKind::NotFound;

@@ -1,11 +1,11 @@
 //! `braid recipe directory`.
 
 use super::{In, id, trouble};
-use crate::failure::Failure;
-use crate::output;
+use braid_admin::failure::Failure;
 use braid_base::ObjectId;
 use braid_client::Object;
 use braid_client::recipes::directory::{Changed, Directory, Expected};
+use braid_terminal::output;
 use serde_json::json;
 use std::process::ExitCode;
 

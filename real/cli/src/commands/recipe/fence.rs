@@ -1,10 +1,10 @@
 //! `braid recipe fence`.
 
 use super::{In, attribute_of_user, id, trouble};
-use crate::failure::{Exit, Failure};
-use crate::output;
+use braid_admin::failure::{Exit, Failure};
 use braid_client::recipes::fence::{Fence, RaiseError};
 use braid_client::{AttributeName, Object};
+use braid_terminal::output;
 use serde_json::json;
 use std::process::ExitCode;
 

@@ -2,13 +2,13 @@
 
 use super::tenure::{Tenure, of_counter, of_lead, of_lock};
 use super::{In, attribute_of_user, id, lease, own_name};
-use crate::commands::span;
-use crate::failure::Failure;
-use crate::output;
+use braid_admin::failure::Failure;
 use braid_client::recipes::counter::{CounterOptions, DeliveryCounter};
 use braid_client::recipes::failover::{FailOver, FailOverOptions};
 use braid_client::recipes::lock::{self, LockOptions, Mode};
 use braid_client::{AttributeName, Object};
+use braid_terminal::arguments::span;
+use braid_terminal::output;
 use serde_json::json;
 use std::ffi::OsString;
 use std::process::ExitCode;

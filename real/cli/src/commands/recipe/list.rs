@@ -1,11 +1,11 @@
 //! `braid recipe list`.
 
 use super::{In, bytes, id, trouble};
-use crate::failure::Failure;
-use crate::output;
 use crate::values::{Written, text, to_json};
+use braid_admin::failure::Failure;
 use braid_client::recipes::list::{Cursor, Inserted, List, Node, Place, Removed};
 use braid_client::{Object, Value};
+use braid_terminal::output;
 use serde_json::json;
 use std::process::ExitCode;
 

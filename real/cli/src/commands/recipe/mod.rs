@@ -19,11 +19,12 @@ mod running;
 mod tenure;
 
 use crate::commands::object::Trying;
-use crate::commands::{Common, span};
-use crate::failure::Failure;
 use crate::values::{ObjectName, Written, attribute};
+use braid_admin::failure::Failure;
 use braid_client::recipes::Trouble;
 use braid_client::{AttributeName, Bytes, Error as ClientError, Object};
+use braid_terminal::Common;
+use braid_terminal::arguments::span;
 use std::process::ExitCode;
 use std::time::Duration;
 

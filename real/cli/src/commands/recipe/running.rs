@@ -9,7 +9,7 @@
 //! ```
 
 use super::attendant;
-use crate::failure::Failure;
+use braid_admin::failure::Failure;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::io::IsTerminal;

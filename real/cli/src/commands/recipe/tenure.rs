@@ -3,14 +3,14 @@
 
 use super::running::{Running, status_of, status_of_signal};
 use super::trouble;
-use crate::failure::{Exit, Failure};
-use crate::signals::Signals;
+use braid_admin::failure::{Exit, Failure};
 use braid_base::Time;
 use braid_client::Space;
 use braid_client::recipes::counter::{CounterError, Turn};
 use braid_client::recipes::failover::{FailOverError, Leadership};
 use braid_client::recipes::lock::{Grant, LockError};
 use braid_client::recipes::queue::{Claimed, Queue, Renewed};
+use braid_terminal::Signals;
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::process::{ExitCode, ExitStatus};

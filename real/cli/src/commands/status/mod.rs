@@ -3,10 +3,10 @@
 mod view;
 mod watch;
 
-use crate::commands::Common;
-use crate::failure::{Exit, Failure};
-use crate::look::Looker;
-use crate::output;
+use braid_admin::failure::{Exit, Failure};
+use braid_admin::look::Looker;
+use braid_terminal::Common;
+use braid_terminal::output;
 use std::process::ExitCode;
 use view::View;
 

@@ -1,14 +1,15 @@
 //! What is shown of an array.
 
-use crate::condition::{Condition, Healing};
-use crate::health::{MonitorHealth, VolumeHealth, is_there};
-use crate::look::Look;
-use crate::output::table;
-use crate::{chronicle, counts, ordering, volumes};
+use crate::counts;
+use braid_admin::condition::{Condition, Healing};
+use braid_admin::health::{MonitorHealth, VolumeHealth, is_there};
+use braid_admin::look::Look;
+use braid_admin::{ordering, volumes};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, LockServerId};
 use braid_control::{DeviceReport, HostEntry, PaceReport, SpareReport, VolumeEntry, VolumeState};
 use braid_session::is_usable;
+use braid_terminal::output::table;
 use braid_wire::Atomicity;
 use serde_json::json;
 use std::time::Duration;
@@ -181,7 +182,7 @@ impl View<'_> {
             |id| matches!(self.look.condition(DeviceId(id)), Condition::CatchingUp(_) | Condition::Rebuilding(_));
         let pace = self.look.pace();
         if pace != PaceReport::default() || self.look.description.devices.iter().any(|entry| is_healing(entry.id)) {
-            text += &format!("healing: {}\n", chronicle::pace_words(&pace));
+            text += &format!("healing: {}\n", braid_admin::condition::pace_words(&pace));
         }
         if self.lock_servers().next().is_some() {
             text += "\n";

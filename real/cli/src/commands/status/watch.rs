@@ -2,9 +2,9 @@
 
 use super::Arguments;
 use super::view::View;
-use crate::failure::Failure;
-use crate::look::Looker;
-use crate::signals::Signals;
+use braid_admin::failure::Failure;
+use braid_admin::look::Looker;
+use braid_terminal::Signals;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;

@@ -1,14 +1,14 @@
 //! `braid volume check`: compares parity with data, stripe by stripe.
 
-use crate::commands::Common;
-use crate::failure::{Exit, Failure};
-use crate::output;
-use crate::volumes;
+use braid_admin::failure::{Exit, Failure};
+use braid_admin::volumes;
 use braid_base::DeviceId;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_session::{Session, require_up};
 use braid_shell::HostClient;
+use braid_terminal::Common;
+use braid_terminal::output;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::process::ExitCode;

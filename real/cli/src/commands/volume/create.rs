@@ -1,13 +1,16 @@
 //! `braid volume create`.
 
-use crate::commands::{Common, atomicity, ordering, outcome_of, size};
-use crate::failure::Failure;
-use crate::volumes::{self, Plan};
-use crate::{creation, output};
+use crate::commands::outcome_of;
+use braid_admin::creation;
+use braid_admin::failure::Failure;
+use braid_admin::volumes::{self, Plan};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_layout::{Atomicity, Scheme};
 use braid_session::{Session, require_up};
+use braid_terminal::Common;
+use braid_terminal::arguments::{atomicity, ordering, size};
+use braid_terminal::output;
 use braid_wire::Ordering;
 use serde_json::json;
 use std::process::ExitCode;

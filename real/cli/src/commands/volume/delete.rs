@@ -1,10 +1,11 @@
 //! `braid volume delete`.
 
-use crate::commands::{Common, outcome_of};
-use crate::failure::Failure;
-use crate::output;
-use crate::volumes;
+use crate::commands::outcome_of;
+use braid_admin::failure::Failure;
+use braid_admin::volumes;
 use braid_session::{Session, require_up};
+use braid_terminal::Common;
+use braid_terminal::output;
 use serde_json::json;
 use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;

@@ -1,11 +1,11 @@
 //! `braid volume info`.
 
-use crate::commands::Common;
-use crate::failure::Failure;
-use crate::output::{self, table};
-use crate::volumes;
+use braid_admin::failure::Failure;
+use braid_admin::volumes;
 use braid_base::DeviceId;
 use braid_base::units::format_size;
+use braid_terminal::Common;
+use braid_terminal::output::{self, table};
 use serde_json::json;
 use std::process::ExitCode;
 

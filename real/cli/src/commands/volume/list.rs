@@ -1,10 +1,10 @@
 //! `braid volume list`.
 
-use crate::commands::Common;
-use crate::failure::Failure;
-use crate::output::{self, table};
+use braid_admin::failure::Failure;
 use braid_base::units::format_size;
 use braid_control::VolumeState;
+use braid_terminal::Common;
+use braid_terminal::output::{self, table};
 use serde_json::json;
 use std::process::ExitCode;
 

@@ -1,15 +1,17 @@
 //! `braid volume migrate`.
 
-use crate::commands::{Common, size};
-use crate::failure::Failure;
-use crate::migration::{self, Watcher, Wish};
-use crate::{output, volumes};
+use braid_admin::failure::Failure;
+use braid_admin::migration::{self, Watcher, Wish};
+use braid_admin::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
 use braid_control::VolumeEntry;
 use braid_layout::Scheme;
 use braid_machine::MigrationReport;
 use braid_session::{Session, require_up};
+use braid_terminal::Common;
+use braid_terminal::arguments::size;
+use braid_terminal::output;
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::process::ExitCode;

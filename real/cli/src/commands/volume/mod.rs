@@ -8,9 +8,9 @@ mod list;
 mod migrate;
 mod set_ordering;
 
-use crate::commands::Common;
-use crate::failure::Failure;
+use braid_admin::failure::Failure;
 use braid_control::VolumeEntry;
+use braid_terminal::Common;
 use serde_json::json;
 use std::process::ExitCode;
 

@@ -1,9 +1,10 @@
 //! `braid volume set-ordering`.
 
-use crate::commands::Common;
-use crate::failure::Failure;
-use crate::{ordering, output, volumes};
+use braid_admin::failure::Failure;
+use braid_admin::{ordering, volumes};
 use braid_session::{Session, require_up};
+use braid_terminal::Common;
+use braid_terminal::output;
 use braid_wire::Ordering;
 use serde_json::json;
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ pub struct Arguments {
     /// Which volume
     name: String,
     /// How hosts are to be kept apart
-    #[arg(value_parser = crate::commands::ordering())]
+    #[arg(value_parser = braid_terminal::arguments::ordering())]
     ordering: Ordering,
 }
 

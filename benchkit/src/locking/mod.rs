@@ -1,0 +1,12 @@
+//! Processes that take locks on objects: the device-atomics paper's experiment (section 8), and the contention benchmark of its authors.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`strategy`] | how to wait for a lock |
+//! | [`locker`] | a process that locks, works and unlocks: what it asks for, step by step |
+
+pub mod locker;
+pub mod strategy;
+
+pub use locker::{Counts, Habit, Heard, Keeper, Locker, Place, Step, Unlock, Work};
+pub use strategy::Strategy;

@@ -1,0 +1,310 @@
+//! Copies of what the array's folder says, in the file of each device: behind the store, which never touches more of the file than it was
+//! made with. So older arrays get copies at their next start, and older releases open files that have them. A raw disk has no room behind its
+//! store, and no copy.
+//!
+//! ```text
+//!   0                       the store's size, rounded up to 4096
+//!   ┌───────────────────────┬────────────────────┬────────────────────┐
+//!   │ the device's store    │ copy A, 256 KiB    │ copy B, 256 KiB    │
+//!   └───────────────────────┴────────────────────┴────────────────────┘
+//!   a copy: magic 8, format 4, length 4, sequence 8, checksum 4 of all the rest, JSON
+//! ```
+//!
+//! The whole one with the higher sequence counts; the other one is written next. `braid up` writes them whenever the description or the
+//! epochs that devices live by have changed, and after every so many starts of hosts.
+
+use crate::failure::Failure;
+use braid_base::checksum::crc32c;
+use braid_base::{ArrayId, DeviceId, DiskId};
+use braid_control::{ArrayDescription, ArrayFolder, Moment};
+use braid_session::{HEARTBEAT, blocking};
+use braid_store::Superblock;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::oneshot::{Receiver, channel, error::TryRecvError};
+
+const MAGIC: [u8; 8] = *b"BraidCpy";
+const FORMAT: u32 = 1;
+const HEADER_BYTES: usize = 28;
+const CHECKSUM_AT: usize = 24;
+const SLOT_BYTES: u64 = 256 << 10;
+/// Both copies of the superblock.
+const SUPERBLOCK_BYTES: usize = 8192;
+/// After so many starts of hosts the copies are written anew.
+const GENERATIONS_PER_COPY: u32 = 1_000;
+
+/// What the folder says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FolderCopy {
+    /// The description.
+    pub description: ArrayDescription,
+    /// The last generation that had been given out.
+    pub generation: u32,
+    /// The epoch that each device had been heard to live by, and the disk that said so.
+    pub lived_by: BTreeMap<u16, (u32, Option<String>)>,
+}
+
+impl FolderCopy {
+    /// As the folder is now.
+    pub fn of(folder: &ArrayFolder) -> Result<FolderCopy, Failure> {
+        let shown = folder.monitor(&Moment::now())?.into_iter().flat_map(|entry| entry.report.devices);
+        let lived_by = shown.filter_map(|report| Some((report.id, (report.lives_by?, report.disk))));
+        Ok(FolderCopy {
+            lived_by: lived_by.collect(),
+            description: folder.describe()?,
+            generation: folder.known_generation()?.unwrap_or_default(),
+        })
+    }
+
+    /// True if another copy of this says nothing that counts.
+    fn is_good_for(&self, now: &FolderCopy) -> bool {
+        let few = now.generation < self.generation.saturating_add(GENERATIONS_PER_COPY);
+        few && self.description == now.description && self.lived_by == now.lived_by
+    }
+
+    fn encode(&self, sequence: u64) -> Option<Vec<u8>> {
+        let body = serde_json::to_vec(self).expect("our own types have a JSON form");
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(FORMAT.to_le_bytes());
+        bytes.extend((body.len() as u32).to_le_bytes());
+        bytes.extend(sequence.to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(body);
+        let checksum = crc32c(&bytes);
+        bytes[CHECKSUM_AT..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+        (bytes.len() as u64 <= SLOT_BYTES).then_some(bytes)
+    }
+
+    fn decode(slot: &[u8]) -> Option<(u64, FolderCopy)> {
+        let number = |at: usize| Some(u32::from_le_bytes(slot.get(at..at + 4)?.try_into().ok()?));
+        if slot.get(..8)? != MAGIC || number(8)? != FORMAT {
+            return None;
+        }
+        let mut bytes = slot.get(..HEADER_BYTES.checked_add(number(12)? as usize)?)?.to_vec();
+        bytes[CHECKSUM_AT..HEADER_BYTES].fill(0);
+        if crc32c(&bytes) != number(CHECKSUM_AT)? {
+            return None;
+        }
+        let sequence = u64::from_le_bytes(slot[16..24].try_into().ok()?);
+        Some((sequence, serde_json::from_slice(&bytes[HEADER_BYTES..]).ok()?))
+    }
+}
+
+/// A device's file, and the copies behind its store.
+struct CopyFile {
+    file: File,
+    superblock: Superblock,
+}
+
+impl CopyFile {
+    /// None if there is no room for copies.
+    fn open(path: &Path, write: bool) -> Result<Option<CopyFile>, Failure> {
+        let file = File::options().read(true).write(write).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Ok(None);
+        }
+        let mut start = vec![0; SUPERBLOCK_BYTES];
+        file.read_exact_at(&mut start, 0)?;
+        let superblock = Superblock::read(&start).map_err(|error| Failure::from(error).of(path.display()))?;
+        Ok(Some(CopyFile { file, superblock }))
+    }
+
+    fn offset(&self, slot: u64) -> u64 {
+        self.superblock.geometry.size.next_multiple_of(4096) + slot * SLOT_BYTES
+    }
+
+    fn newest(&self) -> Option<(u64, FolderCopy)> {
+        let copies = (0..2).filter_map(|slot| {
+            let mut bytes = Vec::new();
+            let mut at = self.offset(slot);
+            // The second one may end before its slot does.
+            while (bytes.len() as u64) < SLOT_BYTES {
+                let mut part = vec![0; 64 << 10];
+                let read = self.file.read_at(&mut part, at).ok().filter(|read| *read > 0);
+                let Some(read) = read else { break };
+                bytes.extend_from_slice(&part[..read]);
+                at += read as u64;
+            }
+            FolderCopy::decode(&bytes)
+        });
+        copies.max_by_key(|(sequence, _)| *sequence)
+    }
+
+    fn write(&self, copy: &FolderCopy) -> Result<(), Failure> {
+        let newest = self.newest();
+        if newest.as_ref().is_some_and(|(_, known)| known.is_good_for(copy)) {
+            return Ok(());
+        }
+        if let Some((_, known)) =
+            newest.as_ref().filter(|(_, known)| known.description.revision > copy.description.revision)
+        {
+            let (known, ours) = (known.description.revision, copy.description.revision);
+            return Err(Failure::failed(
+                "description-old",
+                format!("its copy is of revision {known}, and not replaced by {ours}"),
+            ));
+        }
+        let sequence = newest.map_or(0, |(sequence, _)| sequence) + 1;
+        let too_large =
+            || Failure::failed("too-large", "the array's description is too large for the copies on devices");
+        let mut bytes = copy.encode(sequence).ok_or_else(too_large)?;
+        bytes.resize(bytes.len().next_multiple_of(4096), 0);
+        self.file.write_all_at(&bytes, self.offset(sequence % 2))?;
+        Ok(self.file.sync_data()?)
+    }
+}
+
+/// A device's file that is there, and what it says of the folder.
+pub struct Source {
+    /// The array that the file belongs to.
+    pub array: ArrayId,
+    /// The device that it is.
+    pub device: DeviceId,
+    /// The name of its disk.
+    pub disk: DiskId,
+    /// Its newest copy of the folder, if it has one.
+    pub copy: Option<FolderCopy>,
+}
+
+/// Reads what a device's file says of the folder.
+pub fn read(path: &Path) -> Result<Source, Failure> {
+    let file = CopyFile::open(path, false).map_err(|failure| failure.of(path.display()))?;
+    let Some(file) = file else {
+        return Err(Failure::failed(
+            "no-copy",
+            format!("{} is no file, and has no copy of the folder", path.display()),
+        ));
+    };
+    let Superblock { array, device, disk, .. } = file.superblock;
+    let copy = file.newest().map(|(_, copy)| copy).filter(|copy| copy.description.array == array);
+    Ok(Source { array, device, disk, copy })
+}
+
+/// Refuses a description that is older than a copy in one of its devices' files: by it, volumes would be looked for where they are not any
+/// more, and numbers be given out again.
+pub fn require_newest(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), Failure> {
+    let files = description.devices.iter().map(|entry| entry.path(folder.dir())).filter(|path| path.is_file());
+    // A file that can't be read is looked at by whoever needs it.
+    let copies = files.filter_map(|path| Some((read(&path).ok()?.copy?, path)));
+    let ours = copies.filter(|(copy, _)| copy.description.array == description.array);
+    let Some((newest, path)) = ours.max_by_key(|(copy, _)| copy.description.revision) else { return Ok(()) };
+    if newest.description.revision <= description.revision {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is revision {} of the array's description, and {} has a copy of revision {}",
+        folder.dir().join("array.json").display(),
+        description.revision,
+        path.display(),
+        newest.description.revision
+    );
+    Err(Failure::data_lost("description-old", message).hint(
+        "bring the newer file back; or move this one away, and have `braid monitor recover --from FILE...` make it anew from the devices' files",
+    ))
+}
+
+/// Writes a copy to a device, if it is one of this array on a file here.
+fn write(path: &Path, copy: &FolderCopy) -> Result<(), Failure> {
+    match CopyFile::open(path, true)? {
+        Some(file) if file.superblock.array == copy.description.array => file.write(copy),
+        _ => Ok(()),
+    }
+}
+
+/// Comes when a copy was written, or could not be.
+type Outcome = Receiver<Result<(), Failure>>;
+
+/// What of the folder was copied to one device.
+#[derive(Default)]
+struct Kept {
+    copied: Option<Arc<FolderCopy>>,
+    /// A thread that writes, and what: a disk that does not answer holds up nobody else.
+    writing: Option<(Arc<FolderCopy>, Outcome)>,
+    said: Option<String>,
+}
+
+impl Kept {
+    fn keep(&mut self, path: &Path, now: &Arc<FolderCopy>) {
+        if let Some((copy, outcome)) = &mut self.writing {
+            match outcome.try_recv() {
+                Err(TryRecvError::Empty) => return,
+                Ok(Ok(())) => self.copied = Some(copy.clone()),
+                Ok(Err(failure)) if self.said.as_ref() != Some(&failure.message) => {
+                    tracing::warn!("{} has no copy of what array.json says now: {failure}", path.display());
+                    self.said = Some(failure.message);
+                }
+                Ok(Err(_)) | Err(TryRecvError::Closed) => {}
+            }
+            self.writing = None;
+        }
+        if self.copied.as_ref().is_some_and(|copied| copied.is_good_for(now)) {
+            return;
+        }
+        let (done, outcome) = channel();
+        let (path, copy) = (path.to_path_buf(), now.clone());
+        std::thread::spawn(move || done.send(write(&path, &copy)));
+        self.writing = Some((now.clone(), outcome));
+    }
+}
+
+/// Runs until dropped: sees to it that each device has a copy of what the folder says.
+pub async fn keep_copied(folder: ArrayFolder) {
+    let mut devices: BTreeMap<PathBuf, Kept> = BTreeMap::new();
+    let mut said = None;
+    loop {
+        match blocking(&folder, |folder| Ok(FolderCopy::of(folder))).await {
+            Ok(Ok(now)) => {
+                let now = Arc::new(now);
+                // One that runs elsewhere has its file there.
+                let ours = now.description.devices.iter().map(|entry| (entry, entry.path(folder.dir())));
+                let ours = ours.filter(|(entry, path)| entry.address.is_none() || path.exists());
+                let ours: BTreeSet<PathBuf> = ours.map(|(_, path)| path).collect();
+                devices.retain(|path, _| ours.contains(path));
+                for path in ours {
+                    devices.entry(path.clone()).or_default().keep(&path, &now);
+                }
+            }
+            Ok(Err(failure)) if said.as_ref() != Some(&failure.message) => {
+                tracing::warn!("can't copy what the folder says to the devices: {failure}");
+                said = Some(failure.message);
+            }
+            _ => {}
+        }
+        tokio::time::sleep(HEARTBEAT).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(generation: u32) -> FolderCopy {
+        let creation = serde_json::json!({"devices": 0, "size": 1, "layout": "raid1:2", "unit": 65536, "volumes": []});
+        let creation = serde_json::from_value(creation).expect("it is a creation");
+        FolderCopy { description: ArrayDescription::new(Vec::new(), creation), generation, lived_by: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_copy_that_is_cut_or_changed_is_none() {
+        let copy = copy(7);
+        let bytes = copy.encode(3).expect("it is small");
+        assert_eq!(FolderCopy::decode(&[&bytes[..], &[9; 50]].concat()), Some((3, copy)));
+        for at in 0..bytes.len() {
+            assert_eq!(FolderCopy::decode(&bytes[..at]), None);
+            let mut other = bytes.clone();
+            other[at] ^= 4;
+            assert_eq!(FolderCopy::decode(&other), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_copy_is_written_anew_after_many_starts_of_hosts() {
+        let known = copy(7);
+        let later = |generation| FolderCopy { generation, ..known.clone() };
+        assert!(known.is_good_for(&later(1_006)) && !known.is_good_for(&later(1_007)));
+    }
+}

@@ -1,0 +1,364 @@
+//! Creating an array: the defaults, its folder and its devices' files; and how what is asked for later differs from it.
+
+use crate::device_file;
+use crate::failure::Failure;
+use braid_base::DeviceId;
+use braid_base::limits::{LOCK_SERVERS_MAX, Settings};
+use braid_base::units::format_size;
+use braid_control::{
+    ArrayDescription, ArrayFolder, ControlError, Creation, DeviceEntry, DeviceState, LEASE_MILLIS_MAX,
+    LEASE_MILLIS_MIN, monitor_file,
+};
+use braid_layout::{Layout, Scheme};
+use braid_store::{SIZE_MIN, StoreConfig, StoreError};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a new array is to be; none where the default will do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// How many devices.
+    pub devices: Option<u16>,
+    /// Bytes of each.
+    pub size: Option<u64>,
+    /// The layout of the volumes.
+    pub layout: Option<Scheme>,
+    /// Bytes of a stripe unit.
+    pub unit: Option<u64>,
+    /// Name and usable size of each volume.
+    pub volumes: Vec<(String, u64)>,
+    /// How many lock servers share the work.
+    pub lock_servers: Option<u16>,
+    /// How hosts get locks at several of them.
+    pub lock_acquisition: Option<LockAcquisition>,
+    /// How long a node may be silent until the others go on without it.
+    pub lease: Option<Duration>,
+}
+
+/// How hosts get locks at several lock servers without deadlock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LockAcquisition {
+    /// One server after the other.
+    #[default]
+    Ordered,
+    /// All at once; who can't have all in time gives them back and tries again.
+    Timeout,
+}
+
+impl LockAcquisition {
+    /// All of them.
+    pub const ALL: [LockAcquisition; 2] = [LockAcquisition::Ordered, LockAcquisition::Timeout];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            LockAcquisition::Ordered => "ordered",
+            LockAcquisition::Timeout => "timeout",
+        }
+    }
+}
+
+/// The name of the volume that fills an array for which no volumes were asked.
+pub const DEFAULT_VOLUME: &str = "vol0";
+/// Devices of an array unless told otherwise.
+const DEFAULT_DEVICES: u16 = 5;
+/// Raw size of a device unless told otherwise: files are sparse, so it costs nothing until it is written.
+const DEFAULT_SIZE: u64 = 8 << 30;
+
+impl Asked {
+    /// With the defaults where nothing was asked for; or why no array can be made like that.
+    pub fn creation(&self) -> Result<Creation, Failure> {
+        let devices = self.devices.unwrap_or(DEFAULT_DEVICES);
+        if devices == 0 || usize::from(devices) > braid_base::limits::DEVICES_MAX {
+            let most = braid_base::limits::DEVICES_MAX;
+            return Err(Failure::usage("bad-devices", format!("an array has 1 to {most} devices, not {devices}")));
+        }
+        let size = self.size.unwrap_or(DEFAULT_SIZE);
+        check_multiple("--size", size)?;
+        if size < SIZE_MIN {
+            return Err(StoreError::TooSmall { min: SIZE_MIN }.into());
+        }
+        let scheme = self.layout.unwrap_or_else(|| default_scheme(devices));
+        let unit = self.unit.unwrap_or(Layout::UNIT_BLOCKS_DEFAULT * braid_base::BLOCK_BYTES as u64);
+        layout(scheme, devices.into(), unit)?;
+        for (index, (name, bytes)) in self.volumes.iter().enumerate() {
+            check_name(name)?;
+            check_multiple(&format!("volume {name}"), *bytes)?;
+            if self.volumes[..index].iter().any(|(other, _)| other == name) {
+                return Err(Failure::usage("volume-exists", format!("--volume {name} is given twice")));
+            }
+        }
+        let lock_servers = self.lock_servers.unwrap_or(1);
+        if !(1..=LOCK_SERVERS_MAX).contains(&usize::from(lock_servers)) {
+            let message = format!("an array has 1 to {LOCK_SERVERS_MAX} lock servers, not {lock_servers}");
+            return Err(Failure::usage("bad-lock-servers", message));
+        }
+        let lock_acquisition = self.lock_acquisition.unwrap_or_default().name().to_string();
+        let lease = self.lease.unwrap_or(Settings::default().device_lease);
+        let lease_millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        if !(LEASE_MILLIS_MIN..=LEASE_MILLIS_MAX).contains(&lease_millis) {
+            let (least, most) = (LEASE_MILLIS_MIN / 1000, LEASE_MILLIS_MAX / 1000);
+            let message = format!("a lease is {least}s to {most}s, not {}", in_seconds(lease));
+            return Err(Failure::usage("bad-lease", message).hint("4s, for instance, which is the default"));
+        }
+        Ok(Creation {
+            devices,
+            size,
+            layout: scheme.to_string(),
+            unit,
+            volumes: self.volumes.clone(),
+            lock_servers,
+            lock_acquisition,
+            lease_millis,
+        })
+    }
+
+    /// What was asked for and is not so, each in words.
+    pub fn differences(&self, created: &Creation) -> Vec<String> {
+        let differs = |asked: Option<String>, option: &str, created: String| {
+            let asked = asked.filter(|asked| *asked != created)?;
+            Some(format!("{option} {asked}, but the array was created with {created}"))
+        };
+        let mut differences: Vec<String> = [
+            differs(self.devices.map(|n| n.to_string()), "--devices", created.devices.to_string()),
+            differs(self.size.map(exact_size), "--size", exact_size(created.size)),
+            differs(self.layout.map(|layout| layout.to_string()), "--layout", created.layout.clone()),
+            differs(self.unit.map(exact_size), "--unit", exact_size(created.unit)),
+            differs(self.lock_servers.map(|n| n.to_string()), "--lock-servers", created.lock_servers.to_string()),
+            differs(
+                self.lock_acquisition.map(|how| how.name().to_string()),
+                "--lock-acquisition",
+                created.lock_acquisition.clone(),
+            ),
+            differs(self.lease.map(in_seconds), "--lease", in_seconds(Duration::from_millis(created.lease_millis))),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if self.volumes.is_empty() {
+            return differences;
+        }
+        for (name, bytes) in &self.volumes {
+            differences.extend(match created.volumes.iter().find(|(other, _)| other == name) {
+                None => Some(format!("--volume {name}, but the array was created without it")),
+                Some((_, size)) => {
+                    differs(Some(exact_size(*bytes)), &format!("--volume {name} with"), exact_size(*size))
+                }
+            });
+        }
+        for (name, _) in &created.volumes {
+            if !self.volumes.iter().any(|(other, _)| other == name) {
+                differences.push(format!("no --volume {name}, but the array was created with it"));
+            }
+        }
+        differences
+    }
+}
+
+/// The devices of a new array: sparse files in its folder.
+pub fn device_entries(creation: &Creation) -> Vec<DeviceEntry> {
+    (0..creation.devices)
+        .map(|id| DeviceEntry {
+            id,
+            file: format!("device-{id}.braid").into(),
+            size: creation.size,
+            disk: None,
+            domain: format!("device-{id}"),
+            address: None,
+            state: DeviceState::Ready,
+            others: Vec::new(),
+        })
+        .collect()
+}
+
+/// The array in `folder` as it was created; or a new one as `asked` for.
+pub fn open_or_create(folder: &ArrayFolder, asked: &Asked) -> Result<ArrayDescription, Failure> {
+    let description = match folder.describe() {
+        // A creation that failed (for want of space, say) may be tried again otherwise: nothing was served from it.
+        Ok(description) if !description.populated && !asked.differences(&description.creation).is_empty() => {
+            let creation = asked.creation()?;
+            folder.update(|description| {
+                description.devices = device_entries(&creation);
+                description.creation = creation;
+                description.created = false;
+                description.volumes.clear();
+                Ok::<_, Failure>(())
+            })?;
+            for entry in &description.devices {
+                // Those of the new creation are made anew anyhow.
+                let _ = std::fs::remove_file(entry.path(folder.dir()));
+            }
+            folder.describe()?
+        }
+        Ok(description) => {
+            refuse_differences(folder, asked, &description)?;
+            description
+        }
+        Err(ControlError::NoArray { .. }) => {
+            let creation = asked.creation()?;
+            let description = ArrayDescription::new(device_entries(&creation), creation);
+            refuse_left_overs(folder, &description)?;
+            folder.create(&description)?;
+            description
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if description.created {
+        return Ok(description);
+    }
+    // What an earlier attempt left of it knows other devices, or the same ones otherwise.
+    let _ = std::fs::remove_file(folder.dir().join(monitor_file()));
+    let mut disks = BTreeMap::new();
+    for entry in &description.devices {
+        let config = StoreConfig { array: description.array, device: DeviceId(entry.id), size: entry.size };
+        disks.insert(entry.id, device_file::create(&entry.path(folder.dir()), &config, true)?);
+    }
+    folder.update(|description| {
+        for entry in &mut description.devices {
+            entry.disk = disks.get(&entry.id).copied();
+        }
+        description.created = true;
+        Ok::<_, Failure>(description.clone())
+    })
+}
+
+fn refuse_differences(folder: &ArrayFolder, asked: &Asked, description: &ArrayDescription) -> Result<(), Failure> {
+    let differences = asked.differences(&description.creation);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::usage("arguments-differ", differences.join("; ")).hint(format!(
+        "`braid up --dir {}` without them opens the array as it is; `braid volume` adds and removes volumes; another --dir makes another array",
+        folder.dir().display()
+    )))
+}
+
+/// Device files without a description may be all that is left of an array: they are not written over.
+fn refuse_left_overs(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), Failure> {
+    let paths = description.devices.iter().map(|entry| entry.path(folder.dir()));
+    match paths.into_iter().find(|path| path.exists()) {
+        None => Ok(()),
+        Some(path) => {
+            let message = format!("{} is there, but no array.json that says what it belongs to", path.display());
+            Err(Failure::failed("left-overs", message)
+                .hint("`braid monitor recover --from FILE...` makes array.json anew from the copies that device files have; or bring it back; or, if the files may go, remove them; or take another --dir"))
+        }
+    }
+}
+
+/// A layout of `scheme` on so many devices with units of so many bytes.
+pub fn layout(scheme: Scheme, devices: usize, unit: u64) -> Result<Layout, Failure> {
+    Ok(braid_session::layout(scheme, devices, unit)?)
+}
+
+/// Refuses a size that is not whole blocks.
+pub fn check_multiple(what: &str, bytes: u64) -> Result<(), Failure> {
+    let block = braid_base::BLOCK_BYTES as u64;
+    if bytes != 0 && bytes.is_multiple_of(block) {
+        return Ok(());
+    }
+    let nearest = (bytes / block).max(1) * block;
+    Err(Failure::usage("bad-size", format!("{what}: {bytes} bytes is not a multiple of 4 KiB, or is zero"))
+        .hint(format!("take {nearest}, for instance")))
+}
+
+/// Refuses names that could not stand in an address.
+pub fn check_name(name: &str) -> Result<(), Failure> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if !name.is_empty() && name.len() <= 64 && name.chars().all(fits) && !name.starts_with(['-', '.']) {
+        return Ok(());
+    }
+    Err(Failure::usage("bad-name", format!("'{name}' can't be the name of a volume"))
+        .hint("take up to 64 letters, digits, '-', '_' and '.', beginning with a letter or digit"))
+}
+
+fn default_scheme(devices: u16) -> Scheme {
+    match devices {
+        0 | 1 => Scheme::Raid0 { data: 1 },
+        2 => Scheme::Raid1 { copies: 2 },
+        // A stripe as wide as all devices, up to a width beyond which a second failure gets likely.
+        n => Scheme::Raid5 { data: usize::from(n.min(9)) - 1 },
+    }
+}
+
+/// A lease for people: `4s`, `100ms`.
+fn in_seconds(lease: Duration) -> String {
+    match lease.subsec_nanos() {
+        0 => format!("{}s", lease.as_secs()),
+        _ => format!("{}ms", lease.as_millis()),
+    }
+}
+
+/// A size for people that also tells near sizes apart.
+fn exact_size(bytes: u64) -> String {
+    let short = format_size(bytes);
+    if braid_base::units::parse_size(&short) == Ok(bytes) { short } else { format!("{bytes} bytes") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_asked_for_gives_five_devices_in_raid_5() {
+        let creation = Asked::default().creation().unwrap();
+        assert_eq!((creation.devices, creation.layout.as_str(), creation.unit), (5, "raid5:4+1", 65_536));
+        assert_eq!(Asked::default().differences(&creation), [""; 0]);
+    }
+
+    #[test]
+    fn every_number_of_devices_has_a_default_layout() {
+        for devices in 1..=40 {
+            let creation = Asked { devices: Some(devices), ..Asked::default() }.creation();
+            assert!(creation.is_ok(), "{devices}: {creation:?}");
+        }
+    }
+
+    #[test]
+    fn each_difference_is_named() {
+        let creation = Asked { volumes: vec![("a".into(), 4096), ("b".into(), 8192)], ..Asked::default() };
+        let creation = creation.creation().unwrap();
+        let asked = Asked {
+            devices: Some(7),
+            size: Some((8 << 30) + 4096),
+            layout: Some("raid1:2".parse().unwrap()),
+            unit: Some(65_536),
+            volumes: vec![("a".into(), 12_288), ("c".into(), 4096)],
+            lock_servers: Some(2),
+            lock_acquisition: Some(LockAcquisition::Timeout),
+            lease: Some(Duration::from_secs(7)),
+        };
+        assert_eq!(
+            asked.differences(&creation),
+            [
+                "--devices 7, but the array was created with 5",
+                "--size 8589938688 bytes, but the array was created with 8 GiB",
+                "--layout raid1:2, but the array was created with raid5:4+1",
+                "--lock-servers 2, but the array was created with 1",
+                "--lock-acquisition timeout, but the array was created with ordered",
+                "--lease 7s, but the array was created with 4s",
+                "--volume a with 12 KiB, but the array was created with 4 KiB",
+                "--volume c, but the array was created without it",
+                "no --volume b, but the array was created with it",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_can_not_be_is_refused_with_its_reason() {
+        let code = |asked: Asked| asked.creation().unwrap_err().code;
+        let few = Asked { devices: Some(3), layout: Some("raid5:4+1".parse().unwrap()), ..Asked::default() };
+        assert_eq!(code(few), "bad-layout");
+        assert_eq!(code(Asked { size: Some((1 << 30) + 1), ..Asked::default() }), "bad-size");
+        assert_eq!(code(Asked { size: Some(1 << 20), ..Asked::default() }), "device-too-small");
+        assert_eq!(code(Asked { unit: Some(100_000), ..Asked::default() }), "bad-unit");
+        assert_eq!(code(Asked { volumes: vec![("../x".into(), 4096)], ..Asked::default() }), "bad-name");
+        assert_eq!(code(Asked { volumes: vec![("x".into(), 4095)], ..Asked::default() }), "bad-size");
+        let twice = vec![("x".to_string(), 4096), ("x".to_string(), 8192)];
+        assert_eq!(code(Asked { volumes: twice, ..Asked::default() }), "volume-exists");
+        assert_eq!(code(Asked { devices: Some(0), ..Asked::default() }), "bad-devices");
+        let lease = Asked { lease: Some(Duration::from_millis(100)), ..Asked::default() }.creation().unwrap_err();
+        assert_eq!((lease.code.as_str(), lease.message.as_str()), ("bad-lease", "a lease is 1s to 60s, not 100ms"));
+        assert_eq!(code(Asked { lock_servers: Some(0), ..Asked::default() }), "bad-lock-servers");
+    }
+}

@@ -1,0 +1,590 @@
+//! Devices that come to the array, go from it, or get another disk: what is in the description, what the monitor is asked, and how both
+//! are brought together whoever dies in between.
+//!
+//! ```text
+//!   add       disk is made ─► entry, Adding ─► monitor: AddDevice    ─► Ready ─► `braid up` runs it ─► it is in
+//!   remove    entry, Removing               ─► monitor: RemoveDevice ─► no entry: `braid up` stops it
+//!   replace   disk is made ─► among the entry's others ─► monitor: Replace ─► out ─► the monitor has the disk on record:
+//!             `braid up` starts the device on it
+//!   spare     disk is made ─► entry among the spares ─► monitor: AddSpare
+//! ```
+//!
+//! A disk is made for any slot, and gets the number of the one that it takes when it is first served there. It is named in the description before
+//! the monitor hears of it: so wherever the monitor says which disk fills a slot, it is known which file that is.
+
+use crate::device_file::{self, DeviceFile, Expected, UNASSIGNED};
+use crate::failure::Failure;
+use braid_base::units::format_size;
+use braid_base::{ArrayId, DeviceId, DiskId, VolumeId};
+use braid_control::{
+    ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceReport, DeviceStanding, DeviceState, DiskEntry,
+    Moment, MonitorReport, VolumeEntry, parse_disk,
+};
+use braid_layout::VolumeDescription;
+use braid_machine::{HostError, HostRequest};
+use braid_session::{HEARTBEAT, Session, blocking};
+use braid_shell::HostClient;
+use braid_store::{Geometry, StoreConfig};
+use braid_wire::{Administration, Objection};
+use std::io::{Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the monitor may take to act on what it was asked, where nothing has to be brought to a device first.
+pub const ACT_WAIT: Duration = Duration::from_secs(60);
+/// How long devices that are just back may take to be relied on.
+const STEADY_WAIT: Duration = Duration::from_secs(3);
+/// The wait before another look.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a new disk is to be.
+#[derive(Clone, Debug)]
+pub struct NewDisk {
+    /// Its file; none: one of the array's folder.
+    pub path: Option<PathBuf>,
+    /// What that file is called, without a number and an ending.
+    pub stem: String,
+    /// Its raw size; none: what is there already has, or else `default_size`.
+    pub size: Option<u64>,
+    /// See there.
+    pub default_size: u64,
+    /// Whether a file or disk that is there may be written over.
+    pub overwrite: bool,
+}
+
+/// The same as [`administer`], for what needs other devices: those that are in have to be so for a moment before they are relied on.
+pub async fn administer_soon(session: &Session, request: Administration) -> Result<(), HostError> {
+    let begun = Instant::now();
+    loop {
+        let asked = administer(session.client(), request).await;
+        let Err(HostError::Objection(Objection::NeedsOthers { others })) = &asked else { return asked };
+        let is_in = |device: &DeviceId| {
+            let report = report_of(session.folder(), device.0).ok().flatten();
+            report.is_some_and(|report| report.standing == DeviceStanding::In)
+        };
+        if begun.elapsed() > STEADY_WAIT || !others.iter().all(is_in) {
+            return asked;
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
+}
+
+/// The same failure as people and programs see it: what is to be done first, and with the names of volumes.
+pub fn explain(folder: &ArrayFolder, error: HostError) -> Failure {
+    let failure = Failure::from(error.clone());
+    let HostError::Objection(objection) = error else { return failure };
+    let name = |volume: VolumeId| {
+        let description = folder.describe().ok()?;
+        description.volumes.into_iter().find(|entry| entry.id == volume.0).map(|entry| entry.name)
+    };
+    match objection {
+        Objection::NeedsOthers { others } => readmit_first(folder, &others).into_iter().fold(failure, Failure::hint),
+        Objection::WouldLose { volume } | Objection::HoldsVolume { volume } => match name(volume) {
+            Some(name) => {
+                let message = failure.message.replacen(&format!("volume {}", volume.0), &format!("volume '{name}'"), 1);
+                Failure { message, ..failure }
+            }
+            None => failure,
+        },
+        _ => failure,
+    }
+}
+
+/// What is to be done first if an operator has taken out one of these devices.
+pub fn readmit_first(folder: &ArrayFolder, devices: &[DeviceId]) -> Option<String> {
+    let is_held = |device: &&DeviceId| report_of(folder, device.0).ok().flatten().is_some_and(|report| report.held);
+    let held = devices.iter().find(is_held)?;
+    Some(format!(
+        "an operator has taken out device {0}: `braid device readmit {0}` lets it come back; try again when `braid status` shows it as in",
+        held.0
+    ))
+}
+
+/// Asks the monitor for something, by way of this host.
+pub async fn administer(client: &HostClient, request: Administration) -> Result<(), HostError> {
+    client.call(HostRequest::Administer { request }).await.map(drop)
+}
+
+/// The device of this number.
+pub fn find(description: &ArrayDescription, id: u16) -> Result<&DeviceEntry, Failure> {
+    description.device(id).ok_or_else(|| {
+        let all: Vec<String> = description.devices.iter().map(|device| device.id.to_string()).collect();
+        Failure::unreachable("no-such-device", format!("the array has no device {id}"))
+            .hint(format!("there are: {}", all.join(", ")))
+    })
+}
+
+/// The volumes that lie on a device, or move there.
+pub fn volumes_on(description: &ArrayDescription, id: u16) -> impl Iterator<Item = &VolumeEntry> {
+    description.volumes.iter().filter(move |volume| volume.has_to_do_with(id))
+}
+
+/// What the monitor says of a device.
+pub fn report_of(folder: &ArrayFolder, id: u16) -> Result<Option<DeviceReport>, Failure> {
+    let monitor = folder.monitor(&Moment::now())?;
+    Ok(monitor.and_then(|monitor| monitor.report.devices.into_iter().find(|device| device.id == id)))
+}
+
+/// Waits until what the monitor says of a device is as wished; none is said of one that it does not know.
+pub async fn await_report(
+    folder: &ArrayFolder,
+    id: u16,
+    limit: Option<Duration>,
+    wished: impl Fn(Option<&DeviceReport>) -> bool,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        let report = report_of(folder, id)?;
+        if wished(report.as_ref()) {
+            return Ok(());
+        }
+        if let Some(limit) = limit.filter(|limit| begun.elapsed() > *limit) {
+            let standing = report.map_or("not known to the monitor", |report| report.standing.name());
+            let message = format!("it is on record, but after {limit:?} device {id} is still {standing}");
+            return Err(Failure::unreachable("not-yet", message)
+                .hint("`braid status` shows what it waits for; it goes on without this command"));
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
+}
+
+/// Makes a disk for any slot of the array. One that was made so before, and has never been served, will do.
+pub fn prepare(folder: &ArrayFolder, description: &ArrayDescription, wanted: &NewDisk) -> Result<DiskEntry, Failure> {
+    let path = match &wanted.path {
+        Some(path) => std::path::absolute(path)?,
+        None => unused_file(&folder.absolute(), description, &wanted.stem),
+    };
+    if let Some(known) = known_at(folder, description, &path)? {
+        return Ok(known);
+    }
+    let file = path.strip_prefix(folder.absolute()).map_or(path.clone(), Path::to_path_buf);
+    if path.exists() && !wanted.overwrite {
+        let found = look_at(&path, description.array)?;
+        let superblock = found.superblock();
+        let (size, disk) = (superblock.geometry.size, superblock.disk);
+        if let Some(asked) = wanted.size.filter(|asked| *asked != size) {
+            let (size, asked) = (format_size(size), format_size(asked));
+            let message = format!("{} was made with {size}, not with {asked}", path.display());
+            return Err(Failure::usage("bad-size", message).hint("--overwrite makes it anew"));
+        }
+        return Ok(DiskEntry { file, size, disk });
+    }
+    let whole = || Ok::<_, Failure>(std::fs::File::open(&path)?.seek(SeekFrom::End(0))?);
+    let size = match wanted.size {
+        Some(size) => size,
+        // A raw disk is taken as it is.
+        None if path.exists() && !path.is_file() => whole()?,
+        None => wanted.default_size,
+    };
+    let disk = device_file::create(
+        &path,
+        &StoreConfig { array: description.array, device: UNASSIGNED, size },
+        wanted.overwrite,
+    )?;
+    Ok(DiskEntry { file, size, disk })
+}
+
+/// Blocks that objects may have together on a disk of that size.
+pub fn room(size: u64) -> Result<u64, Failure> {
+    Ok(Geometry::room(size)?)
+}
+
+/// Enters a disk that was made as a device of its own, and sees to it that the monitor knows it.
+pub async fn add(session: &Session, disk: DiskEntry, domain: Option<String>) -> Result<u16, Failure> {
+    let name = disk.disk;
+    let id = session.folder().update(|description| {
+        if let Some(device) = description.devices.iter().find(|device| device.disk == Some(name)) {
+            return Ok::<_, Failure>(device.id);
+        }
+        let id = description.unused_device();
+        // The last number stands for none.
+        if id == UNASSIGNED.0 {
+            return Err(Failure::failed("no-number", "all numbers of devices have been used"));
+        }
+        description.next_device = id + 1;
+        description.spares.retain(|spare| spare.disk != name);
+        description.devices.push(DeviceEntry {
+            id,
+            file: disk.file,
+            size: disk.size,
+            disk: Some(name),
+            domain: domain.unwrap_or_else(|| format!("device-{id}")),
+            address: None,
+            state: DeviceState::Adding,
+            others: Vec::new(),
+        });
+        Ok(id)
+    })?;
+    let asked = administer(session.client(), Administration::AddDevice { device: DeviceId(id), disk: name }).await;
+    if asked.as_ref().is_err_and(is_refused) {
+        session.folder().update(|description| {
+            description.devices.retain(|device| device.id != id || device.state != DeviceState::Adding);
+            Ok::<_, Failure>(())
+        })?;
+    }
+    asked.map_err(|error| explain(session.folder(), error))?;
+    set_state(session.folder(), id, DeviceState::Ready)?;
+    Ok(id)
+}
+
+/// Takes a device out of the array for good. No volume may lie there.
+pub async fn remove(session: &Session, id: u16) -> Result<(), Failure> {
+    session.folder().update(|description| {
+        find(description, id)?;
+        let held: Vec<String> = volumes_on(description, id).map(|volume| format!("'{}'", volume.name)).collect();
+        if !held.is_empty() {
+            let (noun, verb) = if held.len() == 1 { ("volume", "lies") } else { ("volumes", "lie") };
+            let message = format!("{noun} {} {verb} on device {id}", held.join(", "));
+            return Err(Failure::failed("holds-volumes", message)
+                .hint("`braid volume migrate` moves a volume to other devices; to give the device another disk, `braid device replace`"));
+        }
+        description.device_mut(id).expect("just found").state = DeviceState::Removing;
+        Ok(())
+    })?;
+    finish_removal(session.folder(), session.client(), id).await
+}
+
+async fn finish_removal(folder: &ArrayFolder, client: &HostClient, id: u16) -> Result<(), Failure> {
+    let asked = administer(client, Administration::RemoveDevice { device: DeviceId(id) }).await;
+    if asked.as_ref().is_err_and(is_refused) {
+        set_state(folder, id, DeviceState::Ready)?;
+    }
+    asked.map_err(|error| explain(folder, error))?;
+    folder.update(|description| {
+        description.next_device = description.unused_device();
+        description.devices.retain(|device| device.id != id);
+        Ok(())
+    })
+}
+
+/// Has a disk take a device's slot: one that was just made, or a spare. What the monitor refuses leaves no trace.
+pub async fn replace(session: &Session, id: u16, disk: &DiskEntry, lose: bool) -> Result<(), Failure> {
+    let folder = session.folder();
+    folder.update(|description| {
+        find(description, id)?;
+        if !description.spares.contains(disk)
+            && description.device(id).is_some_and(|device| device.disk != Some(disk.disk))
+        {
+            description.device_mut(id).expect("just found").remember(disk.clone());
+        }
+        Ok::<_, Failure>(())
+    })?;
+    let (device, name, blocks) = (DeviceId(id), disk.disk, room(disk.size)?);
+    let asked = administer_soon(session, Administration::Replace { device, disk: name, blocks, lose }).await;
+    if asked.as_ref().is_err_and(is_refused) {
+        folder.update(|description| {
+            let others = description.device_mut(id).map(|device| &mut device.others);
+            others.into_iter().for_each(|others| others.retain(|other| other.disk != name));
+            Ok::<_, Failure>(())
+        })?;
+    }
+    asked.map_err(|error| explain(folder, error))
+}
+
+/// Has a disk that was made stand by.
+pub async fn add_spare(session: &Session, disk: DiskEntry) -> Result<(), Failure> {
+    let (name, blocks) = (disk.disk, room(disk.size)?);
+    session.folder().update(|description| {
+        if !description.spares.iter().any(|spare| spare.disk == name) {
+            description.spares.push(disk);
+        }
+        Ok::<_, Failure>(())
+    })?;
+    let asked = administer(session.client(), Administration::AddSpare { disk: name, blocks }).await;
+    if asked.as_ref().is_err_and(is_refused) {
+        forget_spare(session.folder(), name)?;
+    }
+    Ok(asked?)
+}
+
+/// A disk stands by no longer.
+pub async fn remove_spare(session: &Session, spare: &DiskEntry) -> Result<(), Failure> {
+    forget_spare(session.folder(), spare.disk)?;
+    match administer(session.client(), Administration::RemoveSpare { disk: spare.disk }).await {
+        // It may never have got as far as the monitor.
+        Err(HostError::Objection(Objection::NoSuchSpare)) => Ok(()),
+        asked => Ok(asked?),
+    }
+}
+
+/// Puts the disk into each entry of which the monitor says that it fills the slot. The description as it is then.
+pub fn fill(folder: &ArrayFolder, description: ArrayDescription) -> Result<ArrayDescription, ControlError> {
+    let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(description) };
+    let filled = |description: &mut ArrayDescription| {
+        let mut changed = false;
+        for report in &monitor.report.devices {
+            let Some(disk) = report.disk.as_deref().and_then(parse_disk) else { continue };
+            if description.device(report.id).is_some_and(|device| device.disk != Some(disk)) {
+                changed |= description.fill_slot(report.id, disk);
+            }
+        }
+        changed
+    };
+    if !filled(&mut description.clone()) {
+        return Ok(description);
+    }
+    folder.update(|description| {
+        filled(description);
+        Ok::<_, ControlError>(())
+    })?;
+    folder.describe()
+}
+
+/// Runs until dropped: ends what somebody has begun with devices and spares, and did not live to end.
+pub async fn keep_settled(folder: ArrayFolder, client: HostClient) {
+    loop {
+        tokio::time::sleep(HEARTBEAT).await;
+        if let Err(failure) = settle(&folder, &client).await {
+            tracing::warn!("can't end what was begun with a device, and will try again: {failure}");
+        }
+    }
+}
+
+async fn settle(folder: &ArrayFolder, client: &HostClient) -> Result<(), Failure> {
+    let look = |folder: &ArrayFolder| Ok((folder.describe()?, folder.monitor(&Moment::now())?));
+    let (description, monitor) = blocking(folder, look).await?;
+    for device in &description.devices {
+        match (device.state, device.disk) {
+            (DeviceState::Adding, Some(disk)) => {
+                administer(client, Administration::AddDevice { device: DeviceId(device.id), disk }).await?;
+                set_state(folder, device.id, DeviceState::Ready)?;
+            }
+            (DeviceState::Removing, _) => finish_removal(folder, client, device.id).await?,
+            _ => {}
+        }
+    }
+    let Some(monitor) = monitor else { return Ok(()) };
+    for request in spares_to_settle(&description, &monitor.report)? {
+        match administer(client, request).await {
+            // What the monitor said of itself may be half a second old.
+            Ok(()) | Err(HostError::Objection(Objection::DiskInUse { .. } | Objection::NoSuchSpare)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// What the monitor is to be told of spares, so that it knows those of the description and no others.
+fn spares_to_settle(description: &ArrayDescription, report: &MonitorReport) -> Result<Vec<Administration>, Failure> {
+    let mut requests = Vec::new();
+    let names = |device: &DeviceReport| [device.disk.clone(), device.leaves_to.clone(), device.awaits.clone()];
+    let fill_slots: Vec<String> = report.devices.iter().flat_map(names).flatten().collect();
+    for spare in &description.spares {
+        let name = spare.disk.to_string();
+        if !fill_slots.contains(&name) && !report.spares.iter().any(|known| known.disk == name) {
+            requests.push(Administration::AddSpare { disk: spare.disk, blocks: room(spare.size)? });
+        }
+    }
+    for known in report.spares.iter().filter_map(|known| parse_disk(&known.disk)) {
+        if !description.spares.iter().any(|spare| spare.disk == known) {
+            requests.push(Administration::RemoveSpare { disk: known });
+        }
+    }
+    Ok(requests)
+}
+
+/// Where a block of a volume lies: its device, and those that its content could be worked out from, or that have copies.
+pub fn devices_of_block(volume: &VolumeDescription, block: u64) -> (DeviceId, u64, Vec<(DeviceId, u64, &'static str)>) {
+    let layout = &volume.layout;
+    let place = layout.locate(block);
+    let (stripe, within) = (block / layout.stripe_blocks(), place.block % layout.unit_blocks());
+    let data = (0..layout.data_units()).map(|unit| (layout.data_unit(stripe, unit), "data of the same row"));
+    let what = if layout.data_units() == 1 { "copy" } else { "parity" };
+    let redundancy = (0..layout.redundancy_units()).map(|unit| (layout.redundancy_unit(stripe, unit), what));
+    let others = data.chain(redundancy).filter(|(other, _)| other.position != place.position);
+    let others = others.filter(|_| layout.redundancy_units() > 0);
+    let first = layout.first_block();
+    let others = others.map(|(other, what)| (volume.device_at(other.position), first + other.block + within, what));
+    (volume.device_at(place.position), first + place.block, others.collect())
+}
+
+/// True if the monitor has said no: it will not happen later.
+fn is_refused(error: &HostError) -> bool {
+    matches!(error, HostError::Objection(_))
+}
+
+fn set_state(folder: &ArrayFolder, id: u16, state: DeviceState) -> Result<(), Failure> {
+    folder.update(|description| {
+        description.device_mut(id).into_iter().for_each(|device| device.state = state);
+        Ok(())
+    })
+}
+
+fn forget_spare(folder: &ArrayFolder, disk: DiskId) -> Result<(), Failure> {
+    folder.update(|description| {
+        description.spares.retain(|spare| spare.disk != disk);
+        Ok(())
+    })
+}
+
+/// The disk at `path`, if it is a spare, or is just being added. That of a device is refused.
+fn known_at(folder: &ArrayFolder, description: &ArrayDescription, path: &Path) -> Result<Option<DiskEntry>, Failure> {
+    let same = |other: PathBuf| {
+        let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        canonical(&other) == canonical(path)
+    };
+    let absolute = folder.absolute();
+    if let Some(spare) = description.spares.iter().find(|spare| same(spare.path(&absolute))) {
+        return Ok(Some(spare.clone()));
+    }
+    match description.devices.iter().find(|device| same(device.path(&absolute))) {
+        None => Ok(None),
+        Some(DeviceEntry { state: DeviceState::Adding, file, size, disk: Some(disk), .. }) => {
+            Ok(Some(DiskEntry { file: file.clone(), size: *size, disk: *disk }))
+        }
+        Some(device) => {
+            let message = format!("{} is the disk of device {}", path.display(), device.id);
+            Err(Failure::failed("disk-in-use", message).hint("take a file or disk that is not in use"))
+        }
+    }
+}
+
+/// What is there is a disk of this array that has never been served; or it is refused.
+fn look_at(path: &Path, array: ArrayId) -> Result<DeviceFile, Failure> {
+    let may_go = "--overwrite makes it anew, if its content may go; or name another file";
+    let found = match DeviceFile::open(path, Expected::default()) {
+        Err(failure) if failure.code == "not-a-device" => {
+            let message = format!("{} is there already, and is no disk of an array", path.display());
+            return Err(Failure::failed("file-exists", message).hint(may_go));
+        }
+        found => found?,
+    };
+    let superblock = found.superblock();
+    if superblock.array != array {
+        let message = format!("{} is a disk of another array, {}", path.display(), superblock.array);
+        return Err(Failure::failed("wrong-array", message).hint(may_go));
+    }
+    if !found.is_unassigned() {
+        let message = format!("{} has been in use, as the disk of device {}", path.display(), superblock.device.0);
+        return Err(Failure::failed("disk-used", message).hint(may_go));
+    }
+    Ok(found)
+}
+
+/// A file of the folder that is not there yet; or one that was made, and that nothing came of.
+fn unused_file(folder: &Path, description: &ArrayDescription, stem: &str) -> PathBuf {
+    let is_unused = |path: &PathBuf| {
+        let relative = path.strip_prefix(folder).unwrap_or(path);
+        let spares = description.spares.iter().map(|spare| &spare.file);
+        let others = description.devices.iter().flat_map(|device| device.others.iter().map(|other| &other.file));
+        let mut files = description.devices.iter().map(|device| &device.file).chain(spares).chain(others);
+        !files.any(|file| file == relative) && (!path.exists() || look_at(path, description.array).is_ok())
+    };
+    let names = (0..).map(|number| match number {
+        0 => folder.join(format!("{stem}.braid")),
+        number => folder.join(format!("{stem}.{number}.braid")),
+    });
+    names.into_iter().find(is_unused).expect("there are numbers enough")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::VolumeId;
+    use braid_control::SpareReport;
+    use braid_layout::{Atomicity, Layout};
+
+    fn folder(name: &str) -> (PathBuf, ArrayFolder) {
+        let dir = std::env::temp_dir().join(format!("braid-slots-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        (dir.clone(), ArrayFolder::at(&dir))
+    }
+
+    fn description(devices: u16) -> ArrayDescription {
+        let creation = crate::creation::Asked { devices: Some(devices), ..Default::default() }.creation().unwrap();
+        ArrayDescription::new(crate::creation::device_entries(&creation), creation)
+    }
+
+    fn new_disk(path: Option<PathBuf>) -> NewDisk {
+        NewDisk { path, stem: "device-9".into(), size: None, default_size: 16 << 20, overwrite: false }
+    }
+
+    #[test]
+    fn a_disk_is_made_once_and_what_has_a_past_or_is_something_else_is_refused() {
+        let (dir, folder) = folder("made");
+        let array = description(3);
+        let code = |wanted: &NewDisk| prepare(&folder, &array, wanted).unwrap_err().code;
+        let made = prepare(&folder, &array, &new_disk(None)).unwrap();
+        assert_eq!((made.file.as_path(), made.size), (Path::new("device-9.braid"), 16 << 20));
+        assert_eq!(prepare(&folder, &array, &new_disk(None)).unwrap(), made, "a command that was cut short goes on");
+        let path = dir.join("device-9.braid");
+        assert_eq!(code(&NewDisk { size: Some(32 << 20), ..new_disk(Some(path.clone())) }), "bad-size");
+        // It is served, as device 9.
+        let expected = Expected { array: Some(array.array), id: Some(DeviceId(9)) };
+        let opened = DeviceFile::open(&path, expected).unwrap();
+        assert_eq!((opened.superblock().device, opened.superblock().disk), (DeviceId(9), made.disk));
+        assert_eq!(code(&new_disk(Some(path.clone()))), "device-in-use");
+        drop(opened);
+        assert_eq!(DeviceFile::open(&path, Expected::default()).unwrap().superblock().disk, made.disk);
+        assert_eq!(code(&new_disk(Some(path.clone()))), "disk-used");
+        assert_eq!(prepare(&folder, &array, &new_disk(None)).unwrap().file, Path::new("device-9.1.braid"));
+        let anew = prepare(&folder, &array, &NewDisk { overwrite: true, ..new_disk(Some(path.clone())) }).unwrap();
+        assert_ne!(anew.disk, made.disk);
+        let other = description(3);
+        let stranger = prepare(&folder, &other, &new_disk(Some(path))).unwrap_err();
+        assert!(stranger.code == "wrong-array" && stranger.message.contains(&array.array.to_string()));
+        std::fs::write(dir.join("notes"), "something").unwrap();
+        assert_eq!(code(&new_disk(Some(dir.join("notes")))), "file-exists");
+        std::fs::write(dir.join("device-1.braid"), "").unwrap();
+        let overwrite = NewDisk { overwrite: true, ..new_disk(Some(dir.join("./device-1.braid"))) };
+        assert_eq!(code(&overwrite), "disk-in-use");
+        assert_eq!(code(&NewDisk { size: Some(1 << 20), ..new_disk(Some(dir.join("small"))) }), "device-too-small");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn the_monitor_gets_to_know_the_spares_of_the_description_and_no_others() {
+        let mut array = description(3);
+        let spare = |number: u64| DiskEntry { file: format!("s{number}").into(), size: 1 << 30, disk: DiskId(number) };
+        array.spares = vec![spare(1), spare(2), spare(3)];
+        let known = |number: u64| SpareReport { disk: DiskId(number).to_string(), bytes: 5 };
+        let report = MonitorReport {
+            address: String::new(),
+            revision: 1,
+            epoch: 1,
+            devices: vec![DeviceReport { leaves_to: Some(DiskId(3).to_string()), ..DeviceReport::default() }],
+            spares: vec![known(2), known(7)],
+            pace: Default::default(),
+            stamps_ahead_millis: None,
+            counters: Default::default(),
+        };
+        let blocks = room(1 << 30).unwrap();
+        let expected =
+            [Administration::AddSpare { disk: DiskId(1), blocks }, Administration::RemoveSpare { disk: DiskId(7) }];
+        assert_eq!(spares_to_settle(&array, &report).unwrap(), expected);
+    }
+
+    #[test]
+    fn where_a_block_lies_is_told() {
+        let volume = |scheme: &str, devices: u16| VolumeDescription {
+            layout: Layout::new(scheme.parse().unwrap(), devices.into(), 16).unwrap(),
+            devices: (10..10 + devices).map(DeviceId).collect(),
+            ..crate::volumes::describe(&VolumeEntry {
+                name: "v".into(),
+                id: 1,
+                bytes: 1 << 20,
+                layout: "raid1:2".into(),
+                unit: 65_536,
+                devices: vec![0, 1],
+                mirror: false,
+                first_block: 0,
+                moving: None,
+                ordering: "timestamp".into(),
+                atomicity: Atomicity::Implied.to_string(),
+                state: braid_control::VolumeState::Ready,
+            })
+            .unwrap()
+        };
+        let mirrored = volume("raid1:2", 2);
+        assert_eq!(mirrored.id, VolumeId(1));
+        let (device, block, others) = devices_of_block(&mirrored, 21);
+        assert_eq!((block, others.len(), others[0].1, others[0].2), (21, 1, 21, "copy"));
+        assert_ne!(device, others[0].0);
+        let (device, block, others) = devices_of_block(&volume("raid5:4+1", 5), 64 + 3);
+        assert_eq!((block, others.len()), (16 + 3, 4));
+        assert!(others.iter().all(|(other, block, _)| *other != device && *block == 19));
+        assert_eq!(others.iter().filter(|(_, _, what)| *what == "parity").count(), 1);
+        assert!(devices_of_block(&volume("raid0:5", 5), 3).2.is_empty());
+    }
+}

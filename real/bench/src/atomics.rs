@@ -1,0 +1,380 @@
+//! `braid bench atomics`: what devices do with attributes, and how often.
+
+use super::lab::Lab;
+use super::settings::ArraySettings;
+use super::{place, seconds};
+use braid_admin::failure::Failure;
+use braid_base::{DeviceId, ObjectId, Rng};
+use braid_client::recipes::directory::{Changed, Directory};
+use braid_client::recipes::{Answer, Next, Procedure};
+use braid_machine::{HostRequest, HostSuccess};
+use braid_session::Session;
+use braid_shell::HostClient;
+use braid_terminal::Common;
+use braid_terminal::output::{self, table};
+use braid_terminal::signals::Signals;
+use braid_wire::{
+    Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, Undefined, When,
+};
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Measure atomic operations on the attributes of a device's objects
+///
+/// Drives one device, by one host in this process, with so many requests in flight; each client has an attribute of its own, so that nobody
+/// loses to anybody. Everything is durable when it is answered, and every answer is checked. Brings up a scratch array and
+/// removes it; with --array it measures device 0 of a running array of yours, on an object that it makes and removes.
+///
+/// Examples:
+///   braid bench atomics                             all kinds, 32 in flight
+///   braid bench atomics swap --clients 1            the latency of a single compare-and-swap
+///   braid bench atomics swap add --seconds 10 --json
+///   braid bench atomics insert --clients 8 --fill 1000000   how fast a directory of a million names takes more
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
+    /// What to measure [default: all]
+    #[arg(value_enum)]
+    kinds: Vec<Kind>,
+    /// Where the scratch array goes [default: .]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// Run the devices of a scratch array in the process of `braid up`
+    #[arg(long)]
+    in_process: bool,
+    /// Clients, each with one request in flight
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    clients: u16,
+    /// Names that a directory has before more are inserted
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    fill: u64,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(8..=65_536))]
+    bytes: u32,
+    /// How long each kind takes, in seconds
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
+    /// How long each is driven before it counts, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = seconds)]
+    warm_up: f64,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// Compare-and-swap: each succeeds
+    Swap,
+    /// Fetch-and-add, the original answered
+    Add,
+    /// Set an attribute
+    Set,
+    /// Get an attribute
+    Get,
+    /// Lock by compare-and-swap, write 256 bytes and unlock with them: two round trips
+    Lock,
+    /// The same in one request: lock, and if that swapped, write and unlock
+    LockAtOnce,
+    /// Insert names into a directory that all clients share
+    Insert,
+}
+
+const KINDS: [Kind; 7] = [Kind::Swap, Kind::Add, Kind::Set, Kind::Get, Kind::Lock, Kind::LockAtOnce, Kind::Insert];
+/// Names inserted at once to fill a directory.
+const FILLERS: u64 = 256;
+/// On the page of each kind, each client has the attribute of its number.
+const DEVICE: DeviceId = DeviceId(0);
+const WRITTEN: usize = 256;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What came of one kind.
+struct Run {
+    kind: Kind,
+    latencies: Histogram<u64>,
+    /// Of the host and the device together, in both directions.
+    round_trips: u64,
+    seconds: f64,
+}
+
+/// Measures, tells, and puts everything away.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::catch()?;
+    let devices = (!common.array_named).then_some(1);
+    let (place, array, ..) = place(common, &arguments.scratch, devices, arguments.in_process)?;
+    let mut lab = Lab::new(place, 0);
+    let outcome = tokio::select! {
+        outcome = measure_all(&mut lab, &array, &arguments) => outcome,
+        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was asked to end before it was done")),
+    };
+    lab.tidy().await;
+    let runs = outcome?;
+    output::print(common.json, || as_json(&arguments, &runs), || as_text(&arguments, &runs));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn measure_all(lab: &mut Lab, array: &ArraySettings, arguments: &Arguments) -> Result<Vec<Run>, Failure> {
+    lab.bring_up(array, 0).await?;
+    let session = Session::start(lab.folder(), "bench").await?;
+    let outcome = measure_by(session.client(), arguments).await;
+    session.end().await;
+    outcome
+}
+
+async fn measure_by(client: &HostClient, arguments: &Arguments) -> Result<Vec<Run>, Failure> {
+    let created = ask(client, vec![command(ObjectId(0), Action::Create)]).await?;
+    let [CommandResult { action: ActionResult::Created { object }, .. }] = created[..] else {
+        return Err(unexpected(&created));
+    };
+    let kinds = if arguments.kinds.is_empty() { &KINDS[..] } else { &arguments.kinds };
+    let progress = output::steps(kinds.len() as u64);
+    let mut runs = Vec::new();
+    if kinds.contains(&Kind::Insert) && arguments.fill > 0 {
+        fill(client, object, arguments.fill).await?;
+    }
+    for kind in kinds {
+        progress.set_message(format!("measuring {}", kind.name()));
+        runs.push(measure(client, object, *kind, arguments).await?);
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    ask(client, vec![command(object, Action::Remove)]).await?;
+    Ok(runs)
+}
+
+async fn measure(client: &HostClient, object: ObjectId, kind: Kind, arguments: &Arguments) -> Result<Run, Failure> {
+    let begun = Instant::now();
+    let from = begun + Duration::from_secs_f64(arguments.warm_up);
+    let until = from + Duration::from_secs_f64(arguments.seconds);
+    let mut clients = JoinSet::new();
+    for number in 0..u32::from(arguments.clients) {
+        let driven = Driven {
+            client: client.clone(),
+            object,
+            name: AttributeName::new(kind as u32 + 1, number),
+            bytes: arguments.bytes as usize,
+        };
+        clients.spawn_local(driven.drive(kind, from, until));
+    }
+    let mut latencies = histogram();
+    let mut round_trips = 0;
+    while let Some(done) = clients.join_next().await {
+        let (of_one, trips) = done.expect("a client ends by itself")?;
+        latencies.add(of_one).expect("all have the same form");
+        round_trips += trips;
+    }
+    Ok(Run { kind, latencies, round_trips, seconds: arguments.seconds })
+}
+
+/// Inserts so many names, many at once.
+async fn fill(client: &HostClient, object: ObjectId, names: u64) -> Result<(), Failure> {
+    let progress = output::progress(names, "filling the directory");
+    let mut fillers = JoinSet::new();
+    for filler in 0..FILLERS {
+        let (client, progress) = (client.clone(), progress.clone());
+        fillers.spawn_local(async move {
+            for number in (filler..names).step_by(FILLERS as usize) {
+                insert(&client, object, format!("filled-{number}")).await?;
+                progress.inc(1);
+            }
+            Ok::<(), Failure>(())
+        });
+    }
+    while let Some(done) = fillers.join_next().await {
+        done.expect("a filler ends by itself")?;
+    }
+    progress.finish_and_clear();
+    Ok(())
+}
+
+/// Inserts a name that is not there. How many round trips that took.
+async fn insert(client: &HostClient, object: ObjectId, name: String) -> Result<u64, Failure> {
+    let mut insertion = Directory::new(object).insert(name.into(), object);
+    let (mut answer, mut trips, mut dice) = (Answer::None, 0, Rng::new(1));
+    loop {
+        match insertion.resume(braid_shell::now().time, &mut dice, answer) {
+            Next::Ask { request, .. } => {
+                trips += 1;
+                answer = Answer::Results(ask(client, request.commands).await?);
+            }
+            Next::Sleep(span) => {
+                tokio::time::sleep(span).await;
+                answer = Answer::None;
+            }
+            Next::Done(Ok(Changed::Inserted)) => return Ok(trips),
+            other => return Err(Failure::failed("wrong-answer", format!("a name could not be inserted: {other:?}"))),
+        }
+    }
+}
+
+/// One client.
+struct Driven {
+    client: HostClient,
+    object: ObjectId,
+    name: AttributeName,
+    bytes: usize,
+}
+
+impl Driven {
+    /// Latencies in nanoseconds of what ended between the two times, and how many round trips that took.
+    async fn drive(self, kind: Kind, from: Instant, until: Instant) -> Result<(Histogram<u64>, u64), Failure> {
+        let mut latencies = histogram();
+        let mut round_trips = 0;
+        self.set(Bytes::new()).await?;
+        for count in 0.. {
+            let begun = Instant::now();
+            if begun >= until {
+                break;
+            }
+            let trips = self.once(kind, count).await?;
+            if begun >= from {
+                latencies.record(begun.elapsed().as_nanos() as u64).expect("it grows as needed");
+                round_trips += trips;
+            }
+        }
+        Ok((latencies, round_trips))
+    }
+
+    /// Does it once. How many round trips that took.
+    async fn once(&self, kind: Kind, count: u64) -> Result<u64, Failure> {
+        let (number, written) = (u64::from(self.name.number), Bytes::from(vec![count as u8; WRITTEN]));
+        let write = Action::Write { offset: number * WRITTEN as u64, data: written };
+        match kind {
+            Kind::Swap => {
+                let before = if count == 0 { Bytes::new() } else { self.value(count) };
+                let results = self.ask(vec![self.swap(before, self.value(count + 1))]).await?;
+                let swapped = matches!(results[0].action, ActionResult::Compared { swapped: true, .. });
+                if swapped { Ok(1) } else { Err(unexpected(&results)) }
+            }
+            Kind::Add => {
+                let add = Action::FetchAndAdd { name: self.name, add: 1, original: true };
+                let results = self.ask(vec![command(self.object, add)]).await?;
+                let counted = results[0].action == ActionResult::Added { original: Some(count as i64) };
+                if counted { Ok(1) } else { Err(unexpected(&results)) }
+            }
+            Kind::Set => self.set(self.value(count)).await.map(|()| 1),
+            Kind::Get => {
+                let get = ObjectCommand { gets: vec![self.name], ..command(self.object, Action::Nothing) };
+                self.ask(vec![get]).await.map(|_| 1)
+            }
+            Kind::Lock => {
+                let results = self.ask(vec![self.swap(Bytes::new(), self.value(count + 1))]).await?;
+                if !matches!(results[0].action, ActionResult::Compared { swapped: true, .. }) {
+                    return Err(unexpected(&results));
+                }
+                let unlocks = SetAttribute { name: self.name, value: Bytes::new() };
+                self.ask(vec![ObjectCommand { sets: vec![unlocks], ..command(self.object, write) }]).await?;
+                Ok(2)
+            }
+            Kind::LockAtOnce => {
+                let lock = self.swap(Bytes::new(), self.value(count + 1));
+                let unlocks = SetAttribute { name: self.name, value: Bytes::new() };
+                let use_it =
+                    ObjectCommand { when: When::IfSwapped, sets: vec![unlocks], ..command(self.object, write) };
+                let results = self.ask(vec![lock, use_it]).await?;
+                if results[1].action == ActionResult::Done { Ok(1) } else { Err(unexpected(&results)) }
+            }
+            Kind::Insert => insert(&self.client, self.object, format!("by-{number}-{count}")).await,
+        }
+    }
+
+    fn swap(&self, compare: Bytes, swap: Bytes) -> ObjectCommand {
+        let (name, undefined) = (self.name, Undefined::IsEmpty);
+        command(self.object, Action::CompareAndSwap { name, compare, swap, undefined, original: false })
+    }
+
+    async fn set(&self, value: Bytes) -> Result<(), Failure> {
+        let sets = vec![SetAttribute { name: self.name, value }];
+        self.ask(vec![ObjectCommand { sets, ..command(self.object, Action::Nothing) }]).await.map(|_| ())
+    }
+
+    async fn ask(&self, commands: Vec<ObjectCommand>) -> Result<Vec<CommandResult>, Failure> {
+        ask(&self.client, commands).await
+    }
+
+    fn value(&self, count: u64) -> Bytes {
+        let mut value = vec![0; self.bytes];
+        value[..8].copy_from_slice(&count.to_be_bytes());
+        value.into()
+    }
+}
+
+async fn ask(client: &HostClient, commands: Vec<ObjectCommand>) -> Result<Vec<CommandResult>, Failure> {
+    let request = ObjectRequest { commands };
+    match client.call(HostRequest::Objects { device: DEVICE, request, patience: PATIENCE }).await? {
+        HostSuccess::Objects(results) => Ok(results),
+        other => panic!("a request for objects brings {other:?}"),
+    }
+}
+
+fn command(object: ObjectId, action: Action) -> ObjectCommand {
+    let (when, sets_when) = (When::Always, When::Always);
+    ObjectCommand { object, when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
+}
+
+fn unexpected(results: &[CommandResult]) -> Failure {
+    Failure::failed("wrong-answer", format!("the device answered what can't be: {results:?}"))
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are possible")
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Swap => "swap",
+            Kind::Add => "add",
+            Kind::Set => "set",
+            Kind::Get => "get",
+            Kind::Lock => "lock",
+            Kind::LockAtOnce => "lock-at-once",
+            Kind::Insert => "insert",
+        }
+    }
+}
+
+impl Run {
+    fn per_second(&self) -> f64 {
+        self.latencies.len() as f64 / self.seconds
+    }
+
+    fn microseconds(&self, quantile: f64) -> f64 {
+        self.latencies.value_at_quantile(quantile) as f64 / 1e3
+    }
+}
+
+fn as_json(arguments: &Arguments, runs: &[Run]) -> Value {
+    let runs: Vec<Value> = runs
+        .iter()
+        .map(|run| {
+            json!({
+                "kind": run.kind.name(),
+                "operations": run.latencies.len(),
+                "per_second": run.per_second(),
+                "round_trips": run.round_trips,
+                "latency_p50_us": run.microseconds(0.5),
+                "latency_p99_us": run.microseconds(0.99),
+            })
+        })
+        .collect();
+    json!({ "schema": 1, "clients": arguments.clients, "bytes": arguments.bytes, "seconds": arguments.seconds, "runs": runs })
+}
+
+fn as_text(arguments: &Arguments, runs: &[Run]) -> String {
+    let heads = ["kind", "per second", "round trips", "p50 µs", "p99 µs"];
+    let mut rows = vec![heads.map(String::from).to_vec()];
+    for run in runs {
+        rows.push(vec![
+            run.kind.name().to_string(),
+            format!("{:.0}", run.per_second()),
+            format!("{:.1}", run.round_trips as f64 / (run.latencies.len() as f64).max(1.0)),
+            format!("{:.0}", run.microseconds(0.5)),
+            format!("{:.0}", run.microseconds(0.99)),
+        ]);
+    }
+    format!("{}\n{} clients, values of {} bytes\n", table(&rows), arguments.clients, arguments.bytes)
+}

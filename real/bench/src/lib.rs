@@ -1,0 +1,388 @@
+//! `braid bench`: how fast, at what price, and whether a setting or a change makes a difference.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `settings` | what is measured, and how another side differs |
+//! | `lab` | arrays, volumes, the ways to them, and putting them away |
+//! | `load` | driving a volume |
+//! | `content` | what a volume must hold: every read is checked |
+//! | `figures` | what a run brings and costs |
+//! | `statistics` | medians, and how sure they are |
+//! | `report` | what is told in the end |
+//! | `atomics` | `braid bench atomics`: attributes of objects |
+//! | `locks` | `braid bench locks`: the device-atomics paper's experiment |
+//! | `orderings` | `braid bench orderings`: all of them beside each other |
+
+mod atomics;
+mod content;
+mod figures;
+mod lab;
+mod load;
+mod locks;
+mod orderings;
+mod report;
+mod settings;
+mod statistics;
+
+pub use lab::CHILD_OF;
+
+use braid_admin::creation;
+use braid_admin::failure::Failure;
+use braid_base::Rng;
+use braid_layout::Scheme;
+use braid_session::HEARTBEAT;
+use braid_session::cpu_micros;
+use braid_terminal::Common;
+use braid_terminal::arguments::{atomicity, ordering, size};
+use braid_terminal::output;
+use braid_terminal::signals::Signals;
+use braid_wire::{Atomicity, Ordering};
+use figures::Figures;
+use lab::{Lab, Place, Site};
+use load::{drive, fill};
+use report::{Report, Run, Series};
+use settings::{ArraySettings, Change, LoadSettings, Pattern, Settings, Through, VolumeSettings};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Measure an array: operations per second, latency, and what each operation costs
+///
+/// Brings up a scratch array, drives a volume of it, and removes everything; also after Ctrl-C. With --array it measures a
+/// running array of yours instead (BRAID_ARRAY alone does not), on a volume that it makes for itself and deletes; what is there is not
+/// touched. `direct` drives the array by a host in this process, `nbd` by the NBD server of `braid up`. Every read is checked against
+/// what was written.
+///
+/// With --versus it compares: A is what the other options say, B differs in what --versus says. They run in turns (A B, B A, …), so
+/// that what the machine does beside hits both; each pair gives one ratio. The same setting again, --versus ordering=timestamp,
+/// shows how much of a difference is chance. What the figures mean: docs/benchmarking.md.
+///
+/// Examples:
+///   braid bench                                         4 KiB random reads, 32 in flight, directly and through NBD
+///   braid bench --reads 0 --size 4GiB --seconds 20      random writes
+///   braid bench --reads 0 --block 1MiB --pattern sequential --depth 4 --through nbd
+///   braid bench --reads 70 --versus ordering=none       what keeping hosts apart costs
+///   braid bench --reads 0 --versus atomicity=consistent what writes cost that are whole or not at all
+///   braid bench --through direct --versus through=nbd   what NBD costs
+///   braid bench --versus binary=/path/to/other/braid    whether another build is faster, through NBD
+///   braid bench --array /srv/a --clients 4 --json       four hosts on an array of yours, for programs
+///   braid bench atomics                                 compare-and-swap and the like on attributes of objects
+///   braid bench locks                                   locks that devices keep, beside those of a lock server
+///   braid bench orderings                               all five ways to keep hosts apart beside each other
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Where the scratch arrays go; there must be room for three times --size for each volume [default: .]
+    #[arg(long, value_name = "DIR", help_heading = "Array")]
+    scratch: Option<PathBuf>,
+    /// Devices of a scratch array [default: 5]
+    #[arg(long, value_name = "N", help_heading = "Array")]
+    devices: Option<u16>,
+    /// Run the devices of a scratch array in the process of `braid up`
+    #[arg(long, help_heading = "Array")]
+    in_process: bool,
+    /// raid5:4+1, raid1:2, raid0:5, … [default: as `braid up` would, or as your array was created]
+    #[arg(long, value_name = "LAYOUT", help_heading = "Array")]
+    layout: Option<Scheme>,
+    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or as your array was created]
+    #[arg(long, value_parser = size, help_heading = "Array")]
+    unit: Option<u64>,
+    /// How hosts are kept apart: docs/orderings.md
+    #[arg(long, value_parser = ordering(), default_value = "timestamp", help_heading = "Array")]
+    ordering: Ordering,
+    /// What a failure may leave of a write: docs/invariants.md
+    #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND", help_heading = "Array")]
+    atomicity: Atomicity,
+    /// Usable size of the volume
+    #[arg(long, value_parser = size, default_value = "1GiB", help_heading = "Array")]
+    size: u64,
+    /// Don't write the whole volume first; then many reads find nothing, and many writes need new space
+    #[arg(long, help_heading = "Array")]
+    no_fill: bool,
+
+    /// Which way requests take; may be given twice [default: both]
+    #[arg(long, value_enum, help_heading = "Load")]
+    through: Vec<Through>,
+    /// How many of a hundred operations read; the others write
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, help_heading = "Load")]
+    reads: u8,
+    /// Length of an operation, a multiple of 4 KiB
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4KiB", help_heading = "Load")]
+    block: u64,
+    /// Length of the longest operation; lengths are then even between the two [default: --block]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Load")]
+    block_max: Option<u64>,
+    /// Where operations go
+    #[arg(long, value_enum, default_value = "random", help_heading = "Load")]
+    pattern: Pattern,
+    /// Operations in flight of each client
+    #[arg(long, default_value_t = 32, help_heading = "Load")]
+    depth: u16,
+    /// Clients: each a host of its own, or a connection to the NBD server of its own
+    #[arg(long, default_value_t = 1, help_heading = "Load")]
+    clients: u16,
+    /// How long a run takes, in seconds
+    #[arg(long, default_value_t = 5.0, value_parser = seconds, help_heading = "Load")]
+    seconds: f64,
+    /// How long each run is driven before it counts, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds, help_heading = "Load")]
+    warm_up: f64,
+    /// Decides which operations come in which order; the same again does the same again [default: another every time]
+    #[arg(long, help_heading = "Load")]
+    seed: Option<u64>,
+
+    /// Compare with another side, which differs in this; may be given more than once: through, ordering, atomicity, layout, unit, size,
+    /// in-process, processes, devices, binary, reads, block, block-max, pattern, depth, clients
+    #[arg(long, value_name = "SETTING=VALUE", help_heading = "Comparison")]
+    versus: Vec<Change>,
+    /// How many times each side runs
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000), help_heading = "Comparison")]
+    pairs: u16,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Orderings(orderings::Arguments),
+    Atomics(atomics::Arguments),
+    Locks(locks::Arguments),
+}
+
+/// How each run goes.
+#[derive(Clone, Copy)]
+struct Span {
+    warm_up: Duration,
+    counted: Duration,
+}
+
+/// What the bench waits before it asks what was counted. Commits ride on later messages, and a server tells with its
+/// lease what it has counted.
+const SETTLE: Duration = HEARTBEAT.saturating_add(Duration::from_millis(100));
+
+/// Measures, tells, and puts everything away.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    match arguments.command {
+        Some(Command::Orderings(arguments)) => return orderings::run(arguments, common).await,
+        Some(Command::Atomics(arguments)) => return atomics::run(arguments, common).await,
+        Some(Command::Locks(arguments)) => return locks::run(arguments, common).await,
+        None => {}
+    }
+    let mut signals = Signals::catch()?;
+    let (place, base) = arguments.base(common)?;
+    let series = arguments.series(&base, matches!(place, Place::Given(_)))?;
+    let seed = arguments.seed.unwrap_or_else(seed_of_now);
+    let mut lab = Lab::new(place, seed);
+    let outcome = tokio::select! {
+        outcome = measure_all(&mut lab, &arguments, series, seed) => outcome,
+        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was asked to end before it was done")),
+    };
+    lab.tidy().await;
+    let report = outcome?;
+    output::print(common.json, || report.json(), || report.text());
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Arguments {
+    /// Where to measure, and side A but for the way.
+    fn base(&self, common: &Common) -> Result<(Place, Settings), Failure> {
+        let (place, array, layout, unit) = place(common, &self.scratch, self.devices, self.in_process)?;
+        let settings = Settings {
+            array,
+            volume: VolumeSettings {
+                layout: self.layout.unwrap_or(layout),
+                unit: self.unit.unwrap_or(unit),
+                ordering: self.ordering,
+                atomicity: self.atomicity,
+                bytes: self.size,
+            },
+            load: LoadSettings {
+                through: Through::Direct,
+                reads: self.reads,
+                block: self.block,
+                block_max: self.block_max.unwrap_or(self.block),
+                pattern: self.pattern,
+                depth: self.depth,
+                clients: self.clients,
+            },
+        };
+        Ok((place, settings))
+    }
+
+    fn span(&self) -> Span {
+        Span { warm_up: Duration::from_secs_f64(self.warm_up), counted: Duration::from_secs_f64(self.seconds) }
+    }
+
+    /// The sides of each series.
+    fn series(&self, base: &Settings, given: bool) -> Result<Vec<Vec<Settings>>, Failure> {
+        let differs = |setting: &str| self.versus.iter().any(|change| change.setting() == setting);
+        let ways = match self.through.as_slice() {
+            // Another program can only be driven through NBD; and where the way is what differs, A goes the other.
+            [] if differs("binary") => vec![Through::Nbd],
+            [] if self.versus.iter().any(|change| change.to_string() == "through=direct") => vec![Through::Nbd],
+            [] if differs("through") => vec![Through::Direct],
+            [] => vec![Through::Direct, Through::Nbd],
+            ways => ways.to_vec(),
+        };
+        if differs("through") && ways.len() > 1 {
+            return Err(Failure::usage("usage", "--versus through=… compares with one way").hint("give --through once"));
+        }
+        let mut series = Vec::new();
+        for through in ways {
+            let a = Settings { load: LoadSettings { through, ..base.load.clone() }, ..base.clone() };
+            let mut sides = vec![a.clone()];
+            if !self.versus.is_empty() {
+                let mut b = a.clone();
+                for change in &self.versus {
+                    change.apply(&mut b).map_err(|message| Failure::usage("usage", message))?;
+                }
+                if given && b.array != a.array {
+                    return Err(Failure::usage(
+                        "usage",
+                        "on an array that is there, only its volumes and the load can differ",
+                    )
+                    .hint("without --array, the bench makes an array for each side"));
+                }
+                sides.push(b);
+            }
+            sides.iter().try_for_each(Settings::check)?;
+            series.push(sides);
+        }
+        Ok(series)
+    }
+}
+
+/// Where to measure, on what kind of array, and with which layout and stripe unit unless told otherwise.
+fn place(
+    common: &Common,
+    scratch: &Option<PathBuf>,
+    devices: Option<u16>,
+    in_process: bool,
+) -> Result<(Place, ArraySettings, Scheme, u64), Failure> {
+    if common.array_named {
+        let own = [("--scratch", scratch.is_some()), ("--devices", devices.is_some()), ("--in-process", in_process)];
+        if let Some((option, _)) = own.iter().find(|(_, given)| *given) {
+            return Err(Failure::usage("usage", format!("{option} is for scratch arrays, not for one that is there")));
+        }
+        let folder = common.folder();
+        let description = folder.describe()?;
+        let running = folder.running()?.filter(|running| running.ready);
+        let running = running.ok_or_else(|| Failure::not_up(&folder).hint("`braid up` brings it up"))?;
+        let in_process = running.devices.iter().any(|device| device.pid == Some(running.supervisor));
+        let array = ArraySettings { binary: None, devices: description.devices.len() as u16, in_process };
+        let layout = description.creation.layout.parse()?;
+        Ok((Place::Given(folder), array, layout, description.creation.unit))
+    } else {
+        let dir = scratch.clone().unwrap_or_else(|| ".".into()).join(format!("braid-bench-{}", std::process::id()));
+        if dir.exists() {
+            return Err(Failure::failed("file-exists", format!("{} is there already", dir.display()))
+                .hint("it may be left from a bench that was killed: remove it"));
+        }
+        let created = creation::Asked { devices, ..Default::default() }.creation()?;
+        let array = ArraySettings { binary: None, devices: created.devices, in_process };
+        Ok((Place::Scratch(dir), array, created.layout.parse()?, created.unit))
+    }
+}
+
+async fn measure_all(
+    lab: &mut Lab,
+    arguments: &Arguments,
+    series: Vec<Vec<Settings>>,
+    seed: u64,
+) -> Result<Report, Failure> {
+    let sites = prepare(lab, !arguments.no_fill, &series).await?;
+    let span = arguments.span();
+    let pairs = if arguments.versus.is_empty() { 1 } else { usize::from(arguments.pairs) };
+    let mut series: Vec<Series> = series.into_iter().map(|sides| Series { sides, runs: Vec::new() }).collect();
+    let runs: usize = series.iter().map(|series| series.sides.len() * pairs).sum();
+    let progress = output::steps(runs as u64);
+    let mut seeds = Rng::new(seed);
+    for pair in 0..pairs {
+        // Both sides of a pair do the same.
+        let seed = seeds.next_u64();
+        for (series, sites) in series.iter_mut().zip(&sites) {
+            let mut order: Vec<usize> = (0..series.sides.len()).collect();
+            if !pair.is_multiple_of(2) {
+                order.reverse();
+            }
+            for side in order {
+                let settings = &series.sides[side];
+                let way = settings.load.through.name();
+                progress.set_message(match series.sides.len() {
+                    1 => format!("measuring through {way}"),
+                    _ => format!("pair {} of {pairs}: {} through {way}", pair + 1, ["A", "B"][side]),
+                });
+                let figures = measure(lab, sites[side], &settings.load, span, seed).await?;
+                series.runs.push(Run { side, pair, figures });
+                progress.inc(1);
+            }
+        }
+    }
+    progress.finish_and_clear();
+    let changes: Vec<String> = arguments.versus.iter().map(Change::to_string).collect();
+    let versus = (!changes.is_empty()).then(|| changes.join(", "));
+    Ok(Report { seconds: arguments.seconds, warm_up: arguments.warm_up, seed, versus, series })
+}
+
+/// Makes all arrays and volumes ahead, so that nothing but the runs happens in turns. Where each side of each series is measured.
+async fn prepare(lab: &mut Lab, filled: bool, series: &[Vec<Settings>]) -> Result<Vec<Vec<Site>>, Failure> {
+    let starting = output::steps(0);
+    starting.set_message("making what is to be measured");
+    let mut kinds: Vec<&VolumeSettings> = Vec::new();
+    for side in series.iter().flatten() {
+        if !kinds.contains(&&side.volume) {
+            kinds.push(&side.volume);
+        }
+    }
+    let bytes = kinds.iter().map(|volume| volume.bytes).sum();
+    for side in series.iter().flatten() {
+        lab.bring_up(&side.array, bytes).await?;
+    }
+    starting.finish_and_clear();
+    let mut sites = Vec::new();
+    for sides in series {
+        let mut found = Vec::new();
+        for side in sides {
+            let (site, new) = lab.make_volume(side).await?;
+            if new && filled {
+                let through = if side.array.binary.is_some() { Through::Nbd } else { Through::Direct };
+                let ways = lab.open(site, through, 1).await?;
+                let progress = output::bytes(side.volume.bytes, "filling the volume");
+                fill(&ways.targets[0], &lab.content(site), &progress).await?;
+                progress.finish_and_clear();
+                lab.close(ways).await;
+            }
+            found.push(site);
+        }
+        sites.push(found);
+    }
+    Ok(sites)
+}
+
+/// One run: warmed up, at rest before and after, so that what was counted in between is all of this run and only that.
+async fn measure(lab: &mut Lab, site: Site, load: &LoadSettings, span: Span, seed: u64) -> Result<Figures, Failure> {
+    let ways = lab.open(site, load.through, load.clients).await?;
+    let content = lab.content(site);
+    drive(&ways.targets, load, &content, !seed, span.warm_up).await?;
+    tokio::time::sleep(SETTLE).await;
+    let before = lab.snapshot(site).await?;
+    let cpu_before = cpu_micros();
+    let driven = drive(&ways.targets, load, &content, seed, span.counted).await?;
+    let cpu = cpu_micros() - cpu_before;
+    tokio::time::sleep(SETTLE).await;
+    let after = lab.snapshot(site).await?;
+    lab.close(ways).await;
+    Figures::new(&driven, &before, &after, cpu)
+}
+
+/// A number that differs from start to start.
+fn seed_of_now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Short enough to be typed again.
+    Rng::new(now.as_nanos() as u64).below(1 << 32)
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    if (0.0..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("choose 0 to 86400 seconds".to_string()) }
+}

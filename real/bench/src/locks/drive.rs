@@ -1,0 +1,177 @@
+//! Taking locks: the very steps that the simulator drives, on devices that are there.
+
+use super::Spot;
+use super::alarm::Alarm;
+use braid_admin::failure::Failure;
+use braid_base::limits::OBJECT_COMMANDS_MAX;
+use braid_base::{BLOCK_BYTES, DeviceId, ObjectId, Rng, VolumeId};
+use braid_benchkit::locking::locker::WAITING;
+use braid_benchkit::locking::{Counts, Habit, Heard, Keeper, Locker, Place, Step, Strategy};
+use braid_machine::{HostRequest, HostSuccess};
+use braid_shell::HostClient;
+use braid_wire::{Action, ActionResult, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, When};
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// How long a request is tried.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The objects that locks are taken of: some on each device, numbered as the device chose.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Objects {
+    by_device: Vec<Vec<u64>>,
+}
+
+impl Objects {
+    /// Makes so many on each of the first devices.
+    pub async fn make(client: &HostClient, devices: u16, each: u64) -> Result<Objects, Failure> {
+        let mut by_device = Vec::new();
+        for device in (0..devices).map(DeviceId) {
+            let mut made = Vec::new();
+            while (made.len() as u64) < each {
+                let count = (each as usize - made.len()).min(OBJECT_COMMANDS_MAX);
+                let commands = vec![command(ObjectId(0), Action::Create); count];
+                for result in ask(client, device, ObjectRequest { commands }).await? {
+                    match result.action {
+                        ActionResult::Created { object } => made.push(object.0),
+                        other => return Err(unexpected(&other)),
+                    }
+                }
+            }
+            by_device.push(made);
+        }
+        Ok(Objects { by_device })
+    }
+
+    /// Removes them.
+    pub async fn remove(&self, client: &HostClient) -> Result<(), Failure> {
+        for (device, objects) in self.by_device.iter().enumerate() {
+            for batch in objects.chunks(OBJECT_COMMANDS_MAX) {
+                let commands = batch.iter().map(|object| command(ObjectId(*object), Action::Remove)).collect();
+                ask(client, DeviceId(device as u16), ObjectRequest { commands }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the lock of this index lies, if the last device keeps them all.
+    fn lock(&self, index: u64) -> Place {
+        let last = self.by_device.len() - 1;
+        Place { device: DeviceId(last as u16), object: ObjectId(self.by_device[last][index as usize]) }
+    }
+
+    /// Where the object of this index lies, if they are dealt round so many devices.
+    fn place(&self, index: u64, devices: u16) -> Place {
+        let device = (index % u64::from(devices)) as usize;
+        let object = self.by_device[device][(index / u64::from(devices)) as usize];
+        Place { device: DeviceId(device as u16), object: ObjectId(object) }
+    }
+}
+
+/// One strategy leaves more counts of those who wait than there are.
+pub async fn forget_who_waits(client: &HostClient, objects: &Objects) -> Result<(), Failure> {
+    let at = objects.place(0, 1);
+    let sets = vec![SetAttribute { name: WAITING, value: Bytes::new() }];
+    let command = ObjectCommand { sets, ..command(at.object, Action::Nothing) };
+    ask(client, at.device, ObjectRequest { commands: vec![command] }).await.map(|_| ())
+}
+
+/// One that takes locks.
+pub struct Locking {
+    number: u64,
+    client: HostClient,
+    objects: Objects,
+    volume: VolumeId,
+    alarm: Alarm,
+}
+
+impl Locking {
+    /// One that has a host, and a number of its own.
+    pub fn new(number: u64, client: HostClient, objects: Objects, volume: VolumeId) -> Result<Locking, Failure> {
+        Ok(Locking { number, client, objects, volume, alarm: Alarm::start()? })
+    }
+
+    /// Takes so many locks, one after the other. How long each took, in nanoseconds, and what it cost; at a lock server, only how many.
+    pub async fn run(&self, spot: &Spot, locks: u64, seed: u64) -> Result<(Histogram<u64>, Counts), Failure> {
+        let dice = Rng::new(seed);
+        match spot.devices {
+            Some((habit, devices)) => self.lock_in_devices(habit, devices, spot.objects, locks, dice).await,
+            None => self.lock_at_a_server(spot.objects, locks, dice).await,
+        }
+    }
+
+    async fn lock_in_devices(
+        &self,
+        habit: Habit,
+        devices: u16,
+        set: u64,
+        locks: u64,
+        mut dice: Rng,
+    ) -> Result<(Histogram<u64>, Counts), Failure> {
+        let (mut locker, mut latencies) = (Locker::new(self.number, habit), histogram());
+        for _ in 0..locks {
+            let index = match habit.strategy {
+                Strategy::Uncontended => self.number,
+                _ => dice.below(set),
+            };
+            let at = self.objects.place(index, devices);
+            let elsewhere = match habit.keeper {
+                Keeper::OneDevice => self.objects.lock(index),
+                _ => self.objects.place((index + 1) % u64::from(devices), devices),
+            };
+            let begun = Instant::now();
+            let mut step = locker.begin(at, elsewhere, braid_shell::now().time);
+            loop {
+                step = match step {
+                    Step::Ask { device, request } => {
+                        let results = ask(&self.client, device, request).await?;
+                        locker.resume(braid_shell::now().time, &mut dice, Heard::Results(&results))
+                    }
+                    Step::Wait(span) => {
+                        self.alarm.wait(span).await;
+                        locker.resume(braid_shell::now().time, &mut dice, Heard::Nothing)
+                    }
+                    Step::Done => break,
+                    Step::Claim(_) | Step::GiveBack(_) => unreachable!("lock servers are asked by hosts"),
+                }
+            }
+            latencies.record(begun.elapsed().as_nanos() as u64).expect("it grows as needed");
+        }
+        Ok((latencies, locker.counts()))
+    }
+
+    async fn lock_at_a_server(&self, set: u64, locks: u64, mut dice: Rng) -> Result<(Histogram<u64>, Counts), Failure> {
+        let mut latencies = histogram();
+        let data = Bytes::from(vec![self.number as u8; BLOCK_BYTES]);
+        for _ in 0..locks {
+            let offset = dice.below(set) * BLOCK_BYTES as u64;
+            let begun = Instant::now();
+            self.client.call(HostRequest::Write { volume: self.volume, offset, data: data.clone() }).await?;
+            latencies.record(begun.elapsed().as_nanos() as u64).expect("it grows as needed");
+        }
+        Ok((latencies, Counts { locks, ..Counts::default() }))
+    }
+}
+
+async fn ask(client: &HostClient, device: DeviceId, request: ObjectRequest) -> Result<Vec<CommandResult>, Failure> {
+    match client.call(HostRequest::Objects { device, request, patience: PATIENCE }).await? {
+        HostSuccess::Objects(results) => Ok(results),
+        other => unreachable!("a host answers a request for objects with results, not {other:?}"),
+    }
+}
+
+fn command(object: ObjectId, action: Action) -> ObjectCommand {
+    let (when, sets_when) = (When::Always, When::Always);
+    ObjectCommand { object, when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
+}
+
+fn unexpected(result: &ActionResult) -> Failure {
+    Failure::failed("wrong-answer", format!("the device answered what can't be: {result:?}"))
+}
+
+/// Of nanoseconds, as all of them are.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are possible")
+}

@@ -1,0 +1,364 @@
+//! `braid bench locks`: the experiment of the device-atomics paper and its authors' contention benchmark, on devices that are there.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `crew` | the processes that take locks, as the bench sees them |
+//! | `worker` | one of them |
+//! | `drive` | taking locks |
+//! | `alarm` | short waits |
+
+mod alarm;
+mod crew;
+mod drive;
+mod worker;
+
+use crate::lab::Lab;
+use crate::load::Target;
+use crate::settings::{ArraySettings, LoadSettings, Pattern, Settings, Through, VolumeSettings};
+use crate::{place, seed_of_now};
+use braid_admin::failure::Failure;
+use braid_base::{BLOCK_BYTES, Rng};
+use braid_benchkit::locking::{Habit, Keeper, Strategy, Unlock, Work};
+use braid_benchkit::plot::{Axis, PlotKind, plots_of};
+use braid_benchkit::rows::Row;
+use braid_benchkit::statistics::Estimate;
+use braid_benchkit::tables::{tables, text};
+use braid_layout::Scheme;
+use braid_terminal::Common;
+use braid_terminal::output;
+use braid_terminal::signals::Signals;
+use braid_wire::{Atomicity, Ordering};
+use crew::{Crew, Driven};
+use drive::{Objects, forget_who_waits};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use worker::Scene;
+
+/// Measure locks that devices keep, as attributes of objects, against locks of a lock server
+///
+/// Processes of this machine pick an object at random, lock it (compare-and-swap, truncated binary exponential back-off), write 256 bytes to it, unlock it, and
+/// begin again; each is a host of its own. Measured against the number of objects, for several numbers of devices; with the
+/// unlock in the write, and with everything in one request. Beside that: a lock manager, which is one more device that keeps all locks and
+/// nothing else, and commits each change; and a lock server, by which hosts write blocks of 4 KiB to a volume of ordering server-lock: it keeps locks in
+/// memory, and commits nothing.
+///
+/// With --contention it measures eight ways of waiting for one lock, with three kinds of work inside. What all that is: docs/device-atomics.md.
+///
+/// Examples:
+///   braid bench locks
+///   braid bench locks --devices 1,2,4 --processes 40 --objects 1,100,5000 --out plots
+///   braid bench locks --contention --processes 1,5,25 --json
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
+    /// Eight ways of waiting for a lock, instead
+    #[arg(long)]
+    contention: bool,
+    /// Where the scratch array goes [default: .]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// Run the devices of a scratch array in the process of `braid up`
+    #[arg(long)]
+    in_process: bool,
+    /// Devices that the objects are on, one series for each number [default: 1,2,5,10]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
+    devices: Vec<u16>,
+    /// Processes; with --contention one point for each number [default: 10; 1,2,5,10,25]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
+    processes: Vec<u16>,
+    /// Objects that are locked, one point for each number [default: 1,2,5,10,20,50,100,200,500]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    objects: Vec<u32>,
+    /// Locks that each process takes in a run
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    locks: u32,
+    /// How many times each point runs
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Decides which objects are chosen [default: another every time]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// A folder for plots and numbers, which must not be there yet
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Be the process of this number
+    #[arg(long, hide = true)]
+    worker: Option<u64>,
+    /// Die with this process, which must be the parent
+    #[arg(long, hide = true, env = crate::CHILD_OF)]
+    child_of: Option<u32>,
+}
+
+const THROUGHPUT: Axis = Axis { name: "throughput_ops", title: "throughput (operations/s)" };
+
+const fn plot(suffix: &'static str, y: Axis) -> PlotKind {
+    PlotKind { suffix, x: None, y, logarithmic: false, logarithmic_x: false, y_most: None }
+}
+
+/// How results are shown.
+struct Figure {
+    /// In files.
+    name: &'static str,
+    /// Over its plots.
+    title: &'static str,
+    /// What the horizontal values are.
+    x: Axis,
+    /// One plot for each of these, in each panel.
+    plots: &'static [PlotKind],
+    /// What the table on the terminal shows.
+    metrics: &'static [&'static str],
+}
+
+/// How the first kind is shown.
+const BY_OBJECTS: Figure = Figure {
+    name: "locks",
+    title: "Locks in devices and at a lock server",
+    x: Axis { name: "objects", title: "objects that are locked" },
+    plots: &[PlotKind { logarithmic_x: true, ..plot("", THROUGHPUT) }],
+    metrics: &["throughput_ops", "latency_p50_ms", "latency_p99_ms", "delayed_fraction"],
+};
+
+/// How the other is.
+const BY_PROCESSES: Figure = Figure {
+    name: "contention",
+    title: "Ways of waiting for a lock",
+    x: Axis { name: "processes", title: "processes" },
+    plots: &[
+        plot("", Axis { name: "efficiency", title: "efficiency (2 / requests per lock)" }),
+        plot("-throughput", THROUGHPUT),
+    ],
+    metrics: &["efficiency", "throughput_ops", "latency_p99_ms"],
+};
+
+/// A point of a plot.
+struct Spot {
+    panel: &'static str,
+    series: String,
+    x: u64,
+    processes: u16,
+    objects: u64,
+    /// None: at the lock server.
+    devices: Option<(Habit, u16)>,
+}
+
+/// Measures, tells, and puts everything away.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    if let Some(number) = arguments.worker {
+        return worker::run(number, &arguments, common).await;
+    }
+    let mut signals = Signals::catch()?;
+    let spots = arguments.spots();
+    let used: Vec<(Habit, u16)> = spots.iter().filter_map(|spot| spot.devices).collect();
+    let lock_manager = used.iter().any(|(habit, _)| habit.keeper == Keeper::OneDevice);
+    let devices = used.iter().map(|(_, devices)| *devices).max().unwrap_or(1) + u16::from(lock_manager);
+    let (place, array, ..) =
+        place(common, &arguments.scratch, (!common.array_named).then_some(devices), arguments.in_process)?;
+    if array.devices < devices {
+        let message = format!("the array has {} devices, and {devices} were asked for", array.devices);
+        return Err(Failure::usage("too-few-devices", message));
+    }
+    if let Some(out) = arguments.out.as_ref().filter(|out| out.exists()) {
+        return Err(Failure::usage("exists", format!("{} is there already", out.display())));
+    }
+    let seed = arguments.seed.unwrap_or_else(seed_of_now);
+    let mut lab = Lab::new(place, seed);
+    let outcome = tokio::select! {
+        outcome = measure_all(&mut lab, &array, devices, &arguments, spots, seed) => outcome,
+        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was asked to end before it was done")),
+    };
+    lab.tidy().await;
+    let rows = outcome?;
+    let figure = if arguments.contention { &BY_PROCESSES } else { &BY_OBJECTS };
+    let json = json!({"schema": 1, "name": figure.name, "devices": array.devices, "in_process": array.in_process,
+        "locks_per_process": arguments.locks, "rounds": arguments.rounds, "seed": seed, "rows": rows});
+    if let Some(out) = &arguments.out {
+        write(out, figure, &rows, &json).map_err(|error| Failure::from(error).of(out.display()))?;
+    }
+    output::print(common.json, || json, || text(&tables(figure.metrics, figure.x.title, &rows)));
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Arguments {
+    /// The same for a process, as far as it decides about what is measured.
+    fn of_worker(&self) -> Vec<String> {
+        let list = |numbers: &[u16]| numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+        let objects: Vec<String> = self.objects.iter().map(u32::to_string).collect();
+        let mut words = vec!["--locks".to_string(), self.locks.to_string()];
+        words.extend(self.contention.then(|| "--contention".to_string()));
+        let lists =
+            [("devices", list(&self.devices)), ("processes", list(&self.processes)), ("objects", objects.join(","))];
+        words.extend(lists.iter().filter(|(_, list)| !list.is_empty()).map(|(name, list)| format!("--{name}={list}")));
+        words
+    }
+
+    /// Everything that is to be measured.
+    fn spots(&self) -> Vec<Spot> {
+        if self.contention { self.by_processes() } else { self.by_objects() }
+    }
+
+    fn by_objects(&self) -> Vec<Spot> {
+        let devices = if self.devices.is_empty() { &[1, 2, 5, 10][..] } else { &self.devices };
+        let objects = if self.objects.is_empty() { &[1, 2, 5, 10, 20, 50, 100, 200, 500][..] } else { &self.objects };
+        let habit = |keeper, unlock| Habit {
+            keeper,
+            strategy: Strategy::BinaryExponential,
+            work: Work::Write,
+            unlock,
+            write_bytes: 256,
+        };
+        let named = |count: u16, more: &str| match count {
+            1 => format!("1 device{more}"),
+            count => format!("{count} devices{more}"),
+        };
+        let mut lines: Vec<(String, Option<(Habit, u16)>)> = devices
+            .iter()
+            .map(|count| (named(*count, ""), Some((habit(Keeper::Devices, Unlock::Apart), *count))))
+            .collect();
+        let few = devices[0];
+        lines.push((named(few, " with one-trip unlock"), Some((habit(Keeper::Devices, Unlock::WithWrite), few))));
+        lines.push((named(few, " with one request"), Some((habit(Keeper::Devices, Unlock::OneRequest), few))));
+        lines.push((named(few, " and a lock manager"), Some((habit(Keeper::OneDevice, Unlock::Apart), few))));
+        lines.push(("lock server in memory".to_string(), None));
+        let processes = self.processes.first().copied().unwrap_or(10);
+        let line = |(series, devices): (String, Option<(Habit, u16)>)| {
+            objects.iter().map(move |objects| Spot {
+                panel: "",
+                series: series.clone(),
+                x: u64::from(*objects),
+                processes,
+                objects: u64::from(*objects),
+                devices,
+            })
+        };
+        lines.into_iter().flat_map(line).collect()
+    }
+
+    fn by_processes(&self) -> Vec<Spot> {
+        let processes = if self.processes.is_empty() { &[1, 2, 5, 10, 25][..] } else { &self.processes };
+        let works = [
+            ("no work", Work::None, 1),
+            ("a sleep of 1 to 600 us", Work::Sleep, 1),
+            ("a request to another device", Work::GetElsewhere, 2),
+        ];
+        let mut spots = Vec::new();
+        for (panel, work, devices) in works {
+            for strategy in Strategy::ALL {
+                let habit = Habit { keeper: Keeper::Devices, strategy, work, unlock: Unlock::Apart, write_bytes: 0 };
+                spots.extend(processes.iter().map(|processes| Spot {
+                    panel,
+                    series: strategy.name().to_string(),
+                    x: u64::from(*processes),
+                    processes: *processes,
+                    objects: 1,
+                    devices: Some((habit, devices)),
+                }));
+            }
+        }
+        spots
+    }
+}
+
+async fn measure_all(
+    lab: &mut Lab,
+    array: &ArraySettings,
+    devices: u16,
+    arguments: &Arguments,
+    spots: Vec<Spot>,
+    seed: u64,
+) -> Result<Vec<Row>, Failure> {
+    let most = |of: fn(&Spot) -> u64| spots.iter().map(of).max().unwrap_or(1);
+    let processes = most(|spot| spot.processes.into());
+    // Where each process has an object of its own there are as many as processes.
+    let objects = most(|spot| spot.objects).max(processes);
+    let settings = volume_of_a_lock_server(array, devices, objects);
+    settings.check()?;
+    lab.bring_up(array, settings.volume.bytes).await?;
+    let (site, _) = lab.make_volume(&settings).await?;
+    let ways = lab.open(site, Through::Direct, 1).await?;
+    let Some(Target::Host { client, .. }) = ways.targets.first() else { unreachable!("it was opened directly") };
+    let made = Objects::make(client, devices, objects).await?;
+    let scene = Scene { objects: made.clone(), volume: lab.name(site).to_string() };
+    let mut crew = Crew::start(lab.folder(), arguments, &scene, processes).await?;
+    let progress = output::steps(spots.len() as u64 * u64::from(arguments.rounds));
+    let mut runs: Vec<Vec<Driven>> = spots.iter().map(|_| Vec::new()).collect();
+    let mut seeds = Rng::new(seed);
+    for _ in 0..arguments.rounds {
+        let seed = seeds.next_u64();
+        for (number, (spot, runs)) in spots.iter().zip(&mut runs).enumerate() {
+            progress.set_message(format!("measuring {} at {}", spot.series, spot.x));
+            forget_who_waits(client, &made).await?;
+            runs.push(crew.run(spot.processes.into(), number, seed).await?);
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    crew.end().await;
+    made.remove(client).await?;
+    lab.close(ways).await;
+    Ok(spots.iter().zip(&runs).flat_map(|(spot, runs)| rows_of(spot, runs)).collect())
+}
+
+/// One block for each object, on all the devices, in turns.
+fn volume_of_a_lock_server(array: &ArraySettings, devices: u16, objects: u64) -> Settings {
+    let block = BLOCK_BYTES as u64;
+    Settings {
+        array: array.clone(),
+        volume: VolumeSettings {
+            layout: Scheme::Raid0 { data: devices.into() },
+            unit: block,
+            ordering: Ordering::ServerLock,
+            atomicity: Atomicity::Implied,
+            bytes: objects.max(256).next_multiple_of(devices.into()) * block,
+        },
+        load: LoadSettings {
+            through: Through::Direct,
+            reads: 0,
+            block,
+            block_max: block,
+            pattern: Pattern::Random,
+            depth: 1,
+            clients: 1,
+        },
+    }
+}
+
+fn rows_of(spot: &Spot, runs: &[Driven]) -> Vec<Row> {
+    let row = |metric: &str, reading: &dyn Fn(&Driven) -> f64| {
+        let estimate = Estimate::of(&runs.iter().map(reading).collect::<Vec<_>>());
+        Row {
+            panel: spot.panel.to_string(),
+            series: spot.series.clone(),
+            x: spot.x as f64,
+            label: None,
+            metric: metric.to_string(),
+            ours: estimate.mean,
+            ci95: estimate.ci95,
+            paper: None,
+            difference: None,
+        }
+    };
+    let quantile = |of: f64| move |run: &Driven| run.latencies.value_at_quantile(of) as f64 / 1e6;
+    let mut rows = vec![
+        row("throughput_ops", &|run| run.counts.locks as f64 / run.elapsed.as_secs_f64()),
+        row("latency_p50_ms", &quantile(0.5)),
+        row("latency_p99_ms", &quantile(0.99)),
+    ];
+    // What hosts say to a lock server is not counted here.
+    if spot.devices.is_some() {
+        rows.push(row("delayed_fraction", &|run| run.counts.delayed as f64 / run.counts.locks as f64));
+        rows.push(row("requests_per_lock", &|run| run.counts.requests as f64 / run.counts.locks as f64));
+        rows.push(row("efficiency", &|run| 2.0 * run.counts.locks as f64 / run.counts.requests as f64));
+    }
+    rows
+}
+
+fn write(dir: &Path, figure: &Figure, rows: &[Row], json: &serde_json::Value) -> std::io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    let text = serde_json::to_string_pretty(json).expect("it is JSON") + "\n";
+    std::fs::write(dir.join(format!("{}.json", figure.name)), text)?;
+    for plot in plots_of(figure.title, figure.x, figure.plots, rows) {
+        std::fs::write(dir.join(format!("{}{}.svg", figure.name, plot.suffix)), plot.svg)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,305 @@
+//! `braid bench orderings`: the ways to keep hosts apart beside each other, as in figure 6 of the shared-array paper.
+
+use super::figures::METRICS;
+use super::lab::Lab;
+use super::report::{Run, Series, number, right};
+use super::settings::{LoadSettings, Pattern, Settings, Through, VolumeSettings};
+use super::statistics::VALUES_MIN;
+use super::{Span, measure, place, prepare, seconds, seed_of_now};
+use braid_admin::failure::Failure;
+use braid_base::Rng;
+use braid_layout::Scheme;
+use braid_terminal::Common;
+use braid_terminal::arguments::{ordering, size};
+use braid_terminal::output::{self, table};
+use braid_terminal::signals::Signals;
+use braid_wire::{Atomicity, Ordering};
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Compare the orderings: latency, throughput, messages and delays of each, and how they stand to `none`
+///
+/// Makes a volume for each ordering on one array, and drives them in turns (none, server-lock, …; the next round begins with
+/// another), by several hosts, each a process of its own. Every host reads and writes the whole volume, evenly. Every read is
+/// checked, also those of `none`: what that gets wrong when hosts meet is parity, which only a failed device would need.
+///
+/// A round gives one ratio to `none` for each ordering; the medians of those are told, with the interval that holds the true
+/// median with 95 % confidence. What the figures mean: docs/benchmarking.md; what the orderings are: docs/orderings.md.
+///
+/// Examples:
+///   braid bench orderings                                four hosts, 70 % reads of 4 KiB
+///   braid bench orderings --hosts 8 --reads 50 --size 64MiB
+///   braid bench orderings --ordering timestamp --ordering device-lock --rounds 20
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
+    /// Where the scratch array goes; there must be room for three times --size for each ordering [default: .]
+    #[arg(long, value_name = "DIR", help_heading = "Array")]
+    scratch: Option<PathBuf>,
+    /// Devices of a scratch array [default: 5]
+    #[arg(long, value_name = "N", help_heading = "Array")]
+    devices: Option<u16>,
+    /// Run devices and lock server in the process of `braid up`, and the hosts in this one
+    #[arg(long, help_heading = "Array")]
+    in_process: bool,
+    /// raid5:4+1, raid1:2, raid0:5, … [default: as `braid up` would, or as your array was created]
+    #[arg(long, value_name = "LAYOUT", help_heading = "Array")]
+    layout: Option<Scheme>,
+    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or as your array was created]
+    #[arg(long, value_parser = size, help_heading = "Array")]
+    unit: Option<u64>,
+    /// Usable size of each volume: the smaller, the more hosts are in each other's way
+    #[arg(long, value_parser = size, default_value = "256MiB", help_heading = "Array")]
+    size: u64,
+    /// Compare this one with `none`; may be given more than once [default: all]
+    #[arg(long = "ordering", value_parser = ordering(), value_name = "ORDERING", help_heading = "Array")]
+    orderings: Vec<Ordering>,
+
+    /// Hosts
+    #[arg(long, default_value_t = 4, help_heading = "Load")]
+    hosts: u16,
+    /// How many of a hundred operations read; the others write
+    #[arg(long, value_name = "PERCENT", default_value_t = 70, help_heading = "Load")]
+    reads: u8,
+    /// Length of an operation, a multiple of 4 KiB
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4KiB", help_heading = "Load")]
+    block: u64,
+    /// Length of the longest operation; lengths are then even between the two [default: --block]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Load")]
+    block_max: Option<u64>,
+    /// Operations in flight of each host
+    #[arg(long, default_value_t = 4, help_heading = "Load")]
+    depth: u16,
+    /// How long a run takes, in seconds
+    #[arg(long, default_value_t = 3.0, value_parser = seconds, help_heading = "Load")]
+    seconds: f64,
+    /// How long each run is driven before it counts, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds, help_heading = "Load")]
+    warm_up: f64,
+    /// Decides which operations come in which order [default: another every time]
+    #[arg(long, help_heading = "Load")]
+    seed: Option<u64>,
+    /// How many times each ordering runs
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000), help_heading = "Load")]
+    rounds: u16,
+}
+
+/// What figure 6 has, and how it is headed here.
+const COLUMNS: [(&str, &str); 7] = [
+    ("operations_per_second", "ops/s"),
+    ("latency_mean_us", "mean µs"),
+    ("latency_p50_us", "p50 µs"),
+    ("latency_p99_us", "p99 µs"),
+    ("messages_per_operation", "messages/op"),
+    ("lock_messages_per_operation", "of locks"),
+    ("delayed_percent", "delayed %"),
+];
+
+/// What is set in relation to `none`.
+const COMPARED: [(&str, &str); 2] =
+    [("operations_per_second", "ops/s to none"), ("latency_mean_us", "latency to none")];
+
+/// All that was measured.
+struct Comparison {
+    seed: u64,
+    span: Span,
+    /// The first side is `none`.
+    series: Series,
+}
+
+/// Measures, tells, and puts everything away.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::catch()?;
+    let (place, array, layout, unit) = place(common, &arguments.scratch, arguments.devices, arguments.in_process)?;
+    let side = |ordering: Ordering| Settings {
+        array: array.clone(),
+        volume: VolumeSettings {
+            layout: arguments.layout.unwrap_or(layout),
+            unit: arguments.unit.unwrap_or(unit),
+            ordering,
+            atomicity: Atomicity::Implied,
+            bytes: arguments.size,
+        },
+        load: LoadSettings {
+            through: if arguments.in_process { Through::Direct } else { Through::Hosts },
+            reads: arguments.reads,
+            block: arguments.block,
+            block_max: arguments.block_max.unwrap_or(arguments.block),
+            pattern: Pattern::Random,
+            depth: arguments.depth,
+            clients: arguments.hosts,
+        },
+    };
+    let sides: Vec<Settings> = chosen(&arguments.orderings).into_iter().map(side).collect();
+    sides.iter().try_for_each(Settings::check)?;
+    let seed = arguments.seed.unwrap_or_else(seed_of_now);
+    let mut lab = Lab::new(place, seed);
+    let outcome = tokio::select! {
+        outcome = measure_all(&mut lab, &arguments, sides, seed) => outcome,
+        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was asked to end before it was done")),
+    };
+    lab.tidy().await;
+    let comparison = outcome?;
+    output::print(common.json, || comparison.json(), || comparison.text());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `none` first, since all others are set in relation to it; then the others in the paper's order.
+fn chosen(named: &[Ordering]) -> Vec<Ordering> {
+    let wanted = |ordering: &Ordering| *ordering == Ordering::None || named.is_empty() || named.contains(ordering);
+    Ordering::ALL.into_iter().filter(wanted).collect()
+}
+
+async fn measure_all(
+    lab: &mut Lab,
+    arguments: &Arguments,
+    sides: Vec<Settings>,
+    seed: u64,
+) -> Result<Comparison, Failure> {
+    let span = Span {
+        warm_up: Duration::from_secs_f64(arguments.warm_up),
+        counted: Duration::from_secs_f64(arguments.seconds),
+    };
+    let sites = prepare(lab, true, std::slice::from_ref(&sides)).await?.remove(0);
+    let mut series = Series { sides, runs: Vec::new() };
+    let rounds = usize::from(arguments.rounds);
+    let progress = output::steps((rounds * sites.len()) as u64);
+    let mut seeds = Rng::new(seed);
+    for round in 0..rounds {
+        // All of a round do the same.
+        let seed = seeds.next_u64();
+        for turn in 0..sites.len() {
+            let side = (round + turn) % sites.len();
+            let settings = &series.sides[side];
+            progress.set_message(format!("round {} of {rounds}: {}", round + 1, settings.volume.ordering));
+            let figures = measure(lab, sites[side], &settings.load, span, seed).await?;
+            series.runs.push(Run { side, pair: round, figures });
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    Ok(Comparison { seed, span, series })
+}
+
+impl Comparison {
+    /// For programs.
+    fn json(&self) -> Value {
+        let series = &self.series;
+        let orderings = series.sides.iter().enumerate().map(|(side, settings)| {
+            let medians = METRICS.iter().enumerate().map(|(metric, described)| {
+                (described.name.to_string(), json!(series.median(side, metric)))
+            });
+            let ratios = COMPARED.iter().filter_map(|(name, _)| {
+                let found = series.compare_with_first(side, metric(name))?;
+                let interval = found
+                    .interval
+                    .map(|interval| json!({"low": interval.low, "high": interval.high, "coverage": interval.coverage}));
+                Some((name.to_string(), json!({"ratio": found.ratio, "interval": interval})))
+            });
+            let runs = series.runs.iter().filter(|run| run.side == side);
+            json!({
+                "ordering": settings.volume.ordering.name(),
+                "medians": medians.collect::<Map<_, _>>(),
+                "ratios": ratios.collect::<Map<_, _>>(),
+                "runs": runs.map(|run| json!({"round": run.pair, "figures": run.figures.to_json()})).collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "schema": 1,
+            "version": env!("CARGO_PKG_VERSION"),
+            "seed": self.seed,
+            "seconds": self.span.counted.as_secs_f64(),
+            "warm_up": self.span.warm_up.as_secs_f64(),
+            "rounds": self.rounds(),
+            "settings": series.sides[0].to_json(),
+            "orderings": orderings.collect::<Vec<_>>(),
+        })
+    }
+
+    /// For people.
+    fn text(&self) -> String {
+        let series = &self.series;
+        let LoadSettings { through, reads, block, block_max, depth, clients, .. } = &series.sides[0].load;
+        let place = if *through == Through::Direct { "in this process" } else { "processes of their own" };
+        let Settings { array, volume, .. } = &series.sides[0];
+        let mut text = format!(
+            "{} devices, {}, volumes of {}; {clients} hosts, {place}, {depth} in flight of each; {reads} % reads, {}\n",
+            array.devices,
+            volume.layout,
+            braid_base::units::format_size(volume.bytes),
+            match block == block_max {
+                true => braid_base::units::format_size(*block),
+                false => format!(
+                    "{} to {}",
+                    braid_base::units::format_size(*block),
+                    braid_base::units::format_size(*block_max)
+                ),
+            },
+        );
+        text += &format!(
+            "medians of {} runs of {} s, after {} s to warm up; seed {}\n\n",
+            self.rounds(),
+            self.span.counted.as_secs_f64(),
+            self.span.warm_up.as_secs_f64(),
+            self.seed
+        );
+        let heads = std::iter::once("ordering").chain(COLUMNS.iter().map(|(_, head)| *head));
+        let mut rows = vec![heads.map(str::to_string).collect::<Vec<_>>()];
+        for (side, settings) in series.sides.iter().enumerate() {
+            let cells = COLUMNS.iter().map(|(name, _)| number(series.median(side, metric(name))));
+            rows.push(std::iter::once(settings.volume.ordering.to_string()).chain(cells).collect());
+        }
+        text += &table(&right(rows));
+        text += "\n";
+        let heads = COMPARED.iter().flat_map(|(_, head)| [*head, "from", "to"]);
+        let mut rows = vec![std::iter::once("ordering").chain(heads).map(str::to_string).collect::<Vec<_>>()];
+        for (side, settings) in series.sides.iter().enumerate().skip(1) {
+            let cells = COMPARED.iter().flat_map(|(name, _)| {
+                let found = series.compare_with_first(side, metric(name));
+                let interval = found.as_ref().and_then(|found| found.interval);
+                [
+                    found.and_then(|found| found.ratio),
+                    interval.map(|interval| interval.low),
+                    interval.map(|interval| interval.high),
+                ]
+                .map(|value| value.map_or("-".to_string(), |value| format!("{value:.3}")))
+            });
+            rows.push(std::iter::once(settings.volume.ordering.to_string()).chain(cells).collect());
+        }
+        text += &table(&right(rows));
+        if self.rounds() < VALUES_MIN {
+            text += &format!("Too few rounds to say how sure the ratios are: take {VALUES_MIN} at least, better 10.\n");
+        }
+        text
+    }
+
+    fn rounds(&self) -> usize {
+        self.series.runs.iter().map(|run| run.pair + 1).max().unwrap_or(0)
+    }
+}
+
+/// Which of the metrics has this name.
+fn metric(name: &str) -> usize {
+    METRICS.iter().position(|metric| metric.name == name).expect("it is one of the metrics")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unprotected_one_is_always_there_and_first() {
+        assert_eq!(chosen(&[]), Ordering::ALL);
+        let two = [Ordering::Timestamp, Ordering::DeviceLock];
+        assert_eq!(chosen(&two), [Ordering::None, Ordering::DeviceLock, Ordering::Timestamp]);
+    }
+
+    #[test]
+    fn what_is_told_is_measured() {
+        for (name, _) in COLUMNS.iter().chain(&COMPARED) {
+            assert!(METRICS[metric(name)].name == *name);
+        }
+    }
+}

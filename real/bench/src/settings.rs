@@ -1,0 +1,414 @@
+//! What is measured: the settings of one side, and how another side differs from it.
+
+use braid_admin::creation;
+use braid_admin::failure::Failure;
+use braid_base::BLOCK_BYTES;
+use braid_base::limits::TRANSACTION_BYTES_MAX;
+use braid_base::units::{format_size, parse_size};
+use braid_layout::Scheme;
+use braid_wire::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering};
+use serde_json::json;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// One side of a comparison, or all there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// On which array.
+    pub array: ArraySettings,
+    /// On which volume of it.
+    pub volume: VolumeSettings,
+    /// How it is driven.
+    pub load: LoadSettings,
+}
+
+/// Settings for which it takes another array to change them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArraySettings {
+    /// The program that runs it; this one if none is named.
+    pub binary: Option<PathBuf>,
+    /// How many devices.
+    pub devices: u16,
+    /// Whether the devices run in the process of `braid up`.
+    pub in_process: bool,
+}
+
+/// Settings for which it takes another volume to change them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSettings {
+    /// Its layout.
+    pub layout: Scheme,
+    /// Bytes of a stripe unit.
+    pub unit: u64,
+    /// How hosts are kept apart.
+    pub ordering: Ordering,
+    /// What a failure may leave of a write.
+    pub atomicity: Atomicity,
+    /// Its usable size in bytes.
+    pub bytes: u64,
+}
+
+/// What can change from run to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadSettings {
+    /// Which way requests take.
+    pub through: Through,
+    /// How many of a hundred operations read; the others write.
+    pub reads: u8,
+    /// Bytes of the shortest operation; where operations begin is a multiple of it.
+    pub block: u64,
+    /// Bytes of the longest operation.
+    pub block_max: u64,
+    /// Where operations go.
+    pub pattern: Pattern,
+    /// Operations in flight of each client.
+    pub depth: u16,
+    /// Clients: hosts of their own, or connections of their own.
+    pub clients: u16,
+}
+
+/// Which way requests take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Through {
+    /// Each client is a host of the array, within the bench.
+    Direct,
+    /// Each client is a connection to the array's NBD server.
+    Nbd,
+    /// Each client is a connection to an NBD server of its own, which is a host in a process of its own.
+    Hosts,
+}
+
+/// Where operations go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Pattern {
+    /// Anywhere, evenly.
+    Random,
+    /// One behind the other, each client from its own part on.
+    Sequential,
+}
+
+/// How another side differs: `SETTING=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    setting: String,
+    value: String,
+}
+
+/// Some 24 bytes are kept in memory of each block.
+const SIZE_MAX: u64 = 256 << 30;
+const CLIENTS_MAX: u16 = 64;
+const DEPTH_MAX: u16 = 1024;
+
+/// The settings that can be changed, for messages.
+const CHANGEABLE: &str = "through, ordering, atomicity, layout, unit, size, in-process, processes, devices, binary, reads, block, \
+                          block-max, pattern, depth or clients";
+
+impl Settings {
+    /// Refuses what can't be measured.
+    pub fn check(&self) -> Result<(), Failure> {
+        let Settings { array, volume, load } = self;
+        creation::check_multiple("the size", volume.bytes)?;
+        creation::layout(volume.layout, array.devices.into(), volume.unit)?;
+        creation::check_multiple("--block", load.block)?;
+        creation::check_multiple("--block-max", load.block_max)?;
+        let wrong = |message: String| Err(Failure::usage("bad-setting", message));
+        if volume.bytes > SIZE_MAX {
+            return wrong(format!("the bench can keep no more than {} in mind", format_size(SIZE_MAX)));
+        }
+        if load.reads > 100 {
+            return wrong(format!("{} of a hundred operations can't be reads: choose 0 to 100", load.reads));
+        }
+        let most = (TRANSACTION_BYTES_MAX as u64).min(volume.bytes);
+        if load.block > load.block_max || load.block_max > most {
+            let (block, block_max, most) = (format_size(load.block), format_size(load.block_max), format_size(most));
+            return wrong(format!(
+                "operations of {block} to {block_max} can't be: the longest may have {most}, and be no shorter than the shortest"
+            ));
+        }
+        if !(1..=DEPTH_MAX).contains(&load.depth) || !(1..=CLIENTS_MAX).contains(&load.clients) {
+            return wrong(format!("choose a depth of 1 to {DEPTH_MAX}, and 1 to {CLIENTS_MAX} clients"));
+        }
+        if array.binary.is_some() && load.through == Through::Direct {
+            let message = "another program's hosts can't be driven directly, only through its NBD server";
+            return Err(Failure::usage("bad-setting", message).hint("say --through nbd"));
+        }
+        Ok(())
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> serde_json::Value {
+        let Settings { array, volume, load } = self;
+        json!({
+            "binary": array.binary,
+            "devices": array.devices,
+            "in_process": array.in_process,
+            "layout": volume.layout.to_string(),
+            "unit": volume.unit,
+            "ordering": volume.ordering.name(),
+            "atomicity": volume.atomicity.name(),
+            "size": volume.bytes,
+            "through": load.through.name(),
+            "reads": load.reads,
+            "block": load.block,
+            "block_max": load.block_max,
+            "pattern": load.pattern.name(),
+            "depth": load.depth,
+            "clients": load.clients,
+        })
+    }
+}
+
+impl std::fmt::Display for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Settings { array, volume, load } = self;
+        let place = if array.in_process { "one process" } else { "processes" };
+        writeln!(
+            f,
+            "{} devices in {place}; volume of {}: {}, stripe unit {}, ordering {}, atomicity {}",
+            array.devices,
+            format_size(volume.bytes),
+            volume.layout,
+            format_size(volume.unit),
+            volume.ordering.name(),
+            volume.atomicity.name()
+        )?;
+        let sizes = match load.block == load.block_max {
+            true => format_size(load.block),
+            false => format!("{} to {}", format_size(load.block), format_size(load.block_max)),
+        };
+        let mix = match load.reads {
+            0 => "writes".to_string(),
+            100 => "reads".to_string(),
+            reads => format!("{reads} % reads, {} % writes", 100 - reads),
+        };
+        let (pattern, depth, clients) = (load.pattern.name(), load.depth, load.clients);
+        let each = if clients == 1 { "1 client".to_string() } else { format!("each of {clients} clients") };
+        write!(f, "{mix} of {sizes}, {pattern}, {depth} in flight of {each}")
+    }
+}
+
+impl Through {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Through::Direct => "direct",
+            Through::Nbd => "nbd",
+            Through::Hosts => "hosts",
+        }
+    }
+}
+
+impl Pattern {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pattern::Random => "random",
+            Pattern::Sequential => "sequential",
+        }
+    }
+}
+
+impl Change {
+    /// Which setting.
+    pub fn setting(&self) -> &str {
+        &self.setting
+    }
+
+    /// Changes it.
+    pub fn apply(&self, settings: &mut Settings) -> Result<(), String> {
+        let Settings { array, volume, load } = settings;
+        let value = self.value.as_str();
+        match self.setting.as_str() {
+            "through" => load.through = choice(value)?,
+            "pattern" => load.pattern = choice(value)?,
+            "reads" => load.reads = number(value)?,
+            "depth" => load.depth = number(value)?,
+            "clients" => load.clients = number(value)?,
+            "block" => {
+                // Alone it means operations of that length, as it does on the command line.
+                let fixed = load.block == load.block_max;
+                load.block = size(value)?;
+                load.block_max = if fixed { load.block } else { load.block_max };
+            }
+            "block-max" => load.block_max = size(value)?,
+            "ordering" => volume.ordering = value.parse().map_err(|error: UnknownOrdering| error.to_string())?,
+            "atomicity" => volume.atomicity = value.parse().map_err(|error: UnknownAtomicity| error.to_string())?,
+            "layout" => volume.layout = value.parse().map_err(|error: braid_layout::SchemeError| error.to_string())?,
+            "unit" => volume.unit = size(value)?,
+            "size" => volume.bytes = size(value)?,
+            "devices" => array.devices = number(value)?,
+            "in-process" if value.is_empty() => array.in_process = true,
+            "processes" if value.is_empty() => array.in_process = false,
+            "in-process" | "processes" => return Err(format!("{} takes no value", self.setting)),
+            "binary" if value.is_empty() => return Err("binary needs the path of a program".to_string()),
+            "binary" => array.binary = Some(value.into()),
+            other => return Err(format!("'{other}' is not a setting that can differ: choose {CHANGEABLE}")),
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Change {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Change, String> {
+        let (setting, value) = text.split_once('=').unwrap_or((text, ""));
+        let change = Change { setting: setting.to_string(), value: value.to_string() };
+        // Whether it can be understood does not depend on what is changed.
+        change.apply(&mut Settings {
+            array: ArraySettings::default(),
+            volume: VolumeSettings {
+                layout: Scheme::Raid0 { data: 1 },
+                unit: 0,
+                ordering: Ordering::Timestamp,
+                atomicity: Atomicity::Implied,
+                bytes: 0,
+            },
+            load: LoadSettings {
+                through: Through::Direct,
+                reads: 0,
+                block: BLOCK_BYTES as u64,
+                block_max: BLOCK_BYTES as u64,
+                pattern: Pattern::Random,
+                depth: 1,
+                clients: 1,
+            },
+        })?;
+        Ok(change)
+    }
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.setting)?;
+        if self.value.is_empty() { Ok(()) } else { write!(f, "={}", self.value) }
+    }
+}
+
+fn choice<T: clap::ValueEnum>(text: &str) -> Result<T, String> {
+    T::from_str(text, false).map_err(|_| {
+        let values = T::value_variants().iter().filter_map(T::to_possible_value);
+        let names: Vec<String> = values.map(|value| value.get_name().to_string()).collect();
+        format!("'{text}' is none of {}", names.join(", "))
+    })
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("'{text}' is not a number that fits"))
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            array: ArraySettings { binary: None, devices: 5, in_process: false },
+            volume: VolumeSettings {
+                layout: Scheme::Raid5 { data: 4 },
+                unit: 64 << 10,
+                ordering: Ordering::Timestamp,
+                atomicity: Atomicity::Implied,
+                bytes: 1 << 30,
+            },
+            load: LoadSettings {
+                through: Through::Nbd,
+                reads: 100,
+                block: 4096,
+                block_max: 4096,
+                pattern: Pattern::Random,
+                depth: 32,
+                clients: 1,
+            },
+        }
+    }
+
+    fn changed(change: &str) -> Settings {
+        let mut settings = settings();
+        change.parse::<Change>().unwrap().apply(&mut settings).unwrap();
+        settings
+    }
+
+    #[test]
+    fn every_setting_that_may_differ_does_when_it_is_changed() {
+        let changes = [
+            "through=direct",
+            "pattern=sequential",
+            "reads=0",
+            "depth=1",
+            "clients=2",
+            "block=8KiB",
+            "block-max=16KiB",
+            "ordering=none",
+            "atomicity=consistent",
+            "layout=raid1:2",
+            "unit=16KiB",
+            "size=1MiB",
+            "devices=7",
+            "in-process",
+            "binary=/x/braid",
+        ];
+        for change in changes {
+            assert_ne!(changed(change), settings(), "{change}");
+            assert_eq!(change.parse::<Change>().unwrap().to_string(), change);
+            let name = change.split('=').next().unwrap();
+            assert!(CHANGEABLE.contains(name), "{name} is named among those that can differ");
+        }
+        assert_eq!(changed("processes"), settings(), "the default");
+        assert_eq!(changed("ordering=timestamp"), settings(), "the same twice shows how much chance there is in it");
+    }
+
+    #[test]
+    fn a_length_alone_is_the_length_of_every_operation() {
+        assert_eq!(changed("block=64KiB").load.block_max, 64 << 10);
+        let mut ranged = changed("block-max=1MiB");
+        "block=64KiB".parse::<Change>().unwrap().apply(&mut ranged).unwrap();
+        assert_eq!((ranged.load.block, ranged.load.block_max), (64 << 10, 1 << 20));
+    }
+
+    #[test]
+    fn what_is_no_change_is_refused_with_what_can_be() {
+        for (text, word) in [
+            ("speed=11", "ordering"),
+            ("", "ordering"),
+            ("ordering=random", "timestamp"),
+            ("atomicity=some", "implied"),
+            ("through=wire", "nbd"),
+            ("depth=many", "many"),
+            ("unit=big", "KiB"),
+            ("layout=raid9", "raid9"),
+            ("in-process=yes", "no value"),
+            ("binary=", "path"),
+        ] {
+            let error = text.parse::<Change>().unwrap_err();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_measured_is_refused() {
+        assert_eq!(settings().check(), Ok(()));
+        for (change, code) in [
+            ("reads=101", "bad-setting"),
+            ("block=5000", "bad-size"),
+            ("block=8MiB", "bad-setting"),
+            ("block-max=2KiB", "bad-size"),
+            ("size=0", "bad-size"),
+            ("size=1TiB", "bad-setting"),
+            ("unit=5000", "bad-unit"),
+            ("layout=raid5:5+1", "bad-layout"),
+            ("depth=0", "bad-setting"),
+            ("clients=65", "bad-setting"),
+        ] {
+            assert_eq!(changed(change).check().unwrap_err().code, code, "{change}");
+        }
+        let mut other = changed("binary=/x/braid");
+        assert_eq!(other.check(), Ok(()));
+        other.load.through = Through::Direct;
+        assert_eq!(other.check().unwrap_err().code, "bad-setting");
+    }
+}

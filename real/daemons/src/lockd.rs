@@ -1,0 +1,153 @@
+//! A lock server: its state in the array's folder, its generation and lease, and serving it.
+
+use crate::daemon::{self, MonitorAt, Stage};
+use crate::observed::{ObservedServer, ServerView};
+use braid_admin::failure::Failure;
+use braid_base::{ArrayId, Generation, LockServerId, NodeId, limits};
+use braid_control::{
+    ArrayFolder, ControlError, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file,
+};
+use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService};
+use braid_session::{Counts, blocking};
+use braid_shell::{Address, Counters, Disk, EngineChoice, Node, run_server};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// A lock server of an array, which no other process can be at the same time.
+pub struct LockDaemon {
+    folder: ArrayFolder,
+    array: ArrayId,
+    id: LockServerId,
+    disk: Disk,
+    /// Nothing was ever written to the disk: the array is new, or the file was lost.
+    is_blank: bool,
+}
+
+/// Before the list of hosts is made anew, it is waited so many heartbeats for hosts to show that they hold nothing.
+const HEARTBEATS: u32 = 3;
+
+impl LockDaemon {
+    /// Opens and locks its state, which is made if there is none yet.
+    pub fn open(folder: &ArrayFolder, id: LockServerId) -> Result<LockDaemon, Failure> {
+        let description = folder.describe()?;
+        let servers = description.creation.lock_servers;
+        if id.0 >= servers {
+            let message = format!("the array has no lock server {}: its lock servers are 0 to {}", id.0, servers - 1);
+            return Err(Failure::usage("no-such-lock-server", message)
+                .hint("`braid up --lock-servers` says at creation how many there are"));
+        }
+        let message = format!("lock server {} runs already, in another process", id.0);
+        let in_use = Failure::failed("lock-server-in-use", message).hint("`braid status` shows which");
+        let file = lock_server_file(id);
+        let disk = daemon::open_state(folder, &file, DISK_BYTES, in_use)?;
+        // A file that was made anew and not written before a crash is as good as none.
+        let content = std::fs::read(folder.dir().join(&file))
+            .map_err(|error| Failure::from(error).of(folder.dir().join(&file).display()))?;
+        let is_blank = content.iter().all(|byte| *byte == 0);
+        Ok(LockDaemon { folder: folder.clone(), array: description.array, id, disk, is_blank })
+    }
+
+    /// Serves at `listen` until `stop` ends. Calls `serving` with the address once it hears hosts. `own_process` says that this
+    /// process does nothing else; otherwise hosts in it need no network to get here.
+    pub async fn serve(
+        self,
+        listen: &Address,
+        own_process: bool,
+        serving: impl FnOnce(&Address),
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Failure> {
+        let LockDaemon { folder, array, id, disk, is_blank } = self;
+        let listener = daemon::bind(listen, own_process).await?;
+        let address = listener.address().clone();
+        let path = disk.path().display().to_string();
+        // After the disk is locked: of two processes only the one that has it may be the later start.
+        let start = folder.take_generation(&format!("lock server {}", id.0), &Moment::now())?;
+        let leases = folder.describe()?.leases();
+        let settings = leases.settings();
+        let unlisted = if is_blank { may_hold(&folder, start, leases).await? } else { BTreeSet::new() };
+        let server = LockServer::new(LockServerConfig { id, start, unlisted, settings });
+        let counters = Arc::new(Counters::default());
+        let (machine, view, seen) = ObservedServer::new(server, counters.clone(), own_process);
+        let us = Node { array, id: NodeId::LockServer(id) };
+        // Hosts are fenced by way of the monitor.
+        let monitor = MonitorAt::Folder(folder.clone());
+        let (follow, nodes) = watch::channel(monitor.known());
+        let (_, running) = run_server(machine, us, (disk, EngineChoice::Automatic), listener, nodes, counters, stop);
+        let published = Published { id: id.0, address: address.to_string() };
+        let keeping = async {
+            tokio::select! {
+                failure = keep(&folder, start, leases, &view, published) => failure,
+                never = monitor.follow(follow) => never,
+            }
+        };
+        let stage = |service: &LockService| match service {
+            LockService::Off | LockService::Reading => Stage::Starting,
+            LockService::Recovering | LockService::Serving => Stage::Serving,
+            LockService::Unusable(error) => {
+                Stage::Unusable(Failure::data_lost("lock-state-damaged", error.to_string()).of(&path))
+            }
+        };
+        let outcome = daemon::run(running, keeping, seen, stage, || serving(&address)).await;
+        if let Err(error) = folder.release(start) {
+            tracing::warn!("lock server {}: {error}", id.0);
+        }
+        outcome
+    }
+}
+
+/// The hosts that may hold something of a lock server of which nothing is known: all that have leases, but for those that have renewed them
+/// since and had never asked a lock server for anything by then. No other process is the server meanwhile, so that nothing is granted.
+async fn may_hold(folder: &ArrayFolder, start: Generation, leases: Leases) -> Result<BTreeSet<Generation>, Failure> {
+    let begun = Moment::now();
+    loop {
+        let waited = Moment::now().since(&begun).unwrap_or_default();
+        let hosts = blocking(folder, move |folder| folder.hosts(&Moment::now(), leases.host())).await?;
+        let holds_nothing = |host: &HostEntry| {
+            let waited = Moment::now().since(&begun).unwrap_or_default();
+            let is_news = host.silent.is_some_and(|silent| silent < waited);
+            let asked = host.report.counters.get("lock_requests");
+            host.generation >= start || host.report.lock_server.is_some() || (is_news && asked == Some(&0))
+        };
+        let left = hosts.iter().filter(|host| !holds_nothing(host)).map(|host| host.generation);
+        let left: BTreeSet<_> = left.collect();
+        if left.is_empty() || waited > leases.heartbeat() * HEARTBEATS {
+            if left.len() > limits::HOSTS_MAX {
+                let message = format!("{} hosts may hold locks of a lock server that has lost its list", left.len());
+                return Err(Failure::failed("lock-state-lost", message).hint("end some of them"));
+            }
+            if !left.is_empty() {
+                tracing::warn!("the lock server's list of hosts is lost: {} hosts may hold locks", left.len());
+            }
+            return Ok(left);
+        }
+        tokio::time::sleep(leases.heartbeat() / 10).await;
+    }
+}
+
+/// Renews the lease, which tells where the server listens and what it has counted. Ends when the lease is lost.
+async fn keep(
+    folder: &ArrayFolder,
+    start: Generation,
+    leases: Leases,
+    view: &ServerView<LockServer>,
+    published: Published,
+) -> Failure {
+    let mut renewed = Moment::now();
+    loop {
+        let now = Moment::now();
+        let counters: Counts = view.counters();
+        let lock_server = Some(published.clone());
+        let report = LeaseReport { counters: counters.into_map(), lock_server, ..LeaseReport::default() };
+        let renew = move |folder: &ArrayFolder| folder.renew(start, &now, report).map(|()| now);
+        match blocking(folder, renew).await {
+            Ok(now) => renewed = now,
+            Err(error @ ControlError::LeaseLost { .. }) => return error.into(),
+            Err(error) if Moment::now().since(&renewed).is_none_or(|age| age > leases.host()) => {
+                return Failure::from(error).of("the lock server's lease could not be renewed");
+            }
+            Err(error) => tracing::warn!("the lock server can't renew its lease: {error}"),
+        }
+        tokio::time::sleep(leases.heartbeat()).await;
+    }
+}

@@ -1,0 +1,282 @@
+//! The array's monitor: its state in the array's folder, the volumes that it must know, and serving it.
+
+use crate::chronicle::Chronicle;
+use crate::daemon::{self, Stage};
+use crate::observed::{ObservedServer, ServerView};
+use braid_admin::failure::Failure;
+use braid_admin::recovery;
+use braid_admin::volumes;
+use braid_base::limits::Settings;
+use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, NodeId, Now, Standing, VolumeId};
+use braid_control::{
+    ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, Event, HealingReport, Moment, MonitorReport,
+    PaceReport, SpareReport, VolumeState, monitor_file,
+};
+use braid_layout::VolumeDescription;
+use braid_machine::HostRequest;
+use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
+use braid_session::{HEARTBEAT, blocking};
+use braid_shell::{Address, Addresses, Counters, Disk, EngineChoice, HostClient, Node, run_server};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Stamps may be ahead of a clock by as much as two clocks differ that are nearly right, and by what devices reserve. Beyond this, somebody's
+/// clock is wrong, or was.
+const STAMPS_AHEAD_USUAL: Duration = Duration::from_secs(10);
+
+/// How far stamps are ahead, if that is worth telling.
+fn stamps_ahead(ahead: Duration) -> Option<u64> {
+    (ahead > STAMPS_AHEAD_USUAL).then_some(ahead.as_millis() as u64)
+}
+
+/// How often the monitor looks what has changed: whoever makes a volume waits until the monitor knows it.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// So many events wait at most to be put on the log.
+const UNTOLD_MAX: usize = 1024;
+
+/// The monitor of an array, which no other process can be at the same time.
+pub struct MonitorDaemon {
+    folder: ArrayFolder,
+    array: ArrayId,
+    devices: Vec<DeviceId>,
+    settings: Settings,
+    disk: Disk,
+}
+
+impl MonitorDaemon {
+    /// Opens and locks its state, which is made if there is none yet. Spares take the slots of devices that have been out for `spare_after`.
+    pub fn open(folder: &ArrayFolder, spare_after: Option<Duration>) -> Result<MonitorDaemon, Failure> {
+        let description = folder.describe()?;
+        let in_use = Failure::failed("monitor-in-use", "the array's monitor runs already, in another process")
+            .hint("`braid status` shows which");
+        let path = folder.dir().join(monitor_file());
+        if description.populated && !path.exists() {
+            // An empty one would say that all devices have everything.
+            let message = format!("{}: the monitor's state is missing", path.display());
+            let hint = format!("end `braid up` if it runs, then: {}", recovery::advice(folder));
+            return Err(Failure::data_lost("monitor-state-lost", message).hint(hint));
+        }
+        let disk = daemon::open_state(folder, &monitor_file(), DISK_BYTES, in_use)?;
+        let devices = description.devices.iter().map(|device| DeviceId(device.id)).collect();
+        let mut settings = description.leases().settings();
+        settings.spare_after = spare_after.unwrap_or(settings.spare_after);
+        Ok(MonitorDaemon { folder: folder.clone(), array: description.array, devices, settings, disk })
+    }
+
+    /// Serves at `listen` until `stop` ends. Calls `serving` with the address once it hears devices and hosts. `own_process` says
+    /// that this process does nothing else; otherwise those in it need no network to get here.
+    pub async fn serve(
+        self,
+        listen: &Address,
+        own_process: bool,
+        serving: impl FnOnce(&Address),
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Failure> {
+        let MonitorDaemon { folder, array, devices, settings, disk } = self;
+        let listener = daemon::bind(listen, own_process).await?;
+        let address = listener.address().clone();
+        let path = disk.path().display().to_string();
+        let monitor = Monitor::new(MonitorConfig { array, devices, settings });
+        let counters = Arc::new(Counters::default());
+        let (machine, view, seen) = ObservedServer::new(monitor, counters.clone(), own_process);
+        let us = Node { array, id: NodeId::Monitor };
+        // All others come to the monitor.
+        let (_, nobody) = watch::channel(Addresses::new());
+        let (client, running) =
+            run_server(machine, us, (disk, EngineChoice::Automatic), listener, nobody, counters, stop);
+        // One that was killed has left its last word.
+        let last = folder.monitor(&Moment::now())?.map(|entry| entry.report);
+        let keeper = Keeper {
+            folder: folder.clone(),
+            view,
+            client,
+            address: address.to_string(),
+            known: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            chronicle: Chronicle::after(last),
+            untold: Vec::new(),
+            telling: None,
+        };
+        let stage = |service: &MonitorService| match service {
+            MonitorService::Off | MonitorService::Reading => Stage::Starting,
+            MonitorService::Serving => Stage::Serving,
+            MonitorService::Unusable(error) => {
+                let failure = Failure::data_lost("monitor-state-damaged", error.to_string()).of(&path);
+                Stage::Unusable(failure.hint(format!("end `braid up` if it runs, then: {}", recovery::advice(&folder))))
+            }
+        };
+        let outcome = daemon::run(running, keeper.keep(), seen, stage, || serving(&address)).await;
+        if let Err(error) = folder.withdraw_monitor() {
+            tracing::warn!("monitor: {error}");
+        }
+        outcome
+    }
+}
+
+/// Looks after what the monitor knows, and what others know of it.
+struct Keeper {
+    folder: ArrayFolder,
+    view: ServerView<Monitor>,
+    client: HostClient,
+    address: String,
+    /// As the monitor knows them.
+    known: BTreeMap<VolumeId, VolumeDescription>,
+    /// Devices that are not let in, and why, as was last said.
+    refused: BTreeMap<u16, String>,
+    chronicle: Chronicle,
+    /// What is to be put on the log, oldest first.
+    untold: Vec<Event>,
+    /// Puts something there. It may wait for the folder's lock; nothing else waits for it.
+    telling: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Tells the monitor of volumes that come and go, and others how the monitor sees the devices. Never ends.
+    async fn keep(mut self) -> Failure {
+        let mut revision = None;
+        let mut shown: Option<(Instant, (u64, Epoch, usize))> = None;
+        loop {
+            match blocking(&self.folder, ArrayFolder::describe).await {
+                Ok(description) if revision == Some(description.revision) => {}
+                Ok(description) => match self.follow(&description).await {
+                    Ok(()) => revision = Some(description.revision),
+                    Err(failure) => tracing::warn!("the monitor can't follow the volumes: {failure}"),
+                },
+                Err(error) => tracing::warn!("the monitor can't look up the volumes: {error}"),
+            }
+            // Somebody waits for each of these.
+            let now = self.view.look(|monitor| {
+                let leases = monitor.leases().filter(|lease| lease.runs_until.is_some()).count();
+                (revision.unwrap_or_default(), monitor.membership().epoch, leases)
+            });
+            let news = shown.is_none_or(|(when, last)| when.elapsed() >= HEARTBEAT || last != now);
+            // Before the membership has been read there is nothing to show.
+            if news && now.1 != Epoch(0) {
+                let mut report = self.report(now.0);
+                self.warn(&report);
+                let events = self.chronicle.take(&mut report, Instant::now());
+                match blocking(&self.folder, |folder| folder.publish_monitor(&Moment::now(), report)).await {
+                    Ok(()) => shown = Some((Instant::now(), now)),
+                    Err(error) => tracing::warn!("the monitor can't let others see it: {error}"),
+                }
+                self.untold.extend(events);
+            }
+            self.tell();
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Puts on the log what has happened, unless that goes on already.
+    fn tell(&mut self) {
+        let surplus = self.untold.len().saturating_sub(UNTOLD_MAX);
+        if surplus > 0 {
+            tracing::warn!("{surplus} events could not be put on the log in time, and are not there");
+            self.untold.drain(..surplus);
+        }
+        if self.untold.is_empty() || self.telling.as_ref().is_some_and(|telling| !telling.is_finished()) {
+            return;
+        }
+        let events = std::mem::take(&mut self.untold);
+        let folder = self.folder.clone();
+        self.telling = Some(tokio::spawn(async move {
+            let record = move |folder: &ArrayFolder| events.iter().try_for_each(|event| folder.record_event(event));
+            if let Err(error) = blocking(&folder, record).await {
+                tracing::warn!("the monitor can't put on the log what has happened: {error}");
+            }
+        }));
+    }
+
+    /// Tells the monitor what has changed. Volumes that are being made count: they may have content a moment later.
+    async fn follow(&mut self, description: &ArrayDescription) -> Result<(), Failure> {
+        let mut there = BTreeMap::new();
+        for entry in description.volumes.iter().filter(|entry| entry.state != VolumeState::Deleting) {
+            let volume = volumes::describe_widest(entry)?;
+            there.insert(volume.id, volume);
+        }
+        for volume in there.values().filter(|volume| self.known.get(&volume.id) != Some(volume)) {
+            self.client.call(HostRequest::AdoptVolume { volume: volume.clone() }).await?;
+        }
+        for volume in self.known.keys().copied().filter(|id| !there.contains_key(id)) {
+            self.client.call(HostRequest::DropVolume { volume }).await?;
+        }
+        self.known = there;
+        Ok(())
+    }
+
+    /// Says once of each device that is not let in, why.
+    fn warn(&mut self, report: &MonitorReport) {
+        let refused = |device: &DeviceReport| Some((device.id, device.refusal()?));
+        let refused: BTreeMap<_, _> = report.devices.iter().filter_map(refused).collect();
+        for (device, why) in refused.iter().filter(|(device, why)| self.refused.get(device) != Some(why)) {
+            tracing::error!("device {} is not let in: {why}", DeviceId(*device));
+        }
+        self.refused = refused;
+    }
+
+    fn report(&self, revision: u64) -> MonitorReport {
+        let Now { time: now, clock } = braid_shell::now();
+        let counters = self.view.counters().into_map();
+        let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_BYTES as u64);
+        self.view.look(|monitor| {
+            let (membership, away) = (monitor.membership(), monitor.away());
+            let slots: BTreeMap<_, _> = monitor.slots().map(|slot| (slot.device, slot)).collect();
+            let device = |lease: braid_membership::DeviceLease| {
+                let slot = slots.get(&lease.device);
+                let name = |disk: Option<braid_base::DiskId>| disk.map(|disk| disk.to_string());
+                let member = membership.member(lease.device)?;
+                let (standing, helper) = match member.standing {
+                    Standing::In if away.contains(&lease.device) => (DeviceStanding::Away, None),
+                    Standing::In => (DeviceStanding::In, None),
+                    Standing::Returning { helper } => (DeviceStanding::Returning, helper.map(|host| host.0)),
+                    Standing::Out => (DeviceStanding::Out, None),
+                };
+                let progress = slot.and_then(|slot| slot.progress).filter(|_| standing != DeviceStanding::Out);
+                let progress = progress.or((standing == DeviceStanding::Returning).then(Default::default));
+                let heard = lease.heard.map(|heard| now.since(heard).as_millis() as u64);
+                Some(DeviceReport {
+                    id: lease.device.0,
+                    standing,
+                    since: member.since.0,
+                    helper,
+                    heard_millis: heard,
+                    lives_by: heard.map(|_| lease.epoch.0),
+                    outdated: lease.outdated.map(|epoch| epoch.0),
+                    bad_slots: lease.bad_slots,
+                    failing: lease.failing,
+                    disk: slot.and_then(|slot| name(slot.disk)),
+                    leaves_to: slot.and_then(|slot| name(slot.leaves_to)),
+                    awaits: slot.and_then(|slot| name(slot.awaits)),
+                    held: slot.is_some_and(|slot| slot.held),
+                    unwelcome: slot.and_then(|slot| slot.unwelcome).map(|why| why.to_string()),
+                    healing: progress.map(|progress| HealingReport {
+                        done: bytes(progress.done),
+                        left: bytes(progress.left),
+                        lost: progress.lost,
+                        bytes_per_second: None,
+                    }),
+                    // What follows from the reports before is put in by the chronicle.
+                    ..DeviceReport::default()
+                })
+            };
+            let spare = |(disk, blocks): (braid_base::DiskId, u64)| SpareReport {
+                disk: disk.to_string(),
+                bytes: bytes(blocks),
+            };
+            let pace = monitor.pace();
+            MonitorReport {
+                address: self.address.clone(),
+                revision,
+                epoch: membership.epoch.0,
+                devices: monitor.leases().filter_map(device).collect(),
+                spares: monitor.spares().map(spare).collect(),
+                pace: PaceReport { bytes_per_second: pace.bytes_per_second, share: pace.share, paused: pace.paused },
+                stamps_ahead_millis: stamps_ahead(monitor.stamps().since(clock)),
+                counters,
+            }
+        })
+    }
+}

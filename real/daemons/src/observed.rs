@@ -1,0 +1,180 @@
+//! Machines that can be looked at while they run: what they, their shell and their process have counted.
+
+use braid_admin::look::LEASE_COUNTER;
+use braid_base::{Now, Time};
+use braid_device::{Device, Service};
+use braid_locks::{LockServer, LockService};
+use braid_machine::{Effect, Effects, Input, Machine};
+use braid_membership::{Monitor, MonitorService};
+use braid_session::{Counts, of_process, of_shell};
+use braid_shell::Counters;
+use braid_wire::{Command, Managed, Message, Reply, Task};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// A device that shows whether it serves, and whose answers to [`Task::Inspect`] also tell what is counted around it.
+pub struct ObservedDevice {
+    device: Device,
+    seen: watch::Sender<Service>,
+    shell: Arc<Counters>,
+    own_process: bool,
+}
+
+impl ObservedDevice {
+    /// `own_process` says that the process is there for this device alone, so that its figures are the device's.
+    pub fn new(device: Device, shell: Arc<Counters>, own_process: bool) -> (Self, watch::Receiver<Service>) {
+        let (seen, service) = watch::channel(Service::Off);
+        (ObservedDevice { device, seen, shell, own_process }, service)
+    }
+
+    /// Steps through a request to inspect, and adds to the answer.
+    fn inspect(&mut self, now: Now, input: Input, out: &mut Effects) {
+        let mut effects = Effects::new();
+        self.device.step(now, input, &mut effects);
+        for effect in effects.drain() {
+            match effect {
+                Effect::Send { to, mut message } => {
+                    if let Message::Answer(answer) = &mut message
+                        && let Reply::Managed { result: Ok(Managed::Inspected(inspection)), .. } = &mut answer.reply
+                    {
+                        inspection.counters.push((LEASE_COUNTER.to_string(), self.device.has_lease(now.time).into()));
+                        inspection.counters.extend(of_shell(&self.shell));
+                        if self.own_process {
+                            inspection.counters.extend(of_process());
+                        }
+                    }
+                    out.send(to, message);
+                }
+                Effect::Disk { tag, command } => out.disk(tag, command),
+                Effect::Reply { op, outcome } => out.reply(op, outcome),
+            }
+        }
+        effects.drain_ignored().for_each(|why| out.ignore(why));
+    }
+}
+
+impl Machine for ObservedDevice {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        if asks_to_inspect(&input) {
+            self.inspect(now, input, out);
+        } else {
+            self.device.step(now, input, out);
+        }
+        self.seen.send_if_modified(|seen| {
+            let changed = seen != self.device.service();
+            if changed {
+                *seen = self.device.service().clone();
+            }
+            changed
+        });
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.device.deadline()
+    }
+
+    fn invariants(&self) {
+        self.device.invariants();
+    }
+}
+
+/// A machine that serves others, and counts what it does.
+pub trait Server: Machine {
+    /// Whether it serves.
+    type Service: Copy + PartialEq;
+
+    /// Whether it serves.
+    fn service(&self) -> Self::Service;
+
+    /// What it has counted.
+    fn counted(&self) -> Vec<(&'static str, u64)>;
+}
+
+impl Server for LockServer {
+    type Service = LockService;
+
+    fn service(&self) -> LockService {
+        LockServer::service(self)
+    }
+
+    fn counted(&self) -> Vec<(&'static str, u64)> {
+        self.counters().list()
+    }
+}
+
+impl Server for Monitor {
+    type Service = MonitorService;
+
+    fn service(&self) -> MonitorService {
+        Monitor::service(self)
+    }
+
+    fn counted(&self) -> Vec<(&'static str, u64)> {
+        self.counters().list()
+    }
+}
+
+/// A server that shows whether it serves, and what it has counted.
+pub struct ObservedServer<S: Server> {
+    server: Rc<RefCell<S>>,
+    seen: watch::Sender<S::Service>,
+}
+
+/// The way to look at an [`ObservedServer`].
+pub struct ServerView<S> {
+    server: Rc<RefCell<S>>,
+    shell: Arc<Counters>,
+    own_process: bool,
+}
+
+impl<S: Server> ObservedServer<S> {
+    /// `own_process` says that the process is there for this server alone, so that its figures are the server's.
+    pub fn new(
+        server: S,
+        shell: Arc<Counters>,
+        own_process: bool,
+    ) -> (Self, ServerView<S>, watch::Receiver<S::Service>) {
+        let (seen, service) = watch::channel(server.service());
+        let server = Rc::new(RefCell::new(server));
+        let view = ServerView { server: server.clone(), shell, own_process };
+        (ObservedServer { server, seen }, view, service)
+    }
+}
+
+impl<S: Server> Machine for ObservedServer<S> {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        self.server.borrow_mut().step(now, input, out);
+        let service = self.server.borrow().service();
+        self.seen.send_if_modified(|seen| std::mem::replace(seen, service) != service);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.server.borrow().deadline()
+    }
+
+    fn invariants(&self) {
+        self.server.borrow().invariants();
+    }
+}
+
+impl<S: Server> ServerView<S> {
+    /// What the server and its shell have counted since their start; and its process, if that is its own.
+    pub fn counters(&self) -> Counts {
+        let server = self.server.borrow().counted();
+        let server = server.into_iter().map(|(name, value)| (name.to_string(), value));
+        let process = self.own_process.then(of_process).into_iter().flatten();
+        server.chain(of_shell(&self.shell)).chain(process).collect()
+    }
+
+    /// Something else of it.
+    pub fn look<T>(&self, at: impl FnOnce(&S) -> T) -> T {
+        at(&self.server.borrow())
+    }
+}
+
+fn asks_to_inspect(input: &Input) -> bool {
+    matches!(input, Input::Message { message: Message::Request(request), .. }
+        if matches!(request.command, Command::Manage { task: Task::Inspect, .. }))
+}

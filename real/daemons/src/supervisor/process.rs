@@ -1,0 +1,91 @@
+//! A monitor, device or lock server in a process of its own: `braid monitord`, `braid device serve` or `braid lockd`, bound to this one for life and death.
+
+use super::{Assignment, Running, STOP_WAIT};
+use braid_admin::failure::Failure;
+use braid_shell::Address;
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// The process.
+pub struct ServerProcess {
+    child: Child,
+    /// What it says after it has begun to serve: why it ends, if it can tell.
+    output: BufReader<ChildStdout>,
+    name: String,
+}
+
+impl ServerProcess {
+    /// Starts it, and waits until it serves.
+    pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(ServerProcess, Running), Failure> {
+        let name = assignment.name();
+        let program = std::env::current_exe()?;
+        let mut command = Command::new(program);
+        match assignment {
+            Assignment::Monitor { spare_after, .. } => {
+                let spare_after = spare_after.map(|span| format!("{}s", span.as_secs()));
+                command.arg("monitord").args(spare_after.iter().flat_map(|span| ["--spare-after", span]))
+            }
+            Assignment::Device { array, id, file, object_memory, .. } => {
+                let object_memory = object_memory.map(|bytes| bytes.to_string());
+                command
+                    .args(["device", "serve", "--array-id", &array.to_string(), "--id", &id.0.to_string()])
+                    .arg(file);
+                command.args(object_memory.iter().flat_map(|bytes| ["--object-memory", bytes]))
+            }
+            Assignment::LockServer { id, .. } => command.args(["lockd", "--id", &id.0.to_string()]),
+        };
+        command.arg("--array").arg(assignment.folder().dir());
+        let mut child = command
+            .args(["--json", "--listen", &listen.to_string(), "--child-of", &std::process::id().to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let pid = child.id().expect("it was just started");
+        let mut output = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let mut line = String::new();
+        output.read_line(&mut line).await?;
+        let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+        let address = said.get("address").and_then(|address| address.as_str()).and_then(|text| text.parse().ok());
+        let Some(address) = address else {
+            let status = child.wait().await?;
+            if let Some(failure) = Failure::from_json(&said, status.code()) {
+                return Err(failure.of(name));
+            }
+            // It died without a word, or wrote something else.
+            return Err(Failure::failed("device-ended", format!("{name} ended before it served: {status}"))
+                .hint("its own messages are on standard error"));
+        };
+        Ok((ServerProcess { child, output, name }, Running { address, pid }))
+    }
+
+    /// Ends when the process does.
+    pub async fn ended(&mut self) -> Failure {
+        let (status, how) = match self.child.wait().await {
+            Ok(status) => (status.code(), status.to_string()),
+            Err(error) => (None, error.to_string()),
+        };
+        let mut line = String::new();
+        if self.output.read_line(&mut line).await.is_ok()
+            && let Ok(said) = serde_json::from_str(&line)
+            && let Some(failure) = Failure::from_json(&said, status)
+        {
+            return failure.of(&self.name);
+        }
+        Failure::failed("device-ended", format!("{} ended: {how}", self.name))
+    }
+
+    /// Asks the process to end, and after a while makes it.
+    pub async fn stop(mut self) {
+        let pid = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
+        if let Some(pid) = pid {
+            // It may have ended meanwhile; until it is waited for, its number is not given to another.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        if tokio::time::timeout(STOP_WAIT, self.child.wait()).await.is_err() {
+            tracing::warn!("{} did not end within {STOP_WAIT:?}, and is killed", self.name);
+            let _ = self.child.kill().await;
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! A monitor, device or lock server in a task of this process, in the same thread as the host.
+
+use super::{Assignment, Running, STOP_WAIT};
+use crate::daemon::MonitorAt;
+use crate::device::DeviceDaemon;
+use crate::lockd::LockDaemon;
+use crate::monitord::MonitorDaemon;
+use braid_admin::device_file::{DeviceFile, Expected};
+use braid_admin::failure::Failure;
+use braid_shell::Address;
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinError, JoinHandle, spawn_local};
+
+/// The task. Dropped, it ends at once.
+pub struct ServerTask {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Failure>,
+    name: String,
+    _end: AbortOnDrop,
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl ServerTask {
+    /// Starts it, and waits until it serves.
+    pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(ServerTask, Running), Failure> {
+        let name = assignment.name();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (serving, served) = oneshot::channel();
+        let (assignment, listen) = (assignment.clone(), listen.clone());
+        let mut task = spawn_local(async move {
+            let told = |address: &Address| {
+                let _ = serving.send(address.clone());
+            };
+            let stopped = async {
+                // Dropped: whoever started us has gone.
+                let _ = stopped.await;
+            };
+            let outcome = async {
+                match assignment {
+                    Assignment::Monitor { folder, spare_after } => {
+                        MonitorDaemon::open(&folder, spare_after)?.serve(&listen, false, told, stopped).await
+                    }
+                    Assignment::Device { folder, array, id, file, object_memory } => {
+                        let expected = Expected { array: Some(array), id: Some(id) };
+                        let monitor = MonitorAt::Folder(folder);
+                        let device = DeviceFile::open(&file, expected)?;
+                        let device = DeviceDaemon::new(device, object_memory);
+                        device.serve(&listen, monitor, false, told, stopped).await
+                    }
+                    Assignment::LockServer { folder, id } => {
+                        LockDaemon::open(&folder, id)?.serve(&listen, false, told, stopped).await
+                    }
+                }
+            };
+            outcome.await.err().unwrap_or_else(|| Failure::failed("device-ended", "it was stopped"))
+        });
+        let end = AbortOnDrop(task.abort_handle());
+        match served.await {
+            Ok(address) => {
+                let running = Running { address, pid: std::process::id() };
+                Ok((ServerTask { stop, task, name, _end: end }, running))
+            }
+            Err(_) => Err(how_it_ended(&name, (&mut task).await)),
+        }
+    }
+
+    /// Ends when the task does.
+    pub async fn ended(&mut self) -> Failure {
+        how_it_ended(&self.name, (&mut self.task).await)
+    }
+
+    /// Asks the task to end.
+    pub async fn stop(self) {
+        let ServerTask { stop, task, name, _end } = self;
+        drop(stop);
+        if tokio::time::timeout(STOP_WAIT, task).await.is_err() {
+            tracing::warn!("{name} did not end within {STOP_WAIT:?}");
+        }
+    }
+}
+
+fn how_it_ended(name: &str, ended: Result<Failure, JoinError>) -> Failure {
+    match ended {
+        Ok(failure) => failure.of(name),
+        Err(_) => Failure::failed("device-ended", format!("{name} panicked")),
+    }
+}

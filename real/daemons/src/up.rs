@@ -1,0 +1,351 @@
+//! A whole array on this machine: what `braid up` runs.
+
+use crate::front::{self, Front};
+use crate::supervisor::{self, Keepers, Placement, Report, Tuning};
+use braid_admin::creation::{self, Asked};
+use braid_admin::failure::Failure;
+use braid_admin::fence::keep_fenced;
+use braid_admin::{copies, ordering, recovery, slots, volumes};
+use braid_base::{DeviceId, NodeId};
+use braid_control::{
+    ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, Endpoint, Leases, Moment, RunningSet, Supervision,
+};
+use braid_nbd::Server;
+use braid_session::{HEARTBEAT, Session, blocking};
+use braid_shell::Address;
+use std::pin::{Pin, pin};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// How long all devices together may take to serve.
+const READY_WAIT: Duration = Duration::from_secs(120);
+/// How long device files may be in use by somebody else at the start.
+const IN_USE_WAIT: Duration = Duration::from_secs(3);
+/// So many leases devices may take to get their first one, before the array is ready without.
+const LEASES_AWAITED: u32 = 3;
+/// The wait before another look whether they have.
+const LEASES_PAUSE: Duration = Duration::from_millis(10);
+/// The wait before another try to serve, when the host was shut out and can't start again.
+const FRONT_PAUSE: Duration = Duration::from_secs(1);
+
+/// How an array is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where its monitor, devices and lock servers run.
+    pub placement: Placement,
+    /// How they run, where that is not the default.
+    pub tuning: Tuning,
+    /// Devices that can't be served are done without, as far as the others can.
+    pub degraded: bool,
+    /// Where NBD clients are served.
+    pub listen: Address,
+}
+
+/// An array that is up.
+pub struct Ready<'a> {
+    /// Its folder.
+    pub folder: &'a ArrayFolder,
+    /// What it is.
+    pub description: &'a ArrayDescription,
+    /// What runs.
+    pub running: &'a RunningSet,
+    /// Where NBD clients are served.
+    pub address: &'a Address,
+}
+
+/// Opens the array in `folder`, which is made as `asked` if there is none, and runs it until `stop` ends. Calls `ready` once its volumes are
+/// served. Must be awaited in a `LocalSet`. What the folder can't be, or runs already, is refused before anything is made.
+pub async fn run(
+    folder: ArrayFolder,
+    asked: &Asked,
+    options: Options,
+    ready: impl FnOnce(&Ready),
+    stop: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    // Nothing is left behind by an array that can't be.
+    if !folder.dir().join("array.json").exists() {
+        asked.creation()?;
+    }
+    let new_folder = !folder.dir().exists();
+    let supervision = folder.supervise()?;
+    let server = match front::bind(&options.listen).await {
+        Ok(server) => server,
+        Err(failure) => {
+            if new_folder {
+                supervision.leave_no_trace()?;
+            }
+            return Err(failure);
+        }
+    };
+    let description = creation::open_or_create(&folder, asked)?;
+    copies::require_newest(&folder, &description)?;
+    recovery::require_state(&folder, &description)?;
+
+    let mut array = Array {
+        keepers: Keepers::start(&folder, &description, options.placement, options.tuning),
+        running: RunningSet::begun(std::process::id()),
+        lock_servers_started: false,
+        may_be_degraded: options.degraded,
+        supervision,
+        folder,
+    };
+    let outcome = array.run(&description, server, ready, pin!(stop)).await;
+    // Whatever happened, nobody stays behind.
+    array.keepers.stop().await;
+    if outcome.as_ref().is_err_and(|failure| failure.code == volumes::NO_ROOM) {
+        array.supervision.discard(new_folder)?;
+    }
+    outcome
+}
+
+/// What runs, and what is known of it.
+struct Array {
+    folder: ArrayFolder,
+    keepers: Keepers,
+    running: RunningSet,
+    lock_servers_started: bool,
+    /// Devices that can't be served are done without.
+    may_be_degraded: bool,
+    /// Given up last of all: from then on another may run the array.
+    supervision: Supervision,
+}
+
+impl Array {
+    /// Brings the array up, says so, and keeps it up until it is asked to end.
+    async fn run(
+        &mut self,
+        description: &ArrayDescription,
+        server: Server,
+        ready: impl FnOnce(&Ready),
+        mut stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), Failure> {
+        let session = tokio::select! {
+            session = self.bring_up(description) => session?,
+            () = &mut stop => return Ok(()),
+        };
+        let mut front = Front::start(session, server, Vec::new());
+        let address = front.address().clone();
+        self.running.nbd = Some(Endpoint(address.to_string()));
+        self.running.ready = true;
+        self.supervision.publish(&self.running)?;
+        ready(&Ready {
+            folder: &self.folder,
+            description: &self.folder.describe()?,
+            running: &self.running,
+            address: &address,
+        });
+
+        let mut watching = self.watching(&front, description.leases());
+        let mut ticks = tokio::time::interval(HEARTBEAT);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                report = self.keepers.report() => self.note(&report),
+                _ = ticks.tick() => match blocking(&self.folder, ArrayFolder::describe).await {
+                    Ok(description) => {
+                        if !self.supervision.is_published() {
+                            tracing::warn!("run.json is gone from the array's folder, and is made anew");
+                            self.publish();
+                        }
+                        match self.supervision.keep_lock() {
+                            Ok(false) => {}
+                            Ok(true) => tracing::warn!("up.lock is gone from the array's folder, and is made anew"),
+                            Err(error) => tracing::warn!("can't make up.lock anew: {error}"),
+                        }
+                        self.start_lock_servers_if_needed(&description);
+                        self.follow_devices(description).await;
+                    }
+                    Err(error) => tracing::warn!("can't see what is to run: {error}"),
+                },
+                loss = front.session().lost() => {
+                    tracing::warn!("the host is shut out, and starts again: {loss}");
+                    watching.shutdown().await;
+                    front.stop().await;
+                    front = tokio::select! {
+                        front = reopen(&self.folder, &address) => front,
+                        () = &mut stop => return Ok(()),
+                    };
+                    watching = self.watching(&front, description.leases());
+                }
+            }
+        }
+        drop(watching);
+        front.stop().await;
+        Ok(())
+    }
+
+    /// Waits for the devices, and makes what volumes are to be there.
+    async fn bring_up(&mut self, description: &ArrayDescription) -> Result<Session, Failure> {
+        self.start_lock_servers_if_needed(description);
+        let ours = description.devices.iter().filter(|device| device.address.is_none());
+        let all_serve = self.all_serve(ours.count(), description.populated);
+        tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
+            Err(Failure::unreachable("device-slow", format!("the devices did not all serve within {READY_WAIT:?}")))
+        })?;
+        let session = Session::start(&self.folder, "up").await?;
+        let volumes = async {
+            match volumes::settle(&session).await {
+                Err(failure) if self.may_be_degraded => {
+                    tracing::warn!("what was begun with a volume can't be ended now: {failure}");
+                }
+                settled => settled?,
+            }
+            volumes::create_initial(&session).await
+        };
+        match volumes.await {
+            Ok(()) => {
+                self.await_leases(description.leases().lease()).await;
+                Ok(session)
+            }
+            Err(failure) => {
+                session.end().await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Waits until every device that is in, and was started, has a lease from the monitor: the monitor soon takes those for away that have none,
+    /// and requests that need them would fail. One that gets none for some leases is left to the monitor.
+    async fn await_leases(&self, lease: Duration) {
+        let begun = Instant::now();
+        let pid = self.running.monitor.as_ref().and_then(|monitor| monitor.pid);
+        let is_down = |id: u16| self.running.device(DeviceId(id)).is_some_and(|device| device.pid.is_none());
+        let lacks_lease = |device: &DeviceReport| {
+            let heard = device.heard_millis.is_some_and(|millis| Duration::from_millis(millis) < lease);
+            let is_in = matches!(device.standing, DeviceStanding::In | DeviceStanding::Away);
+            let has_lease = heard && device.standing != DeviceStanding::Away;
+            is_in && !has_lease && device.refusal().is_none() && !is_down(device.id)
+        };
+        loop {
+            let shown = blocking(&self.folder, |folder| folder.monitor(&Moment::now())).await.ok().flatten();
+            // A monitor that was killed has left its last word.
+            let shown = shown.filter(|entry| pid.is_none_or(|pid| pid == entry.pid));
+            let lacking = shown.map(|entry| entry.report.devices.into_iter().filter(lacks_lease).collect::<Vec<_>>());
+            if lacking.as_ref().is_some_and(Vec::is_empty) {
+                return;
+            }
+            if begun.elapsed() > lease * LEASES_AWAITED {
+                let ids: Vec<String> = lacking.iter().flatten().map(|device| device.id.to_string()).collect();
+                return tracing::warn!("devices that have no lease yet: {}", ids.join(", "));
+            }
+            tokio::time::sleep(LEASES_PAUSE).await;
+        }
+    }
+
+    /// Waits until the monitor and every device that is ours to run serve.
+    async fn all_serve(&mut self, devices: usize, populated: bool) -> Result<(), Failure> {
+        let begun = Instant::now();
+        while self.running.devices.len() < devices || self.running.monitor.is_none() {
+            let report = self.keepers.report().await;
+            match &report.state {
+                Ok(_) => self.note(&report),
+                // A run that was just killed may not have let go of its files yet.
+                Err(failure) if is_in_use(failure) && begun.elapsed() < IN_USE_WAIT => {}
+                // Only some volumes need one, and those wait.
+                Err(_) if matches!(report.node, NodeId::LockServer(_)) => self.note(&report),
+                // Somebody else runs it, which will do.
+                Err(failure) if report.node == NodeId::Monitor && is_in_use(failure) => self.note(&report),
+                // Until all has been made that is to be there from the start, all are needed.
+                Err(_) if self.may_be_degraded && populated => self.note(&report),
+                Err(failure) if populated && failure.hint.is_none() => {
+                    let hint = "`braid up --degraded` does without it, as far as the others can";
+                    return Err(failure.clone().hint(hint));
+                }
+                Err(failure) => return Err(failure.clone()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Once they run they go on, whether or not they are needed any longer: it costs little.
+    fn start_lock_servers_if_needed(&mut self, description: &ArrayDescription) {
+        if !self.lock_servers_started && description.volumes.iter().any(ordering::needs_lock_server) {
+            self.lock_servers_started = true;
+            self.keepers.start_lock_servers(description);
+        }
+    }
+
+    /// Runs the devices that the array has, each on the disk that fills its slot.
+    async fn follow_devices(&mut self, description: ArrayDescription) {
+        let description = match blocking(&self.folder, move |folder| slots::fill(folder, description)).await {
+            Ok(description) => description,
+            Err(error) => return tracing::warn!("can't see which disks fill the slots of devices: {error}"),
+        };
+        self.keepers.follow(&description);
+        let there = self.running.devices.len();
+        self.running.devices.retain(|running| description.device(running.id).is_some());
+        if self.running.devices.len() < there {
+            self.publish();
+        }
+    }
+
+    /// Lets others know of the fate of the monitor, a device or a lock server.
+    fn note(&mut self, report: &Report) {
+        if let Err(failure) = &report.state {
+            tracing::warn!("{} is down, and will be started again: {failure}", supervisor::name(report.node));
+        }
+        if let NodeId::Device(device) = report.node
+            && !self.keepers.keeps(device)
+        {
+            // It is gone from the array.
+            return;
+        }
+        let among = match report.node {
+            NodeId::Monitor => {
+                self.running.monitor = Some(report.entry(self.running.monitor.as_ref()));
+                return self.publish();
+            }
+            NodeId::LockServer(_) => &mut self.running.lock_servers,
+            _ => &mut self.running.devices,
+        };
+        let entry = report.entry(among.iter().find(|other| other.id == supervisor::number(report.node)));
+        among.retain(|other| other.id != entry.id);
+        among.push(entry);
+        among.sort_by_key(|other| other.id);
+        self.publish();
+    }
+
+    fn publish(&self) {
+        if let Err(error) = self.supervision.publish(&self.running) {
+            // Hosts that run already go on; it is tried again with the next report.
+            tracing::warn!("can't let others know where devices are: {error}");
+        }
+    }
+
+    /// What keeps the array in order, by way of the front's host.
+    fn watching(&self, front: &Front, leases: Leases) -> JoinSet<()> {
+        let mut watching = JoinSet::new();
+        let session = front.session();
+        let client = session.client().clone();
+        let view = session.view().clone();
+        watching.spawn_local(keep_fenced(self.folder.clone(), leases, session.generation(), client.clone(), view));
+        watching.spawn(ordering::keep_settled(self.folder.clone(), client.clone(), session.generation()));
+        watching.spawn(slots::keep_settled(self.folder.clone(), client));
+        watching.spawn(copies::keep_copied(self.folder.clone()));
+        watching
+    }
+}
+
+/// True if another process has it.
+fn is_in_use(failure: &Failure) -> bool {
+    ["device-in-use", "monitor-in-use"].contains(&failure.code.as_str())
+}
+
+/// Serves at the same address as before, as a new host.
+async fn reopen(folder: &ArrayFolder, address: &Address) -> Front {
+    loop {
+        let front = async {
+            let server = front::bind(address).await?;
+            Ok(Front::start(Session::start(folder, "up").await?, server, Vec::new()))
+        };
+        match front.await {
+            Ok(front) => return front,
+            Err(failure) => {
+                let failure: Failure = failure;
+                tracing::error!("can't serve volumes, and will try again: {failure}");
+                tokio::time::sleep(FRONT_PAUSE).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What every command takes, and readers of sizes, rates, times, orderings for arguments.
+
+use braid_control::ArrayFolder;
+use braid_layout::Atomicity;
+use braid_wire::Ordering;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What every command takes.
+#[derive(Args)]
+pub struct Common {
+    /// The array: its folder, or the file array.json in it
+    #[arg(long, global = true, env = "BRAID_ARRAY", default_value = "./braid-data", value_name = "DIR-or-FILE")]
+    pub array: PathBuf,
+
+    /// Whether the command line says so, and not the environment or nobody.
+    #[arg(skip)]
+    pub array_named: bool,
+
+    /// Print one JSON object instead of text; errors too
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+impl Common {
+    /// The folder of the array in question.
+    pub fn folder(&self) -> ArrayFolder {
+        ArrayFolder::at(&self.array)
+    }
+
+    /// Notes whether the command line names the array, from what the parser found.
+    pub fn note_source(&mut self, matches: &ArgMatches) {
+        self.array_named = matches.value_source("array") == Some(ValueSource::CommandLine);
+    }
+}
+
+/// What the parser says, in one line, without the usage that it shows to people.
+pub fn sentence(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
+    lines.join(" ").trim_start_matches("error: ").to_string()
+}
+
+/// True if the errors of a command line that can't be parsed are for programs.
+pub fn asks_for_json(arguments: &[OsString]) -> bool {
+    arguments.iter().any(|argument| argument == "--json")
+}
+
+/// Reads an atomicity for an argument; shells complete it.
+pub fn atomicity() -> impl TypedValueParser<Value = Atomicity> {
+    PossibleValuesParser::new(Atomicity::ALL.map(Atomicity::name))
+        .map(|name| name.parse().expect("only names of atomicities are possible"))
+}
+
+/// Reads an ordering for an argument; shells complete it.
+pub fn ordering() -> impl TypedValueParser<Value = Ordering> {
+    PossibleValuesParser::new(Ordering::ALL.map(Ordering::name))
+        .map(|name| name.parse().expect("only names of orderings are possible"))
+}
+
+/// Reads a rate for an argument, in bytes a second; zero is none.
+pub fn rate(text: &str) -> Result<u64, String> {
+    match text {
+        "none" => Ok(0),
+        _ => match size(text.strip_suffix("/s").unwrap_or(text))? {
+            0 => Err("a rate is more than nothing: `none` is no limit, and `braid rebuild pause` stops it".to_string()),
+            rate => Ok(rate),
+        },
+    }
+}
+
+/// Reads a size for an argument.
+pub fn size(text: &str) -> Result<u64, String> {
+    braid_base::units::parse_size(text).map_err(|error| error.to_string())
+}
+
+/// Reads a time such as 90s, 5m or 1h; a number alone is seconds.
+pub fn span(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        other => return Err(format!("'{other}' is no unit of time: use s, m or h")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("'{text}' is no span: write 90s, 5m or 1h"))?;
+    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| "that is too long".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_with_and_without_their_second() {
+        assert_eq!((rate("50MiB/s"), rate("1G"), rate("none")), (Ok(50 << 20), Ok(1 << 30), Ok(0)));
+        assert!(rate("0").is_err() && rate("fast").is_err() && rate("1/min").is_err());
+    }
+
+    #[test]
+    fn spans_are_seconds_minutes_or_hours() {
+        assert_eq!(["7", "90s", "5m", "1h"].map(|text| span(text).unwrap().as_secs()), [7, 90, 300, 3_600]);
+        for wrong in ["", "m", "5d", "1.5h", "-3s", "99999999999999999h"] {
+            assert!(span(wrong).is_err(), "{wrong}");
+        }
+    }
+}

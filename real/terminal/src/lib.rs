@@ -1,0 +1,14 @@
+//! What the programs for people share (`braid`, `braid bench`, `braid-sim`): arguments, output, progress bars, signals.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`arguments`] | what every command takes, and readers of sizes, rates, times, orderings |
+//! | [`output`] | text or JSON on standard output, progress bars, tables, error reports |
+//! | [`signals`] | Ctrl-C and SIGTERM; ending with the parent process |
+
+pub mod arguments;
+pub mod output;
+pub mod signals;
+
+pub use arguments::Common;
+pub use signals::Signals;

@@ -1,0 +1,115 @@
+//! What commands print, for people or for programs.
+
+use serde_json::json;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Prints one or the other. A reader that has gone away is no failure.
+pub fn print(as_json: bool, json: impl FnOnce() -> serde_json::Value, text: impl FnOnce() -> String) {
+    let mut out = std::io::stdout().lock();
+    let _ = match as_json {
+        true => writeln!(out, "{}", json()),
+        false => write!(out, "{}", text()),
+    };
+    let _ = out.flush();
+}
+
+/// Why a command failed, as it is reported.
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorReport<'a> {
+    /// For programs; never changes its meaning.
+    pub code: &'a str,
+    /// What is wrong, in a sentence.
+    pub message: &'a str,
+    /// What to do about it.
+    pub hint: Option<&'a str>,
+    /// With which status the program ends.
+    pub status: u8,
+}
+
+impl ErrorReport<'_> {
+    /// Reports it: to people on standard error, to programs on standard output. The exit status of the program.
+    pub fn print(&self, as_json: bool) -> ExitCode {
+        let ErrorReport { code, message, hint, status } = self;
+        if as_json {
+            print(true, || json!({"error": {"code": code, "message": message, "hint": hint}}), String::new);
+        } else {
+            eprintln!("error: {message}");
+            if let Some(hint) = hint {
+                eprintln!("hint: {hint}");
+            }
+        }
+        ExitCode::from(*status)
+    }
+}
+
+/// A bar on standard error that shows how far a long command is; nothing where that is no terminal.
+pub fn progress(length: u64, what: &'static str) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(length);
+    let template = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{eta}} left");
+    bar.set_style(indicatif::ProgressStyle::with_template(&template).expect("it is a template"));
+    bar
+}
+
+/// The same, of bytes.
+pub fn bytes(length: u64, what: &'static str) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(length);
+    let template = format!("{{bar:40}} {what}: {{bytes}} of {{total_bytes}}, {{bytes_per_sec}}, {{eta}} left");
+    bar.set_style(indicatif::ProgressStyle::with_template(&template).expect("it is a template"));
+    bar
+}
+
+/// The same, of something that is followed; its message says how it is.
+pub fn healing() -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(0);
+    bar.set_style(
+        indicatif::ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg}").expect("it is a template"),
+    );
+    bar
+}
+
+/// A line on standard error that says what is being done, of which nobody knows how long it takes.
+pub fn waiting() -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new_spinner();
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(std::time::Duration::from_millis(100));
+    }
+    bar
+}
+
+/// The same, of so many steps that each take a while; its message says what is being done.
+pub fn steps(length: u64) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(length);
+    let template = "{spinner} {wide_bar} {pos}/{len}, {eta} left: {msg}";
+    bar.set_style(indicatif::ProgressStyle::with_template(template).expect("it is a template"));
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(std::time::Duration::from_millis(500));
+    }
+    bar
+}
+
+/// Lines of columns, each as wide as it needs.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{cell:<width$}  "));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn columns_stand_under_one_another() {
+        let rows = [vec!["a".to_string(), "bb".to_string()], vec!["ccc".to_string(), "d".to_string()]];
+        assert_eq!(super::table(&rows), "a    bb\nccc  d\n");
+    }
+}

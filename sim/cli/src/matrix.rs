@@ -1,0 +1,199 @@
+//! `braid sim matrix`: two writes at once in a tiny array, and a crash of each node at each of its steps.
+
+use crate::failure::{Exit, Failure};
+use braid_base::DeviceId;
+use braid_cluster::crash_table::{CaseResult, run_matrix, tables};
+use braid_cluster::matrix::{ARRAYS, Broken, Case, Point, Shape};
+use braid_terminal::{Common, output};
+use braid_wire::Ordering;
+use serde_json::{Value, json};
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+/// Two concurrent writes in a tiny array, and power that fails at each node at each of its steps
+///
+/// Two hosts, A and B, write the first of two stripes at once. A run without a crash says how many inputs (messages, ends of disk
+/// commands, timers) each node takes; then, for each of these, power fails at that node instead of it, and for devices with
+/// everything, nothing or some of what was not synced on the disk, back at once or only after the array does without it. Then everything must be as after
+/// any run of the attack: writes whole or not there, those that were answered there, parity right, nothing left undecided.
+///
+/// It prints a table for each array: how many crashes of which node were tried, and how many left something wrong.
+/// Writes: part (half a block), small (one unit), large (all other units), full (a stripe), across (from one stripe to the next).
+///
+/// Examples:
+///   braid sim matrix --every 50                        a look, a minute
+///   braid sim matrix --into docs/reliability.md        all of it, and into the page
+///   braid sim matrix --on 0 --ordering timestamp --writes small+full --crash d1:12:nothing
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
+    /// Only this array, by its number: see --list
+    #[arg(long, value_name = "N")]
+    on: Option<usize>,
+    /// List the arrays
+    #[arg(long)]
+    list: bool,
+    /// Only this ordering [default: all that keep hosts apart]
+    #[arg(long, value_name = "NAME", value_parser = braid_terminal::arguments::ordering())]
+    ordering: Option<Ordering>,
+    /// Only this pair of writes, as in small+full
+    #[arg(long, value_name = "A+B", value_parser = pair)]
+    writes: Option<(Shape, Shape)>,
+    /// A device that has gone before, and comes back in the end
+    #[arg(long, value_name = "DEVICE")]
+    without: Option<u16>,
+    /// Try only every so-many-th crash
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    every: usize,
+    /// One crash, as in A:7, d1:12:nothing or d2:9:long, and the events before its end; takes --on, --ordering and --writes
+    #[arg(long, value_name = "POINT", value_parser = Point::from_str, requires_all = ["on", "ordering", "writes"])]
+    crash: Option<Point>,
+    /// With --crash: how many of the last lines of the trace to show
+    #[arg(long, value_name = "LINES", default_value_t = 100)]
+    trace: usize,
+    /// Write the tables into this file, between the lines that mark their place
+    #[arg(long, value_name = "FILE")]
+    into: Option<PathBuf>,
+    /// How many at once [default: as many as there are cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZero<usize>>,
+}
+
+const BEGIN: &str = "<!-- the crash matrix, by `braid sim matrix` -->";
+const END: &str = "<!-- end of the crash matrix -->";
+
+/// Runs the command.
+pub fn execute(arguments: &Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    if arguments.list {
+        let rows = || ARRAYS.iter().enumerate().map(|(number, array)| array_row(number, array)).collect::<Vec<_>>();
+        output::print(common.json, || json!({"schema": 1, "arrays": rows()}), || output::table(&rows()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let cases = cases(arguments)?;
+    if let Some(point) = arguments.crash {
+        return show(&cases[0], point, arguments.trace, common);
+    }
+    // Said before hours of work, not after.
+    let page = arguments.into.as_ref().map(Page::read).transpose()?;
+    let bar = output::progress(0, "crashes");
+    let results = run_matrix(cases, arguments.every, arguments.threads, |points| bar.set_length(points), || bar.inc(1));
+    bar.finish_and_clear();
+    let tables = tables(&results);
+    if let Some(page) = page {
+        page.write(&tables)?;
+    }
+    let broken: Vec<&Broken> = results.iter().flat_map(|result| &result.broken).collect();
+    output::print(
+        common.json,
+        || to_json(&results, &broken),
+        || {
+            let failures: String =
+                broken.iter().map(|broken| format!("\n{broken}\nreplay:     {}\n", broken.command())).collect();
+            format!("{tables}{failures}\n{} crashes, {} failed\n", tried(&results), broken.len())
+        },
+    );
+    Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })
+}
+
+fn array_row(number: usize, (scheme, devices, unit_blocks): &(&str, usize, u64)) -> Vec<String> {
+    vec![number.to_string(), scheme.to_string(), format!("{devices} devices"), format!("units of {unit_blocks} blocks")]
+}
+
+fn cases(arguments: &Arguments) -> Result<Vec<Case>, Failure> {
+    if let Some(array) = arguments.on.filter(|array| *array >= ARRAYS.len()) {
+        return Err(Failure::usage("no-such-array", format!("there is no array {array}"))
+            .hint("`braid sim matrix --list` shows what there is"));
+    }
+    let without = arguments.without.map(DeviceId);
+    let orderings: Vec<Ordering> = match arguments.ordering {
+        Some(ordering) => vec![ordering],
+        None => Ordering::ALL.into_iter().filter(|ordering| *ordering != Ordering::None).collect(),
+    };
+    let arrays: Vec<usize> = arguments.on.map_or_else(|| (0..ARRAYS.len()).collect(), |array| vec![array]);
+    let has_it = |array: &usize| without.is_none_or(|device| usize::from(device.0) < ARRAYS[*array].1);
+    let all = arrays.into_iter().filter(has_it).flat_map(|array| {
+        orderings.iter().flat_map(move |ordering| Case::all(array, *ordering, without)).collect::<Vec<_>>()
+    });
+    let is_meant = |case: &Case| arguments.writes.is_none_or(|writes| case.writes == writes);
+    let cases: Vec<Case> = all.filter(is_meant).collect();
+    if cases.is_empty() {
+        return Err(Failure::usage("no-such-case", "there is no such array, device or pair of writes")
+            .hint("a pair's first write is not after its second in: part, small, large, full, across"));
+    }
+    Ok(cases)
+}
+
+fn show(case: &Case, point: Point, lines: usize, common: &Common) -> Result<ExitCode, Failure> {
+    match case.run(Some(point), lines) {
+        Ok(_) => {
+            output::print(
+                common.json,
+                || json!({"schema": 1, "broken": null}),
+                || "nothing is wrong after it\n".into(),
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(broken) => {
+            let trace: String = broken.trace.iter().map(|line| format!("{line}\n")).collect();
+            output::print(common.json, || broken_json(&broken), || format!("{trace}{broken}\n"));
+            Ok(ExitCode::from(Exit::DataLost as u8))
+        }
+    }
+}
+
+fn tried(results: &[CaseResult]) -> u64 {
+    results.iter().flat_map(|result| result.tried.values()).map(|(tried, _)| tried).sum()
+}
+
+fn to_json(results: &[CaseResult], broken: &[&Broken]) -> Value {
+    let row = |result: &CaseResult| {
+        let nodes = result
+            .tried
+            .iter()
+            .map(|(who, (tried, failed))| json!({"node": who.to_string(), "tried": tried, "failed": failed}));
+        let (a, b) = result.case.writes;
+        json!({"array": result.case.array, "ordering": result.case.ordering.name(), "writes": [a.name(), b.name()],
+               "without": result.case.without.map(|device| device.0), "nodes": nodes.collect::<Vec<_>>()})
+    };
+    json!({"schema": 1, "tried": tried(results), "cases": results.iter().map(row).collect::<Vec<_>>(),
+           "failures": broken.iter().map(|broken| broken_json(broken)).collect::<Vec<_>>()})
+}
+
+fn broken_json(broken: &Broken) -> Value {
+    json!({"schema": 1, "check": broken.failed.check, "details": broken.failed.details, "replay": broken.command(),
+           "crash": broken.crash.map(|point| point.to_string()), "trace": broken.trace})
+}
+
+/// A file with a place for the tables.
+struct Page<'a> {
+    path: &'a PathBuf,
+    before: String,
+    after: String,
+}
+
+impl Page<'_> {
+    fn read(path: &PathBuf) -> Result<Page<'_>, Failure> {
+        let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+        let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+        let (before, after) = parts.ok_or_else(|| {
+            Failure::usage("no-place", format!("{} does not say where the tables go", path.display()))
+                .hint(format!("put these two lines there: {BEGIN} and {END}"))
+        })?;
+        Ok(Page { path, before: before.to_string(), after: after.to_string() })
+    }
+
+    fn write(self, tables: &str) -> Result<(), Failure> {
+        let text = format!("{}{BEGIN}\n\n{tables}\n{END}{}", self.before, self.after);
+        std::fs::write(self.path, text).map_err(|error| Failure::file(self.path, &error))
+    }
+}
+
+/// Reads a pair of writes.
+fn pair(text: &str) -> Result<(Shape, Shape), String> {
+    let shape = |name: &str| Shape::ALL.into_iter().find(|shape| shape.name() == name);
+    text.split_once('+').and_then(|(a, b)| Some((shape(a)?, shape(b)?))).ok_or_else(|| {
+        format!("'{text}' is no pair of writes: join two of {} by +", Shape::ALL.map(Shape::name).join(", "))
+    })
+}
