@@ -29,7 +29,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Simulate arrays, with the protocol code of real ones: attack them, or run the papers' experiments
 ///
 /// `attack` runs whole arrays under every fault that there is, and checks that nothing is lost or out of order; `replay` shows
-/// one such run step by step; `matrix` lets every node of a tiny array lose power at every step. What may go wrong, and what must hold then: docs/reliability.md.
+/// one such run step by step; `matrix` lets every node of a tiny array lose power at every step. What may go wrong: docs/fault-model.md; what is checked then: docs/testing.md.
 ///
 /// `run` measures on modelled hardware. Each experiment prints its numbers beside those of the paper and leaves NAME.csv, NAME.json and a plot for each part of the figure;
 /// `report` makes one page of all. A run is decided by its seed. What is modelled, and what is assumed: docs/simulator.md.

@@ -24,7 +24,7 @@ use std::str::FromStr;
 ///
 /// Examples:
 ///   braid sim matrix --every 50                        a look, a minute
-///   braid sim matrix --into docs/reliability.md        all of it, and into the page
+///   braid sim matrix --into docs/testing.md            all of it, and into the page
 ///   braid sim matrix --on 0 --ordering timestamp --writes small+full --crash d1:12:nothing
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
