@@ -63,6 +63,7 @@ fn mistakes_in_pages_are_found() {
         "kill -9 $(braid status --no-such-option | awk '{ print $6 }')",
         "braid up --degraded && braid staus",
         "cargo run --release -- upp",
+        "braid sim attack --rnus 300",
         "cargo xtask tests",
         "until braid status --volume | grep -q degraded; do sleep 0.2; done",
     ] {
