@@ -4,7 +4,6 @@
 use crate::health::DeviceHealth;
 use braid_base::units::format_size;
 use braid_control::{DeviceReport, DeviceStanding, PaceReport};
-use serde_json::json;
 use std::time::Duration;
 
 /// How a device is.
@@ -219,19 +218,6 @@ impl Healing {
             parts.push(format!("{} blocks are lost", self.lost));
         }
         parts.join(", ")
-    }
-
-    /// For programs.
-    pub fn json(&self) -> serde_json::Value {
-        json!({
-            "done": self.done,
-            "left": self.left,
-            "percent": self.percent(),
-            "lost_blocks": self.lost,
-            "bytes_per_second": self.bytes_per_second,
-            "seconds_left": self.time_left().map(|time| time.as_secs()),
-            "paused": self.paused,
-        })
     }
 }
 

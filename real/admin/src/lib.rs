@@ -1,7 +1,16 @@
 //! Administration of arrays, for programs: operations, status as data, events as a stream. It prints nothing and parses no arguments.
 //!
+//! [`Array`] is where to begin; `examples/administer.rs` makes a volume, reads the status and follows the events. Sizes are in bytes. Each error
+//! is a [`Failure`], whose `code` never changes its meaning. Progress is told to a function that the caller gives.
+//! Operations must be awaited on a tokio `LocalSet`; [`wait`] makes one for programs that have none.
+//!
 //! | module | what |
 //! | --- | --- |
+//! | [`array`] | an array: status, events, ending it |
+//! | [`volume_operations`] | operations on volumes |
+//! | [`healing_operations`] | how fast devices are resynchronised, and which lack something |
+//! | [`status`] | status as data |
+//! | [`events`] | events as a stream |
 //! | [`creation`] | what an array is created with, and how that may differ from what is asked for later |
 //! | [`volumes`] | volumes that are made and deleted with their components |
 //! | [`ordering`] | changing a volume's ordering while hosts use it |
@@ -15,18 +24,27 @@
 //! | [`condition`], [`health`] | how devices, volumes and the monitor are |
 //! | [`failure`] | errors: a code that stays the same, a sentence, a hint, an exit status |
 
+pub mod array;
 pub mod condition;
 pub mod copies;
 pub mod creation;
 pub mod device_file;
+pub mod events;
 pub mod failure;
 pub mod fence;
+pub mod healing_operations;
 pub mod health;
 pub mod look;
 pub mod migration;
 pub mod ordering;
 pub mod recovery;
 pub mod slots;
+pub mod status;
+pub mod volume_operations;
 pub mod volumes;
 
+pub use array::{Array, wait};
+pub use events::{Event, EventKind, Events};
 pub use failure::{Exit, Failure};
+pub use status::Status;
+pub use volume_operations::NewVolume;

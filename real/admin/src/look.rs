@@ -2,7 +2,7 @@
 
 use crate::condition::{Condition, Known};
 use crate::failure::Failure;
-use crate::health::{DeviceHealth, VolumeHealth};
+use crate::health::{DeviceHealth, MonitorHealth, VolumeHealth};
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
@@ -134,6 +134,12 @@ impl Look {
     /// How fast devices are brought what they lack.
     pub fn pace(&self) -> PaceReport {
         self.monitor.as_ref().map(|monitor| monitor.report.pace).unwrap_or_default()
+    }
+
+    /// How the monitor is.
+    pub fn monitor_health(&self) -> MonitorHealth {
+        let running = self.running.as_ref().and_then(|running| running.monitor.as_ref());
+        MonitorHealth::of(self.monitor.as_ref(), running, self.description.leases())
     }
 
     /// Whether a device answers.

@@ -21,13 +21,11 @@ mod volume;
 
 use crate::report;
 use braid_admin::failure::{Exit, Failure};
-use braid_session::{HEARTBEAT, Session};
 use braid_terminal::Common;
 use braid_terminal::arguments::{asks_for_json, sentence};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
-use tokio::task::LocalSet;
 
 /// A shared storage array without a controller.
 ///
@@ -101,13 +99,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             return if error.use_stderr() { ExitCode::from(Exit::Usage as u8) } else { ExitCode::SUCCESS };
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let outcome = runtime.map_err(Failure::from).and_then(|runtime| {
-        let outcome = LocalSet::new().block_on(&runtime, dispatch(cli.command, &cli.common));
-        // Nothing that is still running may keep a command from ending.
-        runtime.shutdown_background();
-        outcome
-    });
+    let outcome = braid_admin::wait(dispatch(cli.command, &cli.common));
     outcome.unwrap_or_else(|failure| report::failure(&failure, cli.common.json))
 }
 
@@ -138,18 +130,6 @@ async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure
         Command::Bench(arguments) => braid_bench::run(*arguments, common).await,
         Command::Sim(arguments) => sim::run(arguments, common),
         Command::Completions(arguments) => completions::run(arguments, Cli::command()),
-    }
-}
-
-/// What a command has come to; or that its host was shut out, if that is why nobody has answered.
-async fn outcome_of<T>(session: &Session, outcome: Result<T, Failure>) -> Result<T, Failure> {
-    match &outcome {
-        // It looks at its lease twice a second.
-        Err(failure) if failure.exit == Exit::Unreachable => {
-            let lost = tokio::time::timeout(HEARTBEAT * 2, session.lost()).await;
-            lost.map_or(outcome, |loss| Err(loss.into()))
-        }
-        _ => outcome,
     }
 }
 

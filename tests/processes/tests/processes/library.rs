@@ -40,11 +40,36 @@ fn the_examples_run_and_do_what_they_say() {
     assert!(counted.contains("40 so far"), "no count is lost: {counted}");
 }
 
+#[test]
+fn a_program_administers_an_array_through_the_library() {
+    let array = Array::small();
+    let variable = format!("BRAID_ARRAY={}", array.dir().display());
+    let example = example("administer");
+    let said = run("env", &[&variable, example.to_str().expect("our paths are plain")]).done().stdout;
+    let lines: Vec<&str> = said.lines().collect();
+    for line in [
+        "made volume example: 1048576 bytes",
+        "device 0: healthy",
+        "volume example: healthy, nbd://",
+        "event pace-changed: ",
+    ] {
+        assert!(lines.iter().any(|said| said.starts_with(line)), "it does not say '{line}':\n{said}");
+    }
+    assert_eq!(lines.last(), Some(&"deleted volume example"));
+    let status = array.braid(&["status"]).done().json();
+    assert_eq!(status["pace"]["paused"], false, "all is as before: {status}");
+    assert!(status["volumes"].as_array().is_some_and(|volumes| volumes.iter().all(|it| it["name"] != "example")));
+}
+
 /// Cargo puts the examples beside the folder of the tests, when it builds the workspace's tests.
 fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("a program knows its file");
     let path = own.ancestors().nth(2).expect("tests lie in deps").join("examples").join(name);
-    assert!(path.exists(), "{} is not there: `cargo build -p braid-client --examples` makes it", path.display());
+    assert!(
+        path.exists(),
+        "{} is not there: `cargo build -p braid-client -p braid-admin --examples` makes it",
+        path.display()
+    );
     path
 }
 

@@ -11,11 +11,11 @@ mod remove;
 mod replace;
 mod serve;
 
-use crate::commands::outcome_of;
+use braid_admin::Array;
 use braid_admin::failure::Failure;
 use braid_base::ArrayId;
 use braid_base::units::format_size;
-use braid_session::{Session, require_up};
+use braid_session::Session;
 use braid_terminal::Common;
 use std::process::ExitCode;
 
@@ -80,10 +80,5 @@ async fn with_session<T>(
     what: &str,
     work: impl AsyncFnOnce(&Session) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let folder = common.folder();
-    require_up(&folder)?;
-    let session = Session::start(&folder, what).await?;
-    let outcome = outcome_of(&session, work(&session).await).await;
-    session.end().await;
-    outcome
+    Array::of(common.folder()).with_host(what, work).await
 }

@@ -1,6 +1,5 @@
 //! Following devices until they are in.
 
-use super::{lacking, require_monitor};
 use braid_admin::condition::{Condition, Healing, span};
 use braid_admin::failure::{Exit, Failure};
 use braid_admin::look::{Look, Looker};
@@ -70,7 +69,7 @@ pub async fn run(mut looker: Looker, only: Option<DeviceId>, as_json: bool) -> R
         look = looker.look().await?;
         if only.is_none() {
             // Others may have come.
-            for (id, condition) in lacking(&look).filter(|(_, condition)| condition.healing().is_some()) {
+            for (id, condition) in look.lacking().filter(|(_, condition)| condition.healing().is_some()) {
                 let rebuild = matches!(condition, Condition::Rebuilding(_));
                 followed.entry(id).or_insert_with(|| Followed::new(&bars, rebuild)).ended = None;
             }
@@ -100,9 +99,9 @@ fn begin(
     if let Some(id) = only.filter(|id| !look.description.devices.iter().any(|entry| entry.id == id.0)) {
         return Err(Failure::unreachable("no-such-device", format!("the array has no device {id}")));
     }
-    require_monitor(look)?;
+    look.require_monitor()?;
     let mut idle = Vec::new();
-    for (id, condition) in lacking(look).filter(|(id, _)| only.is_none_or(|only| only == *id)) {
+    for (id, condition) in look.lacking().filter(|(id, _)| only.is_none_or(|only| only == *id)) {
         match condition {
             Condition::CatchingUp(_)
             | Condition::Rebuilding(_)

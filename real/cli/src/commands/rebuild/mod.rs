@@ -3,25 +3,16 @@
 mod follow;
 
 use braid_admin::condition::pace_words;
-use braid_admin::condition::{Condition, Healing};
-use braid_admin::failure::Failure;
-use braid_admin::health::MonitorHealth;
+use braid_admin::healing_operations::{PaceChange, PaceReport};
 use braid_admin::look::{Look, Looker};
+use braid_admin::status::HealingStatus;
+use braid_admin::{Array, Failure};
 use braid_base::DeviceId;
-use braid_control::{Moment, PaceReport};
-use braid_machine::HostRequest;
-use braid_session::{Session, require_up};
+use braid_session::require_up;
 use braid_terminal::Common;
 use braid_terminal::output;
-use braid_wire::{Administration, Pace};
 use serde_json::json;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
-
-/// How long a monitor that has just been started may take to say how things are.
-const MONITOR_WAIT: Duration = Duration::from_secs(3);
-/// The wait before another look.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Follow devices that are being rebuilt or catch up, or say how fast that is to go
 ///
@@ -58,9 +49,6 @@ enum Command {
     Resume,
 }
 
-/// The monitor shows within half a second what is so.
-const SHOWN_WITHIN: Duration = Duration::from_secs(3);
-
 /// Does what was asked for.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let folder = common.folder();
@@ -75,7 +63,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             let look = looker.look().await?;
             looker.leave();
             if look.running.is_some() {
-                require_monitor(&look)?;
+                look.require_monitor()?;
             }
             output::print(common.json, || json(&look), || text(&look));
             Ok(ExitCode::SUCCESS)
@@ -92,35 +80,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 
 /// Changes the pace, from what it is.
 async fn set_pace(common: &Common, change: impl FnOnce(&mut PaceReport)) -> Result<ExitCode, Failure> {
-    let folder = common.folder();
-    require_up(&folder)?;
-    let begun = Instant::now();
-    let monitor = loop {
-        if let Some(monitor) = folder.monitor(&Moment::now())? {
-            break monitor;
-        }
-        if begun.elapsed() > MONITOR_WAIT {
-            let message = "the array's monitor is not running, which alone knows the pace";
-            let hint = "`braid status` shows why; `braid up` starts it";
-            return Err(Failure::unreachable("no-monitor", message).hint(hint));
-        }
-        tokio::time::sleep(LOOK_PAUSE).await;
-    };
-    let before = monitor.report.pace;
-    let mut pace = before;
-    change(&mut pace);
-    let session = Session::start(&folder, "rebuild").await?;
-    let request = Administration::Pace(wire(pace));
-    let outcome = session.client().call(HostRequest::Administer { request }).await;
-    session.leave();
-    outcome?;
-    // Whoever changes it next goes by what is shown.
-    let begun = Instant::now();
-    while begun.elapsed() < SHOWN_WITHIN
-        && folder.monitor(&Moment::now())?.is_some_and(|monitor| monitor.report.pace != pace)
-    {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let PaceChange { before, pace } = Array::of(common.folder()).set_pace(change).await?;
     output::print(
         common.json,
         || json!({"schema": 1, "pace": pace, "before": before}),
@@ -129,38 +89,13 @@ async fn set_pace(common: &Common, change: impl FnOnce(&mut PaceReport)) -> Resu
     Ok(ExitCode::SUCCESS)
 }
 
-fn wire(pace: PaceReport) -> Pace {
-    let PaceReport { bytes_per_second, share, paused } = pace;
-    Pace { bytes_per_second, share, paused }
-}
-
-/// Refuses to tell how devices are where nobody knows.
-fn require_monitor(look: &Look) -> Result<(), Failure> {
-    let running = look.running.as_ref().and_then(|running| running.monitor.as_ref());
-    match MonitorHealth::of(look.monitor.as_ref(), running, look.description.leases()) {
-        MonitorHealth::Serving => Ok(()),
-        other => {
-            let message = format!("how devices are is not known: the array's monitor is {}", other.words());
-            Err(Failure::unreachable("no-monitor", message).hint("`braid status` shows it; `braid up` starts it"))
-        }
-    }
-}
-
-/// What there is to bring: each device that lacks something, and how it is.
-fn lacking(look: &Look) -> impl Iterator<Item = (DeviceId, Condition)> {
-    let all = look.description.devices.iter().map(|entry| (DeviceId(entry.id), look.condition(DeviceId(entry.id))));
-    all.filter(|(_, condition)| {
-        !matches!(condition, Condition::Healthy | Condition::DiskErrors { .. } | Condition::Silent | Condition::Unknown)
-    })
-}
-
 fn json(look: &Look) -> serde_json::Value {
-    let devices = lacking(look).map(|(id, condition)| {
+    let devices = look.lacking().map(|(id, condition)| {
         json!({
             "id": id.0,
             "condition": condition.name(),
             "words": condition.words(),
-            "healing": condition.healing().map(Healing::json),
+            "healing": condition.healing().map(HealingStatus::of),
         })
     });
     json!({"schema": 1, "up": look.running.is_some(), "pace": look.pace(), "devices": devices.collect::<Vec<_>>()})
@@ -168,7 +103,7 @@ fn json(look: &Look) -> serde_json::Value {
 
 fn text(look: &Look) -> String {
     let mut text: String =
-        lacking(look).map(|(id, condition)| format!("device {id}: {}\n", condition.words())).collect();
+        look.lacking().map(|(id, condition)| format!("device {id}: {}\n", condition.words())).collect();
     if text.is_empty() {
         text += "nothing to rebuild: no device lacks anything\n";
     }

@@ -51,7 +51,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
     let look = looker.look().await?;
     looker.leave();
-    let view = View { look: &look };
+    let view = View::of(&look);
     output::print(common.json, || view.json(), || view.text(arguments.verbose));
     Ok(if look.running.is_some() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Unreachable as u8) })
 }

@@ -22,7 +22,7 @@ pub async fn run(mut looker: Looker, arguments: &Arguments, as_json: bool) -> Re
         let text = tokio::select! {
             look = looker.look() => {
                 let look = look?;
-                let view = View { look: &look };
+                let view = View::of(&look);
                 match (as_json, terminal) {
                     (true, _) => format!("{}\n", view.json()),
                     (false, true) => format!("{HOME}{}", view.text(arguments.verbose)),

@@ -1,13 +1,8 @@
 //! `braid volume create`.
 
-use crate::commands::outcome_of;
-use braid_admin::creation;
-use braid_admin::failure::Failure;
-use braid_admin::volumes::{self, Plan};
-use braid_base::DeviceId;
+use braid_admin::{Array, Failure, NewVolume};
 use braid_base::units::format_size;
 use braid_layout::{Atomicity, Scheme};
-use braid_session::{Session, require_up};
 use braid_terminal::Common;
 use braid_terminal::arguments::{atomicity, ordering, size};
 use braid_terminal::output;
@@ -50,49 +45,18 @@ pub struct Arguments {
 
 /// Makes it.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let folder = common.folder();
-    let description = folder.describe()?;
-    creation::check_name(&arguments.name)?;
-    creation::check_multiple("--size", arguments.size)?;
-    let plan = Plan {
+    let array = Array::of(common.folder());
+    let new = NewVolume {
         name: arguments.name,
         bytes: arguments.size,
-        scheme: match arguments.layout {
-            Some(scheme) => scheme,
-            None => description.creation.layout.parse()?,
-        },
-        unit: arguments.unit.unwrap_or(description.creation.unit),
+        scheme: arguments.layout,
+        unit: arguments.unit,
         ordering: arguments.ordering,
         atomicity: arguments.atomicity,
         mirror: arguments.mirror,
     };
-    if plan.mirror && (plan.ordering == Ordering::None || plan.atomicity != Atomicity::Implied) {
-        let message =
-            "a mirror's requests are done once, whole or not at all: that needs an ordering, and atomicity implied";
-        return Err(Failure::usage("not-a-mirror", message));
-    }
-    creation::layout(plan.scheme, description.ready_devices().count(), plan.unit)?;
-    require_up(&folder)?;
-    let devices: Vec<DeviceId> = description.ready_devices().map(|device| DeviceId(device.id)).collect();
-    volumes::require_in(&folder, &devices, "a volume can't be made")?;
-    let session = Session::start(&folder, "volume create").await?;
-    let mut outcome = volumes::create(&session, &plan).await;
-    if let Err(failure) = &mut outcome
-        && failure.code == "device-full"
-        && let Ok(free) = volumes::free(&session, plan.scheme, plan.unit).await
-    {
-        let (name, asked, free) = (&plan.name, format_size(plan.bytes), format_size(free));
-        failure.message =
-            format!("volume {name}: {asked} asked for, {free} free: the volumes that are there have the rest");
-        failure.hint = Some(
-            "`braid volume delete` frees space; or give sizes at creation: `braid up --volume NAME:SIZE`".to_string(),
-        );
-    }
-    let outcome = outcome_of(&session, outcome).await;
-    session.end().await;
-    let volume = outcome?;
-    let nbd = folder.running()?.and_then(|running| running.nbd).and_then(|nbd| nbd.0.parse().ok());
-    let uri = nbd.filter(|_| !volume.mirror).map(|address| braid_nbd::uri(&address, &volume.name));
+    let volume = array.create_volume(&new).await?;
+    let uri = array.nbd_uri(&volume.name)?.filter(|_| !volume.mirror);
     output::print(
         common.json,
         || json!({"schema": 1, "volume": super::json(&volume), "nbd": uri}),

@@ -1,9 +1,6 @@
 //! `braid volume delete`.
 
-use crate::commands::outcome_of;
-use braid_admin::failure::Failure;
-use braid_admin::volumes;
-use braid_session::{Session, require_up};
+use braid_admin::{Array, Failure};
 use braid_terminal::Common;
 use braid_terminal::output;
 use serde_json::json;
@@ -24,22 +21,13 @@ pub struct Arguments {
 
 /// Deletes it, if that is meant.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let folder = common.folder();
+    let array = Array::of(common.folder());
     let name = &arguments.name;
-    let description = folder.describe()?;
-    let volume = match description.volume(name) {
-        Some(entry) => volumes::describe(entry)?,
-        None => volumes::describe(volumes::find(&description, name)?)?,
-    };
-    require_up(&folder)?;
-    volumes::require_in(&folder, &volume.devices, &format!("volume '{name}' can't be deleted"))?;
+    array.check_deletable(name)?;
     if !arguments.yes && !confirmed(name)? {
         return Err(Failure::failed("not-confirmed", format!("volume '{name}' was not deleted")));
     }
-    let session = Session::start(&folder, "volume delete").await?;
-    let outcome = outcome_of(&session, volumes::delete(&session, name).await).await;
-    session.end().await;
-    outcome?;
+    array.delete_volume(name).await?;
     output::print(common.json, || json!({"schema": 1, "deleted": name}), || format!("volume {name} is deleted\n"));
     Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,7 @@
 //! `braid volume set-ordering`.
 
-use braid_admin::failure::Failure;
-use braid_admin::{ordering, volumes};
-use braid_session::{Session, require_up};
+use braid_admin::volume_operations::OrderingChange;
+use braid_admin::{Array, Failure};
 use braid_terminal::Common;
 use braid_terminal::output;
 use braid_wire::Ordering;
@@ -26,16 +25,12 @@ pub struct Arguments {
 
 /// Changes it.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let folder = common.folder();
     let Arguments { name, ordering } = arguments;
-    let before = volumes::find(&folder.describe()?, &name)?.ordering.clone();
-    require_up(&folder)?;
-    let session = Session::start(&folder, "volume set-ordering").await?;
     let bar = output::waiting();
-    let outcome = ordering::change(&session, &name, ordering, |what| bar.set_message(what.to_string())).await;
+    let array = Array::of(common.folder());
+    let outcome = array.set_ordering(&name, ordering, |what| bar.set_message(what.to_string())).await;
     bar.finish_and_clear();
-    session.end().await;
-    let changed = outcome?;
+    let OrderingChange { before, changed } = outcome?;
     output::print(
         common.json,
         || json!({"schema": 1, "volume": name, "ordering": ordering.name(), "before": before, "changed": changed}),

@@ -1,0 +1,42 @@
+//! Administering an array: makes a volume, reads the status, follows events, and deletes the volume.
+//!
+//! ```console
+//! $ braid up                                      # in another terminal; this uses ./braid-data, or what BRAID_ARRAY names
+//! $ cargo run --release -p braid-admin --example administer
+//! ```
+
+use braid_admin::{Array, EventKind, Failure, NewVolume, wait};
+
+fn main() -> Result<(), Failure> {
+    wait(run())
+}
+
+async fn run() -> Result<(), Failure> {
+    let array = Array::at(std::env::var_os("BRAID_ARRAY").unwrap_or_else(|| "braid-data".into()));
+
+    let volume = array.create_volume(&NewVolume::new("example", 1 << 20)).await?;
+    println!("made volume {}: {} bytes, {}", volume.name, volume.bytes, volume.layout);
+
+    let status = array.status().await?;
+    for device in &status.devices {
+        println!("device {}: {}", device.id, device.words);
+    }
+    let of_volume = status.volume("example").expect("it was just made");
+    println!("volume {}: {}, {}", of_volume.name, of_volume.state, of_volume.nbd.as_deref().unwrap_or("not served"));
+
+    // What the monitor does is told as an event.
+    let mut events = array.events_from_now()?;
+    let change = array.set_pace(|pace| pace.paused = !pace.paused).await?;
+    let changed = loop {
+        let event = events.next().await?;
+        if event.kind == EventKind::PaceChanged {
+            break event;
+        }
+    };
+    println!("event {}: {}", changed.kind.name(), changed.words);
+    array.set_pace(|pace| *pace = change.before).await?;
+
+    array.delete_volume("example").await?;
+    println!("deleted volume example");
+    Ok(())
+}

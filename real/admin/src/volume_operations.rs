@@ -1,0 +1,141 @@
+//! Volumes of a running array, made, changed and deleted.
+
+use crate::array::Array;
+use crate::creation;
+use crate::failure::Failure;
+use crate::ordering;
+use crate::status::nbd_uri;
+use crate::volumes::{self, Plan};
+use braid_base::DeviceId;
+use braid_base::units::format_size;
+use braid_control::VolumeEntry;
+use braid_layout::{Atomicity, Scheme};
+use braid_session::require_up;
+use braid_wire::Ordering;
+
+/// What a new volume is to be.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    /// Its name: up to 64 letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// Its usable size in bytes, a multiple of 4 KiB.
+    pub bytes: u64,
+    /// Its layout; none: that with which the array was created.
+    pub scheme: Option<Scheme>,
+    /// Bytes of a stripe unit, from 4 KiB to 1 MiB; none: as the array was created.
+    pub unit: Option<u64>,
+    /// How its hosts are kept apart.
+    pub ordering: Ordering,
+    /// What a failure may leave of a write.
+    pub atomicity: Atomicity,
+    /// Whether it keeps attributes of objects instead of blocks.
+    pub mirror: bool,
+}
+
+impl NewVolume {
+    /// A volume of blocks with what is usual: the array's layout, ordering `timestamp`, atomicity `implied`.
+    pub fn new(name: impl Into<String>, bytes: u64) -> NewVolume {
+        NewVolume {
+            name: name.into(),
+            bytes,
+            scheme: None,
+            unit: None,
+            ordering: Ordering::Timestamp,
+            atomicity: Atomicity::Implied,
+            mirror: false,
+        }
+    }
+}
+
+/// What became of a volume's ordering.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderingChange {
+    /// What it was.
+    pub before: String,
+    /// False if it was already as asked.
+    pub changed: bool,
+}
+
+impl Array {
+    /// Makes a volume on all devices of the array. Its space is reserved and reads as zeros; NBD servers that run serve it at once. If it
+    /// can't be made, nothing of it stays. Errors: `volume-exists`, `device-full`, `volume-degraded` (a device is not in), `not-up`, and
+    /// `bad-name`, `bad-size`, `bad-layout` for what can't be.
+    pub async fn create_volume(&self, new: &NewVolume) -> Result<VolumeEntry, Failure> {
+        let description = self.folder().describe()?;
+        creation::check_name(&new.name)?;
+        creation::check_multiple("--size", new.bytes)?;
+        let plan = Plan {
+            name: new.name.clone(),
+            bytes: new.bytes,
+            scheme: match new.scheme {
+                Some(scheme) => scheme,
+                None => description.creation.layout.parse()?,
+            },
+            unit: new.unit.unwrap_or(description.creation.unit),
+            ordering: new.ordering,
+            atomicity: new.atomicity,
+            mirror: new.mirror,
+        };
+        if plan.mirror && (plan.ordering == Ordering::None || plan.atomicity != Atomicity::Implied) {
+            let message =
+                "a mirror's requests are done once, whole or not at all: that needs an ordering, and atomicity implied";
+            return Err(Failure::usage("not-a-mirror", message));
+        }
+        creation::layout(plan.scheme, description.ready_devices().count(), plan.unit)?;
+        require_up(self.folder())?;
+        let devices: Vec<DeviceId> = description.ready_devices().map(|device| DeviceId(device.id)).collect();
+        volumes::require_in(self.folder(), &devices, "a volume can't be made")?;
+        self.with_host("volume create", async |session| {
+            let mut outcome = volumes::create(session, &plan).await;
+            if let Err(failure) = &mut outcome
+                && failure.code == "device-full"
+                && let Ok(free) = volumes::free(session, plan.scheme, plan.unit).await
+            {
+                let (name, asked, free) = (&plan.name, format_size(plan.bytes), format_size(free));
+                failure.message =
+                    format!("volume {name}: {asked} asked for, {free} free: the volumes that are there have the rest");
+                let hint =
+                    "`braid volume delete` frees space; or give sizes at creation: `braid up --volume NAME:SIZE`";
+                failure.hint = Some(hint.to_string());
+            }
+            outcome
+        })
+        .await
+    }
+
+    /// Where the NBD server of `braid up` serves a volume, as a URI; none if the array is not up.
+    pub fn nbd_uri(&self, name: &str) -> Result<Option<String>, Failure> {
+        Ok(self.folder().running()?.and_then(|running| nbd_uri(&running, name)))
+    }
+
+    /// Finds out whether a volume could be deleted now: it is there, the array is up, and all of the volume's devices are in.
+    pub fn check_deletable(&self, name: &str) -> Result<(), Failure> {
+        let description = self.folder().describe()?;
+        let volume = match description.volume(name) {
+            Some(entry) => volumes::describe(entry)?,
+            None => volumes::describe(volumes::find(&description, name)?)?,
+        };
+        require_up(self.folder())?;
+        volumes::require_in(self.folder(), &volume.devices, &format!("volume '{name}' can't be deleted"))
+    }
+
+    /// Deletes a volume and all that it holds. Clients that have it open get errors from then on.
+    pub async fn delete_volume(&self, name: &str) -> Result<(), Failure> {
+        self.check_deletable(name)?;
+        self.with_host("volume delete", async |session| volumes::delete(session, name).await).await
+    }
+
+    /// Changes how a volume's hosts are kept apart, while they use it: they pause for about a second. `progress` is told what is being done, in
+    /// words. If it is cut short, whoever runs the array completes it or takes it back.
+    pub async fn set_ordering(
+        &self,
+        name: &str,
+        to: Ordering,
+        progress: impl Fn(&str),
+    ) -> Result<OrderingChange, Failure> {
+        let before = volumes::find(&self.folder().describe()?, name)?.ordering.clone();
+        let change = async |session: &braid_session::Session| ordering::change(session, name, to, progress).await;
+        let changed = self.with_host("volume set-ordering", change).await?;
+        Ok(OrderingChange { before, changed })
+    }
+}
